@@ -1,0 +1,47 @@
+"""NVDLA toolkit: parse, verify, explain, edit, build and run NVDLA loadables bit-exactly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from nvdla.errors import (
+    ConfigError,
+    DescriptorError,
+    FormatError,
+    LinkError,
+    LoadableError,
+    NvdlaError,
+    ScheduleError,
+    TraceError,
+)
+
+if TYPE_CHECKING:
+    from nvdla.loadable import Loadable, load
+    from nvdla.runtime import Runtime
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ConfigError",
+    "DescriptorError",
+    "FormatError",
+    "LinkError",
+    "Loadable",
+    "LoadableError",
+    "NvdlaError",
+    "Runtime",
+    "ScheduleError",
+    "TraceError",
+    "load",
+]
+
+# Resolved on first use, so that reading a file does not import the engines (numba).
+_LAZY = {"load": "nvdla.loadable", "Loadable": "nvdla.loadable", "Runtime": "nvdla.runtime"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'nvdla' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_LAZY[name]), name)
