@@ -1,0 +1,224 @@
+"""The machine: register files, memory and engines, and the links between them.
+
+A caller (the firmware layer, or a register trace) writes registers; nothing happens at a write but what a register
+does by itself. :meth:`Machine.step` then lets the hardware do one thing: run one chain of engines that is enabled
+from its first unit to its last (convolution -> SDP -> PDP on the fly, or a single engine between memories), and raise
+the interrupts of all its units at once. When no chain can run, ``step`` returns None: whoever still waits, waits
+for ever.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from nvdla.hardware.configuration import Configuration
+from nvdla.hardware.register_file import RegisterFile, RegisterGroup, UnitRegisters, register_map
+from nvdla.memory.address_space import AddressSpace
+
+
+class Job(Protocol):
+    """One prepared operation of one engine: everything decoded and checked, ready to run again and again.
+
+    ``destination`` is a uint8 view (surfaces, height, width, atom bytes) of what it writes, None on the fly.
+    ``statistics`` holds the counters of the latest run (saturation, NaN, LUT hits, ...).
+    """
+
+    destination: np.ndarray | None
+    statistics: dict[str, int]
+
+    def run(self, source: Any) -> Any:
+        """Compute. ``source`` is what the engine before hands over on the fly (None from memory); returns what the
+        next engine on the fly takes, None when the result went to memory."""
+
+
+class Engine(Protocol):
+    """One engine of the machine. Constructed once per machine; may install register hooks and keep state."""
+
+    def prepare(self, groups: dict[str, RegisterGroup]) -> Job:
+        """Decode and check the registers of the engine's units (by unit name). Raises NvdlaError."""
+
+
+@dataclass(frozen=True)
+class Link:
+    """How an engine sits in the machine: its name, units (all must be enabled), class, interrupt bits of group 0.
+
+    The interrupt bit of group 1 is the next higher bit (GLB.S_INTR_STATUS).
+    """
+
+    name: str
+    units: tuple[str, ...]
+    implementation: str
+    interrupts: tuple[str, ...]
+
+
+ENGINES = {
+    link.name: link
+    for link in (
+        Link(
+            "conv",
+            ("CACC", "CMAC_A", "CMAC_B", "CSC", "CDMA"),
+            "nvdla.hardware.convolution:Convolution",
+            ("CACC_DONE", "CDMA_DAT_DONE", "CDMA_WT_DONE"),
+        ),
+        Link("sdp", ("SDP", "SDP_RDMA"), "nvdla.hardware.sdp:Sdp", ("SDP_DONE",)),
+        Link("pdp", ("PDP", "PDP_RDMA"), "nvdla.hardware.pdp:Pdp", ("PDP_DONE",)),
+        Link("cdp", ("CDP", "CDP_RDMA"), "nvdla.hardware.cdp:Cdp", ("CDP_DONE",)),
+        Link("rubik", ("RBK",), "nvdla.hardware.rubik:Rubik", ("RUBIK_DONE",)),
+        Link("bdma", ("BDMA",), "nvdla.hardware.bdma:Bdma", ("BDMA_DONE",)),
+    )
+}
+
+# GLB.S_INTR_STATUS: the bit of group 0 of each cause.
+INTERRUPT_BITS = {
+    "SDP_DONE": 0,
+    "CDP_DONE": 2,
+    "PDP_DONE": 4,
+    "BDMA_DONE": 6,
+    "RUBIK_DONE": 8,
+    "CDMA_DAT_DONE": 16,
+    "CDMA_WT_DONE": 18,
+    "CACC_DONE": 20,
+}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One engine's part of a completed chain."""
+
+    engine: str
+    group: int
+    job: Job
+
+    @property
+    def destination(self) -> np.ndarray | None:
+        return self.job.destination
+
+    @property
+    def statistics(self) -> dict[str, int]:
+        return self.job.statistics
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What one step did: the stages in data order and the interrupt bits it raised."""
+
+    stages: tuple[Stage, ...]
+    interrupts: int = field(default=0)
+
+
+class Machine:
+    """One NVDLA of configuration ``config`` on ``memory``. ``threads``: how many the kernels may use (None = all)."""
+
+    def __init__(self, config: Configuration, memory: AddressSpace, threads: int | None = None) -> None:
+        self.config = config
+        self.memory = memory
+        self.threads = threads
+        self.registers = RegisterFile(register_map(config.register_map))
+        self.registers.on_write("GLB", self._glb_written)
+        self.registers.on_read("GLB", self._glb_read)
+        # Nothing is ever left in the simulated CBUF's pipelines, so its flush is always done.
+        self.registers.on_read("CDMA", lambda name, value: 1 if name == "S_CBUF_FLUSH_STATUS" else value)
+        self.interrupt_status = 0
+        self._fetched = False
+        self._engines: dict[str, Engine] = {}
+        for link in ENGINES.values():
+            if link.name in ("sdp", "cdp", "bdma"):  # they own register ports that must listen from the start
+                self.engine(link.name)
+
+    def engine(self, name: str) -> Engine:
+        """The engine ``name``, imported and made on first use (an engine's kernels are not loaded in vain)."""
+        if name not in self._engines:
+            module, _, attribute = ENGINES[name].implementation.partition(":")
+            self._engines[name] = getattr(importlib.import_module(module), attribute)(self)
+        return self._engines[name]
+
+    def step(self) -> Completion | None:
+        """Run one chain that is ready; None if there is none. Raises NvdlaError for settings that cannot run."""
+        chain = self._ready_chain()
+        if chain is None:
+            return self._prefetch()
+        jobs = [self.engine(name).prepare(self._groups(name)) for name in chain]
+        data = None
+        for job in jobs:
+            data = job.run(data)
+        stages = []
+        interrupts = 0
+        for name, job in zip(chain, jobs, strict=True):
+            group = self._finish(name)
+            stages.append(Stage(name, group, job))
+            interrupts |= sum(1 << INTERRUPT_BITS[cause] + group for cause in self._causes(name))
+        if "conv" in chain:
+            self._fetched = False
+        return self._complete(tuple(stages), interrupts)
+
+    def unit(self, name: str) -> UnitRegisters:
+        return self.registers.units[name]
+
+    def _ready_chain(self) -> tuple[str, ...] | None:
+        """The first chain whose every engine is enabled, in a fixed order of preference."""
+        candidates = [self._sdp_chain(), *((name,) for name in ("cdp", "rubik", "bdma"))]
+        if self.unit("PDP").current["D_OPERATION_MODE_CFG.FLYING_MODE"]:  # 1 = OFF_FLYING: from memory
+            candidates.append(("pdp",))
+        return next((chain for chain in candidates if all(self._enabled(name) for name in chain)), None)
+
+    def _sdp_chain(self) -> tuple[str, ...]:
+        """The chain through the SDP that the SDP's consumer group describes."""
+        mode = self.unit("SDP").current
+        before = ("conv",) if mode["D_FEATURE_MODE_CFG.FLYING_MODE"] else ()
+        after = ("pdp",) if mode["D_FEATURE_MODE_CFG.OUTPUT_DST"] else ()
+        return (*before, "sdp", *after)
+
+    def _enabled(self, name: str) -> bool:
+        """A read DMA (the second unit of SDP, PDP, CDP) is not asked for here: the engine says when it must have it."""
+        units = ENGINES[name].units
+        needed = units if name == "conv" else units[:1]
+        return all(self.unit(unit).ready for unit in needed)
+
+    def _groups(self, name: str) -> dict[str, RegisterGroup]:
+        """The consumer groups of an engine's units; a unit that is not enabled is left out, so that the engine
+        sees a missing read DMA."""
+        return {unit: self.unit(unit).current for unit in ENGINES[name].units if self.unit(unit).ready}
+
+    def _causes(self, name: str) -> tuple[str, ...]:
+        """Interrupts that an engine's end raises; the fetch of a convolution may have been reported before."""
+        causes = ENGINES[name].interrupts
+        return causes[:1] if name == "conv" and self._fetched else causes
+
+    def _finish(self, name: str) -> int:
+        """Free the groups of the engine's units; the group of its first unit names the interrupt."""
+        units = [self.unit(unit) for unit in ENGINES[name].units]
+        group = units[0].consumer
+        for unit in units:
+            if unit.ready:
+                unit.finish()
+        return group
+
+    def _prefetch(self) -> Completion | None:
+        """Let a convolution that waits for its SDP fill the convolution buffer, once, and say so.
+
+        Only reached when nothing else can run: its events may be what lets the dependency graph go on.
+        """
+        if self._fetched or not self._enabled("conv"):
+            return None
+        self.engine("conv").fetch(self._groups("conv"))
+        self._fetched = True
+        group = self.unit("CDMA").consumer
+        return self._complete((), sum(1 << INTERRUPT_BITS[cause] + group for cause in ENGINES["conv"].interrupts[1:]))
+
+    def _complete(self, stages: tuple[Stage, ...], interrupts: int) -> Completion:
+        self.interrupt_status |= interrupts
+        return Completion(stages, interrupts)
+
+    def _glb_written(self, register: str, value: int) -> None:
+        """S_INTR_STATUS is write-one-to-clear, S_INTR_SET raises."""
+        if register == "S_INTR_STATUS":
+            self.interrupt_status &= ~value
+        elif register == "S_INTR_SET":
+            self.interrupt_status |= value
+
+    def _glb_read(self, register: str, value: int) -> int:
+        return self.interrupt_status if register == "S_INTR_STATUS" else value
