@@ -1,0 +1,311 @@
+"""TVM parameter files (.params): read, verified, written.
+
+Layout, little-endian (tvm src/runtime of 0.8 to 0.27, and measured): list magic u64, reserved u64, number of names u64,
+the names (length u64, bytes), number of tensors u64, the tensors: magic u64, reserved u64, device type i32 (1, the
+CPU), device id i32, rank i32, type code u8, bits u8, lanes u16, shape i64 each, bytes i64, data.
+
+The byte count is ceil(bits / 8) times the product of the shape: the lanes do not count, so a tensor of vectors loses
+all but its first part, and a type of less than 8 bits is followed by bytes that mean nothing. TVM reads a file cut
+short by a byte, takes bytes after the end and duplicate names in silence, and cannot read back a tensor of shape
+(3, 0) that it wrote: what it does not check is checked here.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nvdla.containers.parameters import ELEMENT_BITS, Parameter
+from nvdla.containers.registry import Finding, Severity
+from nvdla.containers.tvm.dtype import CURRENT_DIALECT, DataType, codes, parse
+from nvdla.errors import FormatError
+
+LIST_MAGIC = 0xF7E58D4F05049CB7
+TENSOR_MAGIC = 0xDD5E40F096B4A13F
+_CPU = 1
+_INT64_MAX = (1 << 63) - 1
+#: Rank that the writer takes; real tensors have at most a handful of dimensions.
+MAX_RANK = 1024
+
+_U64 = struct.Struct("<Q")
+_LIST_HEADER = struct.Struct("<3Q")
+_TENSOR_HEADER = struct.Struct("<2Q3i2BH")
+_I64 = struct.Struct("<q")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One tensor as it lies in the file. ``stored`` views the bytes the file holds (read only)."""
+
+    raw_name: bytes
+    dtype: DataType
+    shape: tuple[int, ...]
+    stored: memoryview
+    device_id: int = 0
+    reserved: int = 0
+    offset: int | None = None
+    dialect: str = CURRENT_DIALECT
+
+    @property
+    def name(self) -> str:
+        """The name; bytes that are not UTF-8 are shown as ``\\xNN``."""
+        return self.raw_name.decode("utf-8", "backslashreplace")
+
+    @property
+    def type_name(self) -> str:
+        return self.dtype.name(self.dialect)
+
+    @property
+    def needed(self) -> int:
+        """Bytes that the tensor takes in memory: all lanes, types under 8 bits packed (a bool takes a byte)."""
+        bits = 8 if self.type_name == "bool" else self.dtype.bits * self.dtype.lanes
+        return 0 if 0 in self.shape else (math.prod(self.shape) * bits + 7) // 8
+
+    @property
+    def complete(self) -> bool:
+        """Whether the file holds all of it (it does not where there are several lanes)."""
+        return len(self.stored) >= self.needed
+
+    @property
+    def data(self) -> memoryview:
+        """The meaningful bytes, packed; FormatError when the writer dropped a part of them."""
+        if not self.complete:
+            raise FormatError(f"tensor {self.name!r}: {self.type_name} of shape {self.shape} takes {self.needed} bytes "
+                              f"but the file holds {len(self.stored)} (TVM does not count the lanes when it writes); "
+                              "the rest is lost, write it again with the lanes as a dimension")
+        return self.stored[: self.needed]
+
+    def parameter(self) -> Parameter:
+        """As the tensor every container speaks; types that have no name there come as a run of bytes."""
+        name = self.type_name
+        if not self.complete or name not in ELEMENT_BITS or not _fits_an_array(self.shape):
+            said = {"tvm_dtype": name, "tvm_shape": list(self.shape), "complete": self.complete}
+            return Parameter.from_bytes(self.name, self.stored, metadata=said)
+        return Parameter.from_bytes(self.name, self.data, name, self.shape)
+
+    def array(self) -> np.ndarray:
+        """As :meth:`Parameter.as_array` gives it: a read-only view."""
+        return self.parameter().as_array()
+
+
+@dataclass(frozen=True)
+class ParamsFile:
+    """A parameter file. ``tensors`` in file order, duplicates kept; ``trailing`` bytes after the last tensor."""
+
+    tensors: tuple[Tensor, ...]
+    reserved: int = 0
+    trailing: memoryview = field(default_factory=lambda: memoryview(b""))
+    size: int = 0
+
+    def __getitem__(self, name: str) -> Tensor:
+        """The last tensor of this name, which is the one TVM keeps."""
+        for tensor in reversed(self.tensors):
+            if tensor.name == name:
+                return tensor
+        raise FormatError(f"no tensor named {name!r} in the parameter file")
+
+    def verify(self, strict: bool = False) -> list[Finding]:
+        """Everything wrong or odd in a file that can be read. ``strict`` also forbids what TVM itself writes or
+        takes although it cannot be read back whole."""
+        worse = Severity.ERROR if strict else Severity.WARNING
+        findings = list(self._file_findings())
+        seen: dict[bytes, int] = {}
+        for index, tensor in enumerate(self.tensors):
+            where = f"tensor {index} {tensor.name!r}"
+            if tensor.raw_name in seen:
+                message = f"has the same name as tensor {seen[tensor.raw_name]}; TVM keeps the later one"
+                findings.append(Finding(Severity.ERROR, where, tensor.offset, message))
+            seen[tensor.raw_name] = index
+            findings += [Finding(worse, where, tensor.offset, text) for text in _tensor_faults(tensor)]
+            findings += [Finding(Severity.WARNING, where, tensor.offset, text) for text in _tensor_oddities(tensor)]
+        if [t.raw_name for t in self.tensors] != sorted(t.raw_name for t in self.tensors):
+            findings.append(Finding(Severity.NOTE, "names", 24, "not in canonical order (sorted by name)"))
+        return findings
+
+    def _file_findings(self) -> Iterator[Finding]:
+        if len(self.trailing):
+            yield Finding(Severity.ERROR, "end of file", self.size - len(self.trailing),
+                          f"{len(self.trailing)} bytes follow the last tensor; cut them off")
+        if self.reserved:
+            yield Finding(Severity.WARNING, "header, reserved field", 8, f"is {self.reserved:#x}, not 0")
+
+    def pack(self) -> bytes:
+        """The file again, byte for byte as it was read, trailing bytes included."""
+        return _pack(self.tensors, self.reserved) + bytes(self.trailing)
+
+
+def read(data: bytes | bytearray | memoryview, dialect: str = CURRENT_DIALECT) -> ParamsFile:
+    """Reads a parameter file; views, no copies. FormatError for anything that has no single meaning: a wrong magic
+    number, a count or size that disagrees, or data that ends early."""
+    codes(dialect)
+    reader = _Reader(memoryview(data).toreadonly().cast("B") if len(data) else memoryview(b""))
+    magic, reserved, count = reader.unpack(_LIST_HEADER, "file header")
+    if magic != LIST_MAGIC:
+        raise FormatError(f"not a TVM parameter file: it begins with {magic:#018x}, not {LIST_MAGIC:#018x}")
+    names = _read_names(reader, count)
+    (tensors,) = reader.unpack(_U64, "tensor count")
+    if tensors != count:
+        raise FormatError(f"the file has {count} names but {tensors} tensors (byte {reader.offset - 8}); "
+                          "one of the two counts is wrong")
+    found = tuple(_read_tensor(reader, name, dialect) for name in names)
+    return ParamsFile(found, reserved, reader.data[reader.offset:], len(reader.data))
+
+
+class _Reader:
+    """A cursor on bytes which says what was cut short, and where."""
+
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+        self.offset = 0
+
+    def unpack(self, layout: struct.Struct, what: str) -> tuple[Any, ...]:
+        return layout.unpack(self.take(layout.size, what))
+
+    def take(self, size: int, what: str) -> memoryview:
+        left = len(self.data) - self.offset
+        if size > left:
+            raise FormatError(f"the parameter file is cut short: {what} at byte {self.offset} takes {size} bytes, "
+                              f"{left} are left")
+        self.offset += size
+        return self.data[self.offset - size : self.offset]
+
+
+def _read_names(reader: _Reader, count: int) -> list[bytes]:
+    left = len(reader.data) - reader.offset
+    if count > left // 8:
+        raise FormatError(f"the name count at byte 16 is {count}, but the {left} bytes that follow hold at most "
+                          f"{left // 8}")
+    names = []
+    for index in range(count):
+        (length,) = reader.unpack(_U64, f"length of name {index}")
+        names.append(bytes(reader.take(length, f"name {index}")))
+    return names
+
+
+def _read_tensor(reader: _Reader, raw_name: bytes, dialect: str) -> Tensor:
+    start = reader.offset
+    what = f"tensor {raw_name[:80].decode('utf-8', 'backslashreplace')!r}"
+    magic, reserved, device, device_id, rank, code, bits, lanes = reader.unpack(_TENSOR_HEADER, f"header of {what}")
+    if magic != TENSOR_MAGIC:
+        raise FormatError(f"{what} at byte {start}: begins with {magic:#018x}, not {TENSOR_MAGIC:#018x}")
+    if device != _CPU:
+        raise FormatError(f"{what} at byte {start}: device type {device}, only 1 (the CPU) can be stored")
+    left = len(reader.data) - reader.offset
+    if not 0 <= rank <= left // 8:
+        raise FormatError(f"{what} at byte {start}: rank {rank}, but only {left // 8} dimensions can follow")
+    shape = tuple(np.frombuffer(reader.take(8 * rank, f"shape of {what}"), "<i8").tolist())
+    (stored,) = reader.unpack(_I64, f"byte count of {what}")
+    elements = _elements(shape, f"{what} at byte {start}")
+    expected = (bits + 7) // 8 * elements
+    if stored != expected:
+        raise FormatError(f"{what} at byte {start}: {DataType(code, bits, lanes).name(dialect)} of shape "
+                          f"{_brief(shape)} is stored in {expected} bytes, the file says {stored}")
+    data = reader.take(stored, f"data of {what}")
+    return Tensor(raw_name, DataType(code, bits, lanes), shape, data, device_id, reserved, start, dialect)
+
+
+def _elements(shape: tuple[int, ...], what: str) -> int:
+    """Product of the shape, refused past 63 bits so that a long shape cannot make a huge number."""
+    if any(extent < 0 for extent in shape):
+        raise FormatError(f"{what}: negative extent in shape {_brief(shape)}")
+    if 0 in shape:
+        return 0
+    count = 1
+    for extent in shape:
+        count *= extent
+        if count > _INT64_MAX:
+            raise FormatError(f"{what}: shape {_brief(shape)} has more than 2^63 elements")
+    return count
+
+
+def _fits_an_array(shape: Sequence[int]) -> bool:
+    """Whether numpy can hold the shape: at most 32 dimensions (before 2.0), and no overflow beside an extent of 0."""
+    return len(shape) <= 32 and math.prod(max(extent, 1) for extent in shape) <= _INT64_MAX // 64
+
+
+def _brief(shape: Sequence[int]) -> str:
+    """A shape for a message, shortened when it is absurdly long."""
+    return str(tuple(shape)) if len(shape) <= 12 else f"{tuple(shape[:12])} and {len(shape) - 12} more extents"
+
+
+def _tensor_faults(tensor: Tensor) -> Iterator[str]:
+    if not tensor.complete:
+        yield (f"{tensor.type_name} of shape {_brief(tensor.shape)} takes {tensor.needed} bytes, the file holds "
+               f"{len(tensor.stored)}: TVM does not count the lanes and drops the rest")
+    if tensor.shape and tensor.shape[0] != 0 and 0 in tensor.shape:
+        yield f"shape {_brief(tensor.shape)} holds no data and TVM refuses to read it back (it only takes a leading 0)"
+
+
+def _tensor_oddities(tensor: Tensor) -> Iterator[str]:
+    if tensor.device_id:
+        yield f"device id {tensor.device_id}, not 0; TVM makes the tensor there when it loads it"
+    if tensor.reserved:
+        yield f"reserved field {tensor.reserved:#x}, not 0"
+    if tensor.dtype.lanes == 0 or tensor.dtype.bits == 0:
+        yield f"element type of {tensor.dtype.bits} bits and {tensor.dtype.lanes} lanes"
+    if tensor.dtype.code not in codes(tensor.dialect):
+        yield f"type code {tensor.dtype.code} is unknown to dialect {tensor.dialect}"
+    try:
+        tensor.raw_name.decode("utf-8")
+    except UnicodeDecodeError:
+        yield "the name is not UTF-8"
+    if tensor.dtype.bits < 8 and tensor.type_name != "bool" and len(tensor.stored) > tensor.needed:
+        yield f"{len(tensor.stored) - tensor.needed} bytes after the packed {tensor.type_name} data mean nothing"
+
+
+def write(parameters: Iterable[Parameter], dialect: str = CURRENT_DIALECT, order: str = "name") -> bytes:
+    """A parameter file. ``order`` "name" is the canonical one (sorted by the name's bytes, so equal contents give equal
+    files), "given" keeps theirs. FormatError for duplicates and for types the dialect does not have; a parameter
+    without a recorded type is stored as uint8."""
+    if order not in ("name", "given"):
+        raise FormatError(f"unknown order {order!r} of parameters; known are name, given")
+    tensors = [_tensor_of(parameter, dialect) for parameter in parameters]
+    seen: set[bytes] = set()
+    for tensor in tensors:
+        if tensor.raw_name in seen:
+            raise FormatError(f"two parameters are named {tensor.name!r}; TVM would keep only one of them")
+        seen.add(tensor.raw_name)
+    return _pack(sorted(tensors, key=lambda t: t.raw_name) if order == "name" else tensors)
+
+
+def _tensor_of(parameter: Parameter, dialect: str) -> Tensor:
+    data, name, shape = parameter.as_bytes(), parameter.dtype, parameter.shape
+    if name is None or shape is None:
+        name, shape = "uint8", (len(data),)
+    if len(shape) > MAX_RANK:
+        raise FormatError(f"parameter {parameter.name!r}: rank {len(shape)} is over the limit of {MAX_RANK}")
+    dtype = parse(name, dialect)
+    elements = _elements(shape, f"parameter {parameter.name!r}")
+    stored = (dtype.bits + 7) // 8 * elements
+    tensor = Tensor(_encode_name(parameter.name), dtype, tuple(shape), data, dialect=dialect)
+    if len(data) != tensor.needed:
+        raise FormatError(f"parameter {parameter.name!r}: {name} of shape {_brief(shape)} takes {tensor.needed} bytes, "
+                          f"but {len(data)} are given")
+    if stored > len(data):  # under 8 bits: packed data first, then the bytes TVM expects and does not use
+        data = memoryview(bytes(data) + bytes(stored - len(data)))
+    return Tensor(tensor.raw_name, dtype, tensor.shape, data, dialect=dialect)
+
+
+def _encode_name(name: str) -> bytes:
+    try:
+        return name.encode("utf-8")
+    except UnicodeEncodeError:
+        raise FormatError(f"parameter name {name!r} cannot be written as UTF-8") from None
+
+
+def _pack(tensors: Sequence[Tensor], reserved: int = 0) -> bytes:
+    parts: list[bytes | memoryview] = [_LIST_HEADER.pack(LIST_MAGIC, reserved, len(tensors))]
+    for tensor in tensors:
+        parts += [_U64.pack(len(tensor.raw_name)), tensor.raw_name]
+    parts.append(_U64.pack(len(tensors)))
+    for tensor in tensors:
+        dtype, rank = tensor.dtype, len(tensor.shape)
+        parts.append(_TENSOR_HEADER.pack(TENSOR_MAGIC, tensor.reserved, _CPU, tensor.device_id, rank, *dtype))
+        parts.append(struct.pack(f"<{rank}q", *tensor.shape))
+        parts += [_I64.pack(len(tensor.stored)), tensor.stored]
+    return b"".join(parts)

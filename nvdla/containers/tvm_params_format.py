@@ -1,0 +1,61 @@
+"""TVM parameter files (.params) as a container."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nvdla.containers.parameters import Parameter
+from nvdla.containers.registry import Container, Finding, Format, Options, Source, register
+from nvdla.containers.tvm import params
+from nvdla.containers.tvm.dtype import CURRENT_DIALECT
+
+
+class ParamsContainer(Container):
+    """An open parameter file."""
+
+    def __init__(self, format: ParamsFormat, source: Source, dialect: str) -> None:
+        self.format = format
+        self.source = source
+        self.dialect = dialect
+        self.file = params.read(source.data, dialect)
+
+    def info(self) -> dict[str, Any]:
+        stored = sum(len(tensor.stored) for tensor in self.file.tensors)
+        return {"tensors": len(self.file.tensors), "data_bytes": stored, "trailing_bytes": len(self.file.trailing),
+                "dialect": self.dialect}
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [{"name": t.name, "dtype": t.type_name, "shape": list(t.shape), "bytes": len(t.stored),
+                 "offset": t.offset} for t in self.file.tensors]
+
+    def verify(self, strict: bool = False) -> list[Finding]:
+        return self.file.verify(strict)
+
+    def parameters(self) -> list[Parameter]:
+        return [tensor.parameter() for tensor in self.file.tensors]
+
+
+@register
+class ParamsFormat(Format):
+    """TVM's parameter dictionary."""
+
+    name = "tvm-params"
+    title = "TVM parameter file"
+    suffixes = (".params",)
+    options: ClassVar[Mapping[str, str]] = {
+        "dialect": f"numbering of the element types: 0.8, 0.14 or 0.27 (default {CURRENT_DIALECT})",
+        "order": "order of the tensors in a new file: name (canonical, default) or given",
+    }
+
+    def sniff(self, header: bytes, path: Path | None) -> bool:
+        return header[:8] == params.LIST_MAGIC.to_bytes(8, "little")
+
+    def open(self, source: Source, options: Options | None = None) -> ParamsContainer:
+        chosen = self.check_options(options)
+        return ParamsContainer(self, source, chosen.get("dialect", CURRENT_DIALECT))
+
+    def create(self, parameters: Sequence[Parameter], options: Options | None = None) -> bytes:
+        chosen = self.check_options(options)
+        return params.write(parameters, chosen.get("dialect", CURRENT_DIALECT), chosen.get("order", "name"))
