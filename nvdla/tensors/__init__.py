@@ -1,0 +1,1 @@
+"""Tensors at the edge: images, .npy, .dimg and raw surfaces, and what to say about a result."""

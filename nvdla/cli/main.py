@@ -1,0 +1,98 @@
+"""The ``nvdla`` command: finds the sub-command, runs it, and turns every error into one line and an exit code.
+
+Exit codes: 0 fine, 1 a difference or a failed check, 2 bad usage or bad input, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+
+import nvdla
+from nvdla.errors import NvdlaError
+
+# Command -> module (imported only when it is the one asked for) and one line of help.
+COMMANDS = {
+    "run": ("nvdla.cli.run", "run a loadable on an image or raw tensors, bit-exactly"),
+    "inspect": ("nvdla.cli.inspect", "what is in a loadable: tasks, operations, tensors, memory, relocations"),
+    "hexdump": ("nvdla.cli.hexdump", "bytes of a blob, with the structures that lie on them"),
+    "extract": ("nvdla.cli.extract", "write a blob's bytes to a file"),
+    "trace": ("nvdla.cli.trace", "replay a hardware register trace"),
+    "container": ("nvdla.cli.container", "neighbouring compiled-model containers: IREE, TVM"),
+    "serve": ("nvdla.cli.serve", "serve loadables to TVM RPC clients"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of ``nvdla``."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0 if words else 2
+    if words[0] in ("-V", "--version", "version"):
+        print(f"nvdla {nvdla.__version__}")
+        return 0
+    if words[0] not in COMMANDS:
+        near = difflib.get_close_matches(words[0], COMMANDS, n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        print(f"nvdla: unknown command {words[0]!r}; {hint}'nvdla --help' lists them", file=sys.stderr)
+        return 2
+    return run_command(words[0], words[1:])
+
+
+def run_main(argv: Sequence[str] | None = None) -> int:
+    """Entry point of ``nvdla-run`` (the same as ``nvdla run``)."""
+    return run_command("run", list(sys.argv[1:] if argv is None else argv), prog="nvdla-run")
+
+
+def usage() -> str:
+    width = max(map(len, COMMANDS))
+    rows = "\n".join(f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items())
+    return f"usage: nvdla COMMAND ...\n\n{nvdla.__doc__}\n\ncommands:\n{rows}\n\n'nvdla COMMAND --help' explains one."
+
+
+class _Parser(argparse.ArgumentParser):
+    """Bad usage is one line, as the contract of exit code 2 says."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.exit(2, f"{self.prog}: {message} (see '{self.prog} --help')\n")
+
+
+def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int:
+    """Run one sub-command and return its exit code."""
+    prog = prog or f"nvdla {name}"
+    module = importlib.import_module(COMMANDS[name][0])
+    parser = _Parser(prog=prog, description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
+    module.configure(parser)
+    args = parser.parse_args(words)
+    try:
+        code = module.run(args)
+        sys.stdout.flush()
+        return code
+    except NvdlaError as error:
+        return _fail(prog, str(error))
+    except BrokenPipeError:
+        # The reader of our output has gone: nothing more to say, and nothing to flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except OSError as error:
+        name = f"{error.filename}: " if error.filename else ""
+        return _fail(prog, f"{name}{error.strerror or error}")
+    except MemoryError:
+        return _fail(prog, "out of memory")
+    except KeyboardInterrupt:
+        print(f"\n{prog}: interrupted", file=sys.stderr)
+        return 130
+
+
+def _fail(prog: str, message: str) -> int:
+    print(f"{prog}: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
