@@ -1,0 +1,284 @@
+"""The loadable as plain data: one frozen dataclass for each table of the container.
+
+Fields carry the names of the schema (fbs/loadable.fbs); lists are tuples; enums keep numbers that have no name
+(:mod:`nvdla.loadable.enums`). Blob data are views into the bytes that were loaded, never copies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from nvdla.errors import LoadableError
+from nvdla.loadable.enums import (
+    DataCategory,
+    DataFormat,
+    DataType,
+    EventOp,
+    EventType,
+    Interface,
+    MemoryDomain,
+    MemoryFlags,
+    PixelFormat,
+    PixelMapping,
+    RelocType,
+    SubInterface,
+)
+
+
+@dataclass(frozen=True)
+class Version:
+    """Three numbers; for the container 0.7.0, for a blob the version of its interface."""
+
+    major: int = 0
+    minor: int = 7
+    sub_minor: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}.{self.sub_minor}"
+
+
+@dataclass(frozen=True)
+class Blob:
+    """Named bytes. ``data`` is a read-only view; ``size`` repeats its length; ``version`` is None where absent."""
+
+    name: str
+    data: memoryview = field(repr=False)
+    size: int = -1
+    interface: Interface = Interface.NONE
+    sub_interface: SubInterface = SubInterface.NONE
+    version: Version | None = None
+
+    def __post_init__(self) -> None:
+        # Bytes-like arguments are welcome when a model is built by hand.
+        if not isinstance(self.data, memoryview):
+            object.__setattr__(self, "data", memoryview(self.data).cast("B").toreadonly())
+        if self.size == -1:
+            object.__setattr__(self, "size", len(self.data))
+
+
+@dataclass(frozen=True)
+class MemoryEntry:
+    """One allocation. ``contents[i]`` (a blob name) is copied to byte ``offsets[i]`` when SET is flagged."""
+
+    id: int
+    size: int
+    domain: MemoryDomain = MemoryDomain.SYSTEM
+    flags: MemoryFlags = MemoryFlags.ALLOC
+    alignment: int = 0
+    contents: tuple[str, ...] = ()
+    offsets: tuple[int, ...] = ()
+    bind_id: int = 0
+    tensor_desc_id: int = 0
+
+    @property
+    def is_input(self) -> bool:
+        return bool(self.flags & MemoryFlags.INPUT)
+
+    @property
+    def is_output(self) -> bool:
+        return bool(self.flags & MemoryFlags.OUTPUT)
+
+
+@dataclass(frozen=True)
+class AddressEntry:
+    """A window into a memory, clipped to it: compilers write the whole size beside a non-zero offset (batches).
+
+    ``size`` 0 means up to the end of the memory (files of 2018). See :meth:`Loadable.address_bytes`.
+    """
+
+    id: int
+    mem_id: int
+    offset: int = 0
+    size: int = 0
+
+
+@dataclass(frozen=True)
+class TaskEntry:
+    """Work for one processor. A position in ``address_list`` is the address index that descriptors use."""
+
+    id: int
+    interface: Interface
+    address_list: tuple[int, ...]
+    instance: int = -1
+    pre_actions: tuple[int, ...] = ()
+    post_actions: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class EventEntry:
+    id: int
+    type: EventType = EventType.EVENTTYPE0
+    target: int = 0
+    val: int = 0
+    op: EventOp = EventOp.WAIT
+
+
+@dataclass(frozen=True)
+class SubmitEntry:
+    """Tasks that may run side by side (field ``task_id`` of the schema). Entries are served in id order."""
+
+    id: int
+    task_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TensorDesc:
+    """What the application binds. ``strides`` are bytes: element, line, surface, then five unused."""
+
+    name: str
+    id: int
+    mem_id: int
+    size: int
+    n: int
+    c: int
+    h: int
+    w: int
+    offset: int = 0
+    data_format: DataFormat = DataFormat.UNKNOWN
+    data_type: DataType = DataType.UNKNOWN
+    data_category: DataCategory = DataCategory.IMAGE
+    pixel_format: PixelFormat = PixelFormat.R8
+    pixel_mapping: PixelMapping = PixelMapping.PITCH_LINEAR
+    strides: tuple[int, ...] = (0, 0, 0, 0, 0, 0, 0, 0)
+
+    @property
+    def element_stride(self) -> int:
+        return self.strides[0]
+
+    @property
+    def line_stride(self) -> int:
+        return self.strides[1]
+
+    @property
+    def surface_stride(self) -> int:
+        return self.strides[2]
+
+
+@dataclass(frozen=True)
+class RelocEntry:
+    """A stride of the tensor behind address ``address_id`` lies at byte ``offset`` of memory ``write_id``.
+
+    ``write_id`` is a memory id: NVIDIA's runtime compares it with those (umd/core/src/runtime/Runtime.cpp:1284), and
+    files with batches, where address and memory ids differ, agree.
+    """
+
+    address_id: int
+    write_id: int
+    offset: int
+    interface: Interface
+    sub_interface: SubInterface
+    reloc_type: RelocType
+
+
+@dataclass(frozen=True)
+class Loadable:
+    """A compiled network. Lookups raise LoadableError where nothing has the id or name.
+
+    ``identifier`` is "NVDA", or "" for files that carry none. ``name`` (the file, for messages) does not take part in
+    comparisons.
+    """
+
+    version: Version = Version()
+    tasks: tuple[TaskEntry, ...] = ()
+    memories: tuple[MemoryEntry, ...] = ()
+    addresses: tuple[AddressEntry, ...] = ()
+    events: tuple[EventEntry, ...] = ()
+    blobs: tuple[Blob, ...] = ()
+    tensors: tuple[TensorDesc, ...] = ()
+    relocs: tuple[RelocEntry, ...] = ()
+    submits: tuple[SubmitEntry, ...] = ()
+    identifier: str = "NVDA"
+    name: str = field(default="loadable", compare=False)
+
+    def task(self, task_id: int) -> TaskEntry:
+        return _find(self._tasks, task_id, "task_list", "id")
+
+    def memory(self, memory_id: int) -> MemoryEntry:
+        return _find(self._memories, memory_id, "memory_list", "id")
+
+    def address(self, address_id: int) -> AddressEntry:
+        return _find(self._addresses, address_id, "address_list", "id")
+
+    def event(self, event_id: int) -> EventEntry:
+        return _find(self._events, event_id, "event_list", "id")
+
+    def blob(self, name: str) -> Blob:
+        return _find(self._blobs, name, "blobs", "name")
+
+    def tensor(self, tensor_id: int) -> TensorDesc:
+        return _find(self._tensors, tensor_id, "tensor_desc_list", "id")
+
+    @property
+    def inputs(self) -> list[MemoryEntry]:
+        """Memories flagged INPUT, in bind order."""
+        return sorted((m for m in self.memories if m.is_input), key=lambda m: m.bind_id)
+
+    @property
+    def outputs(self) -> list[MemoryEntry]:
+        """Memories flagged OUTPUT, in bind order."""
+        return sorted((m for m in self.memories if m.is_output), key=lambda m: m.bind_id)
+
+    @property
+    def submit_order(self) -> list[SubmitEntry]:
+        """Submit entries in the order in which they are served."""
+        return sorted(self.submits, key=lambda entry: entry.id)
+
+    def address_bytes(self, address: AddressEntry) -> int:
+        """Bytes of the window: its size clipped to the memory, or the rest of the memory where the size is 0."""
+        rest = self.memory(address.mem_id).size - address.offset
+        return min(address.size or rest, rest)
+
+    def to_bytes(self) -> bytes:
+        """The loadable as a FlatBuffer (:func:`nvdla.loadable.writer.to_bytes`)."""
+        from nvdla.loadable.writer import to_bytes
+
+        return to_bytes(self)
+
+    def save(self, path: str | Path) -> None:
+        """Write the file whole or not at all (:func:`nvdla.loadable.writer.save`)."""
+        from nvdla.loadable.writer import save
+
+        save(self, path)
+
+    @cached_property
+    def _tasks(self) -> dict[int, TaskEntry]:
+        return _index(self.tasks, "id")
+
+    @cached_property
+    def _memories(self) -> dict[int, MemoryEntry]:
+        return _index(self.memories, "id")
+
+    @cached_property
+    def _addresses(self) -> dict[int, AddressEntry]:
+        return _index(self.addresses, "id")
+
+    @cached_property
+    def _events(self) -> dict[int, EventEntry]:
+        return _index(self.events, "id")
+
+    @cached_property
+    def _blobs(self) -> dict[str, Blob]:
+        return _index(self.blobs, "name")
+
+    @cached_property
+    def _tensors(self) -> dict[int, TensorDesc]:
+        return _index(self.tensors, "id")
+
+
+def _index(entries: Iterable[Any], key: str) -> dict[Any, Any]:
+    """Entries by id or name; the first of several wins (the checks refuse several)."""
+    found: dict[Any, Any] = {}
+    for entry in entries:
+        found.setdefault(getattr(entry, key), entry)
+    return found
+
+
+def _find(entries: dict[Any, Any], wanted: Any, table: str, key: str) -> Any:
+    try:
+        return entries[wanted]
+    except (KeyError, TypeError):
+        raise LoadableError(f"{table}: no entry has {key} {wanted!r} ({len(entries)} entries)") from None

@@ -1,0 +1,133 @@
+"""Bytes of a loadable -> model: verified structure first, then the meaning of every number."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from nvdla.errors import LoadableError
+from nvdla.loadable import enums, schema
+from nvdla.loadable.checks import check
+from nvdla.loadable.model import (
+    AddressEntry,
+    Blob,
+    EventEntry,
+    Loadable,
+    MemoryEntry,
+    RelocEntry,
+    SubmitEntry,
+    TaskEntry,
+    TensorDesc,
+    Version,
+)
+from nvdla.loadable.verifier import Limits, Verifier
+
+IDENTIFIER = b"NVDA"
+
+
+def load(source: Any, *, limits: Limits | None = None, checked: bool = True) -> Loadable:
+    """Read a loadable from a path or from bytes (any contiguous buffer).
+
+    Blob data of the result are views into the bytes, so a mutable buffer must not change afterwards. With ``checked``
+    the semantic checks (:mod:`nvdla.loadable.checks`) are made too; without it only the FlatBuffer's structure is
+    verified, which lets tools look at a loadable that does not make sense.
+
+    Raises LoadableError, and nothing else, for whatever is wrong with the source.
+    """
+    limits = limits or Limits()
+    buffer, name = _bytes_of(source, limits)
+    loadable = _model(Verifier(buffer, limits).root(schema.LOADABLE), buffer, name)
+    if checked:
+        check(loadable)
+    return loadable
+
+
+def _bytes_of(source: Any, limits: Limits) -> tuple[memoryview, str]:
+    if isinstance(source, str | os.PathLike):
+        return memoryview(_read(Path(source), limits.file_size)), str(source)
+    try:
+        view = memoryview(source)
+        return (view.cast("B") if view.nbytes else memoryview(b"")).toreadonly(), "loadable"
+    except (TypeError, ValueError, BufferError):
+        kind = type(source).__name__
+        raise LoadableError(f"a loadable is read from a path or from contiguous bytes, not from {kind}") from None
+
+
+def _read(path: Path, limit: int) -> bytes:
+    """The whole file; refuses to read more than ``limit`` bytes, also from a device or pipe that never ends."""
+    try:
+        if path.is_dir():
+            raise LoadableError(f"{path}: is a folder, not a loadable")
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read() if 0 < size <= limit else file.read(limit + 1)
+    except (OSError, ValueError, MemoryError) as error:
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise LoadableError(f"{path}: cannot be read: {reason}") from None
+    if len(data) > limit:
+        raise LoadableError(f"{path}: file size is more than {limit} bytes (Limits.file_size)")
+    return data
+
+
+def _model(root: dict[str, Any], buffer: memoryview, name: str) -> Loadable:
+    return Loadable(
+        version=Version(*root["version"]),
+        tasks=tuple(map(_task, root["task_list"])),
+        memories=tuple(map(_memory, root["memory_list"])),
+        addresses=tuple(AddressEntry(**entry) for entry in root["address_list"]),
+        events=tuple(map(_event, root["event_list"])),
+        blobs=tuple(map(_blob, root["blobs"])),
+        tensors=tuple(map(_tensor, root["tensor_desc_list"])),
+        relocs=tuple(map(_reloc, root["reloc_list"])),
+        submits=tuple(SubmitEntry(entry["id"], entry["task_id"]) for entry in root["submit_list"]),
+        identifier=IDENTIFIER.decode() if buffer[4:8] == IDENTIFIER else "",
+        name=name,
+    )
+
+
+def _task(entry: dict[str, Any]) -> TaskEntry:
+    return TaskEntry(**{**entry, "interface": enums.Interface(entry["interface"])})
+
+
+def _memory(entry: dict[str, Any]) -> MemoryEntry:
+    domain, flags = enums.MemoryDomain(entry["domain"]), enums.MemoryFlags(entry["flags"])
+    return MemoryEntry(**{**entry, "domain": domain, "flags": flags})
+
+
+def _event(entry: dict[str, Any]) -> EventEntry:
+    return EventEntry(**{**entry, "type": enums.EventType(entry["type"]), "op": enums.EventOp(entry["op"])})
+
+
+def _blob(entry: dict[str, Any]) -> Blob:
+    version = entry["version"]
+    return Blob(
+        name=entry["name"],
+        data=memoryview(b"") if entry["data"] == () else entry["data"],
+        size=entry["size"],
+        interface=enums.Interface(entry["interface"]),
+        sub_interface=enums.SubInterface(entry["sub_interface"]),
+        version=None if version is None else Version(*version),
+    )
+
+
+def _tensor(entry: dict[str, Any]) -> TensorDesc:
+    plain = {key: value for key, value in entry.items() if not key.startswith("stride_")}
+    plain["strides"] = tuple(entry[f"stride_{i}"] for i in range(8))
+    plain["data_format"] = enums.DataFormat(entry["data_format"])
+    plain["data_type"] = enums.DataType(entry["data_type"])
+    plain["data_category"] = enums.DataCategory(entry["data_category"])
+    plain["pixel_format"] = enums.PixelFormat(entry["pixel_format"])
+    plain["pixel_mapping"] = enums.PixelMapping(entry["pixel_mapping"])
+    return TensorDesc(**plain)
+
+
+def _reloc(entry: dict[str, Any]) -> RelocEntry:
+    return RelocEntry(
+        address_id=entry["address_id"],
+        write_id=entry["write_id"],
+        offset=entry["offset"],
+        interface=enums.Interface(entry["interface"]),
+        sub_interface=enums.SubInterface(entry["sub_interface"]),
+        reloc_type=enums.RelocType(entry["reloc_type"]),
+    )

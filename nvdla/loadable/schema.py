@@ -1,0 +1,133 @@
+"""The container's tables as data: what the verifier walks. Order and types are those of fbs/loadable.fbs."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A little-endian number; ``code`` is its struct format character."""
+
+    code: str
+
+    @property
+    def size(self) -> int:
+        return struct.calcsize("<" + self.code)
+
+
+@dataclass(frozen=True)
+class Struct:
+    """A fixed group of scalars stored inline, decoded to a tuple."""
+
+    name: str
+    code: str
+    alignment: int
+
+    @property
+    def size(self) -> int:
+        return struct.calcsize("<" + self.code)
+
+
+@dataclass(frozen=True)
+class String:
+    """Length-prefixed UTF-8 with a closing NUL, reached by offset."""
+
+
+@dataclass(frozen=True)
+class Vector:
+    """Length-prefixed elements: Scalar, String or Table. A vector of bytes is handed out as a view."""
+
+    element: Scalar | String | Table
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field; its position in the table is its vtable slot. ``default`` holds where the field is absent."""
+
+    name: str
+    type: Scalar | Struct | String | Vector
+    default: object = None
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    name: str
+    fields: tuple[Field, ...]
+
+
+U8, U16, S16, U32, S32, U64 = (Scalar(code) for code in "BHhIiQ")
+STRING = String()
+VERSION = Struct("Version", "BBB", 1)
+
+
+def _table(table: str, /, **fields: Scalar | Struct | String | Vector) -> Table:
+    """A table whose numbers default to 0, strings to "", vectors to (), structs to None."""
+    defaults = {Scalar: 0, Struct: None, String: "", Vector: ()}
+    return Table(table, tuple(Field(key, kind, defaults[type(kind)]) for key, kind in fields.items()))
+
+
+BLOB = _table(
+    "Blob", name=STRING, size=U64, interface=U32, sub_interface=U32, version=VERSION, data=Vector(U8)
+)
+MEMORY = _table(
+    "MemoryListEntry",
+    id=U16,
+    domain=U8,
+    flags=U16,
+    size=U64,
+    alignment=U32,
+    contents=Vector(STRING),
+    offsets=Vector(U64),
+    bind_id=U16,
+    tensor_desc_id=U16,
+)
+EVENT = _table("EventListEntry", id=U16, type=U8, target=U16, val=U32, op=U8)
+TASK = _table(
+    "TaskListEntry",
+    id=U16,
+    interface=U32,
+    instance=S16,
+    address_list=Vector(U16),
+    pre_actions=Vector(U16),
+    post_actions=Vector(U16),
+)
+ADDRESS = _table("AddressListEntry", id=U16, mem_id=U16, offset=U64, size=U64)
+SUBMIT = _table("SubmitListEntry", id=U16, task_id=Vector(U16))
+TENSOR = _table(
+    "TensorDescListEntry",
+    name=STRING,
+    id=U16,
+    mem_id=U16,
+    size=U64,
+    offset=U64,
+    data_format=U8,
+    data_type=U8,
+    data_category=U8,
+    pixel_format=U8,
+    pixel_mapping=U8,
+    n=S32,
+    c=S32,
+    h=S32,
+    w=S32,
+    **{f"stride_{i}": U32 for i in range(8)},
+)
+RELOC = _table(
+    "RelocListEntry", address_id=U16, write_id=U16, offset=U64, interface=U32, sub_interface=U32, reloc_type=U8
+)
+LOADABLE = Table(
+    "Loadable",
+    (
+        Field("version", VERSION, required=True),
+        Field("task_list", Vector(TASK), ()),
+        Field("memory_list", Vector(MEMORY), ()),
+        Field("address_list", Vector(ADDRESS), ()),
+        Field("event_list", Vector(EVENT), ()),
+        Field("blobs", Vector(BLOB), ()),
+        Field("tensor_desc_list", Vector(TENSOR), ()),
+        Field("reloc_list", Vector(RELOC), ()),
+        Field("submit_list", Vector(SUBMIT), ()),
+    ),
+)
