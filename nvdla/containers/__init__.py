@@ -1,0 +1,22 @@
+"""The containers next to the loadable: IREE archives and modules, TVM model libraries, plain tensor files.
+
+    container = nvdla.containers.open("model.irpa")
+    for parameter in container.parameters(): ...
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Container", "Finding", "Format", "Parameter", "Severity", "Source", "detect", "formats", "open", "register"]
+
+_LAZY = dict.fromkeys(__all__, "nvdla.containers.registry") | {"Parameter": "nvdla.containers.parameters"}
+
+
+def __getattr__(name: str) -> Any:
+    # Resolved on first use: the registry imports this package to find its formats.
+    if name not in _LAZY:
+        raise AttributeError(f"module 'nvdla.containers' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_LAZY[name]), name)

@@ -1,0 +1,115 @@
+"""The tensor parameter every container speaks: name, element type, shape, bytes, metadata.
+
+Conversions between formats go through a list of :class:`Parameter`; a format reads into it and is written from it.
+Data is a read-only view on the file it came from: nothing is copied until it is written somewhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from nvdla.errors import FormatError
+
+#: Bytes a constant (splat) parameter may take when it is written out in full, unless the caller says otherwise.
+MATERIALISE_LIMIT = 1 << 30
+
+#: Element types: name -> bits of one element as stored. Names are numpy's, and ml_dtypes' where numpy has none.
+ELEMENT_BITS: Mapping[str, int] = MappingProxyType({
+    "bool": 8,
+    "int4": 4, "uint4": 4,
+    "int8": 8, "uint8": 8, "int16": 16, "uint16": 16, "int32": 32, "uint32": 32, "int64": 64, "uint64": 64,
+    "float16": 16, "bfloat16": 16, "float32": 32, "float64": 64, "complex64": 64, "complex128": 128,
+    "float8_e4m3fn": 8, "float8_e5m2": 8, "float8_e4m3fnuz": 8, "float8_e5m2fnuz": 8, "float8_e8m0fnu": 8,
+    "float8_e3m4": 8, "float8_e4m3": 8, "float8_e4m3b11fnuz": 8,
+})  # fmt: skip
+
+_NO_METADATA: Mapping[str, Any] = MappingProxyType({})
+
+
+def element_count(shape: tuple[int, ...]) -> int:
+    """Elements of a tensor of this shape (1 for a scalar)."""
+    return math.prod(shape)
+
+
+def packed_size(dtype: str, shape: tuple[int, ...]) -> int:
+    """Bytes of a dense tensor: elements packed without gaps, the last byte padded for types under 8 bits."""
+    if dtype not in ELEMENT_BITS:
+        raise FormatError(f"unknown element type {dtype!r}; known are {', '.join(ELEMENT_BITS)}")
+    return (element_count(shape) * ELEMENT_BITS[dtype] + 7) // 8
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One named tensor.
+
+    ``dtype`` is a key of ELEMENT_BITS and ``shape`` a tuple, or both are None where the container does not record them
+    (then it is a run of bytes). ``data`` is a read-only, one-dimensional byte view, little-endian, C order; it is None
+    for a splat, which repeats ``pattern`` over ``length`` bytes. ``metadata`` is what else the container says of it:
+    plain JSON values.
+    """
+
+    name: str
+    dtype: str | None
+    shape: tuple[int, ...] | None
+    data: memoryview | None
+    length: int
+    pattern: bytes | None = None
+    metadata: Mapping[str, Any] = field(default_factory=lambda: _NO_METADATA)
+
+    @classmethod
+    def from_bytes(cls, name: str, data: bytes | memoryview, dtype: str | None = None,
+                   shape: tuple[int, ...] | None = None, metadata: Mapping[str, Any] | None = None) -> Parameter:
+        """A parameter on existing bytes (not copied)."""
+        view = memoryview(data).toreadonly().cast("B") if len(data) else memoryview(b"")
+        return cls(name, dtype, shape, view, len(view), None, metadata or _NO_METADATA)
+
+    @classmethod
+    def from_array(cls, name: str, array: np.ndarray, metadata: Mapping[str, Any] | None = None) -> Parameter:
+        """A parameter on a numpy array; copied only where it is not C-contiguous and little-endian."""
+        plain = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).reshape(array.shape)
+        if plain.dtype.name not in ELEMENT_BITS:
+            raise FormatError(f"parameter {name!r}: element type {array.dtype} cannot be stored; known are "
+                              f"{', '.join(ELEMENT_BITS)}")
+        return cls.from_bytes(name, plain.reshape(-1).view(np.uint8).data, plain.dtype.name, plain.shape, metadata)
+
+    def as_bytes(self, limit: int = MATERIALISE_LIMIT) -> memoryview:
+        """The bytes, a splat written out; FormatError when a splat would take more than ``limit`` bytes."""
+        if self.data is not None:
+            return self.data
+        if self.length > limit:
+            raise FormatError(f"parameter {self.name!r}: a splat of {self.length} bytes, over the limit of {limit}; "
+                              "keep it a splat, or raise the limit")
+        pattern = self.pattern or b"\0"
+        return memoryview((pattern * (self.length // len(pattern) + 1))[: self.length])
+
+    def as_array(self, limit: int = MATERIALISE_LIMIT) -> np.ndarray:
+        """The tensor as a read-only array (a view where there is data). uint8 bytes when the type is not recorded;
+        types numpy lacks (bfloat16, float8, int4) come as unsigned integers of their width with the same shape,
+        int4 and uint4 as packed bytes, one-dimensional."""
+        data = self.as_bytes(limit)
+        if self.dtype is None or self.shape is None:
+            return np.frombuffer(data, np.uint8)
+        bits = ELEMENT_BITS.get(self.dtype)
+        if bits is None:
+            raise FormatError(f"parameter {self.name!r}: unknown element type {self.dtype!r}")
+        expected = packed_size(self.dtype, self.shape)
+        if expected != len(data):
+            raise FormatError(f"parameter {self.name!r}: {self.dtype} of shape {self.shape} takes {expected} bytes, "
+                              f"but {len(data)} are stored")
+        if bits < 8:
+            return np.frombuffer(data, np.uint8)
+        return np.frombuffer(data, numpy_dtype(self.dtype)).reshape(self.shape)
+
+
+def numpy_dtype(dtype: str) -> np.dtype:
+    """The little-endian numpy type that holds ``dtype``: itself, or the unsigned integer of its width."""
+    try:
+        return np.dtype(dtype).newbyteorder("<")
+    except TypeError:
+        return np.dtype(f"<u{max(ELEMENT_BITS[dtype], 8) // 8}")

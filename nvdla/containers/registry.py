@@ -1,0 +1,280 @@
+"""What a container format is, and how one is found.
+
+A format is one file: a module of this package named ``*_format.py`` which decorates a :class:`Format` subclass with
+:func:`register`. It is imported on first use, found by the content of a file (never by its name), and from then on
+part of ``nvdla container list|verify|extract|convert|create``.
+
+    @register
+    class SafetensorsFormat(Format):
+        name = "safetensors"
+        ...
+"""
+
+from __future__ import annotations
+
+import importlib
+import mmap
+import os
+import pkgutil
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import nvdla.containers
+from nvdla.containers.parameters import Parameter
+from nvdla.errors import FormatError
+
+#: Bytes of the beginning of a file that ``Format.sniff`` sees (a tar's magic lies at 257).
+HEADER_BYTES = 4096
+
+Options = Mapping[str, str]
+
+
+class Severity(str, Enum):
+    """How bad a finding is. Verification fails on any ERROR; in strict mode a format reports what the
+    specification forbids as ERROR even where the vendor's reader accepts it."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that verification has to say: ``where`` names the table, entry and field, ``offset`` is the byte
+    offset in the file (None where there is none)."""
+
+    severity: Severity
+    where: str
+    offset: int | None
+    message: str
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "severity": self.severity.value}
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a container's bytes are: a read-only view (mapped when it is a file), and its path if it has one.
+    A directory (an unpacked model library) has a path and no data."""
+
+    data: memoryview
+    path: Path | None = None
+
+    @property
+    def name(self) -> str:
+        return str(self.path) if self.path is not None else f"<{len(self.data)} bytes>"
+
+    @classmethod
+    def of(cls, source: Source | str | os.PathLike[str] | bytes | bytearray | memoryview) -> Source:
+        """A path is mapped, bytes are viewed; FormatError where the file cannot be read."""
+        if isinstance(source, Source):
+            return source
+        if isinstance(source, (bytes, bytearray, memoryview)):
+            view = memoryview(source)
+            if not view.contiguous:
+                raise FormatError("the bytes of a container must be contiguous")
+            return cls(view.toreadonly().cast("B") if view.nbytes else memoryview(b""))
+        path = Path(source)
+        try:
+            if path.is_dir():
+                return cls(memoryview(b""), path)
+            with path.open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if size else memoryview(b"")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error
+            raise FormatError(f"{path}: cannot be read: {reason}") from None
+        return cls(data, path)
+
+
+class Container(ABC):
+    """An open container. Subclasses parse in their constructor, raise FormatError for what cannot be read, and keep
+    views on ``source.data``."""
+
+    format: Format
+    source: Source
+
+    def info(self) -> dict[str, Any]:
+        """Facts about the whole file (version, sizes, counts): plain JSON values with stable keys."""
+        return {}
+
+    @abstractmethod
+    def rows(self) -> list[dict[str, Any]]:
+        """What ``list`` prints: one dictionary a thing (entry, tensor, function, file), all rows with the same
+        stable keys, plain JSON values."""
+
+    @abstractmethod
+    def verify(self, strict: bool = False) -> list[Finding]:
+        """Everything wrong or odd; no finding of severity ERROR means the file passes."""
+
+    def parameters(self) -> list[Parameter]:
+        """The tensors in file order, for conversion. FormatError where the format carries none."""
+        raise FormatError(f"{self.source.name}: a {self.format.name} file holds no tensor parameters to convert")
+
+    def parts(self) -> Iterable[tuple[str, bytes | memoryview]]:
+        """What ``extract`` writes: (relative path, bytes). Default: each parameter as ``name.bin``."""
+        return ((f"{p.name}.bin", p.as_bytes()) for p in self.parameters())
+
+    def extract(self, folder: str | os.PathLike[str], names: Sequence[str] | None = None) -> list[Path]:
+        """Writes the parts (only ``names``, with or without their ending, if given) below ``folder``; never outside.
+
+        Names come from the file, so each is made a safe relative path; two that collide are an error."""
+        wanted = set(names) if names else None
+        written: dict[Path, str] = {}
+        missing = set(wanted or ())
+        for name, data in self.parts():
+            keys = {name, name.removesuffix(".bin")}
+            if wanted is not None and not keys & wanted:
+                continue
+            missing -= keys
+            target = Path(folder, safe_relative_path(name))
+            if target in written:
+                raise FormatError(f"{self.source.name}: {name!r} and {written[target]!r} would both be written to "
+                                  f"{target}; extract them one at a time")
+            write_whole(target, [data])
+            written[target] = name
+        if missing:
+            raise FormatError(f"{self.source.name}: nothing named {', '.join(sorted(map(repr, missing)))}; "
+                              "`nvdla container list` shows the names")
+        return list(written)
+
+    def convert(self, target: Format, options: Options | None = None) -> bytes:
+        """This container as another format (or the same one, rewritten). Default: through the parameters."""
+        return target.create(self.parameters(), options)
+
+
+class Format(ABC):
+    """A container format: how it is recognised, opened and written."""
+
+    name: str
+    title: str
+    suffixes: tuple[str, ...] = ()
+    #: Options that ``create`` and ``convert`` understand: name -> one line of help.
+    options: Mapping[str, str] = {}
+
+    @abstractmethod
+    def sniff(self, header: bytes, path: Path | None) -> bool:
+        """Whether the content is of this format: ``header`` is the first HEADER_BYTES of the file (empty for a
+        directory, then ``path`` is looked at). A name or ending decides nothing."""
+
+    @abstractmethod
+    def open(self, source: Source, options: Options | None = None) -> Container:
+        """Parses; FormatError where it cannot be read."""
+
+    def create(self, parameters: Sequence[Parameter], options: Options | None = None) -> bytes:
+        """The bytes of a new file holding these parameters. FormatError where the format is read only."""
+        raise FormatError(f"{self.name} files can be read but not created from parameters")
+
+    def build(self, inputs: Sequence[Path], options: Options | None = None) -> bytes:
+        """What ``create`` does on the command line: a new file from input files. Default: the parameters of every
+        input, in order, through :meth:`create`."""
+        return self.create([p for path in inputs for p in open(path).parameters()], options)
+
+    def check_options(self, options: Options | None) -> dict[str, str]:
+        """The options as a dictionary; FormatError for one that this format does not know."""
+        for key in options or {}:
+            if key not in self.options:
+                known = ", ".join(self.options) or "none"
+                raise FormatError(f"format {self.name}: unknown option {key!r}; known are: {known}")
+        return dict(options or {})
+
+
+_FORMATS: dict[str, Format] = {}
+_F = TypeVar("_F", bound=type[Format])
+
+
+def register(cls: _F) -> _F:
+    """Class decorator: adds one instance of the format to the registry."""
+    if cls.name in _FORMATS and type(_FORMATS[cls.name]).__qualname__ != cls.__qualname__:
+        raise ValueError(f"two container formats are named {cls.name!r}")
+    _FORMATS[cls.name] = cls()
+    return cls
+
+
+def formats() -> dict[str, Format]:
+    """All formats by name; imports every ``*_format`` module of this package on first use."""
+    for module in pkgutil.iter_modules(nvdla.containers.__path__):
+        if module.name.endswith("_format"):
+            importlib.import_module(f"nvdla.containers.{module.name}")
+    return dict(sorted(_FORMATS.items()))
+
+
+def format_named(name: str) -> Format:
+    """The format of this name, FormatError listing the known ones otherwise."""
+    known = formats()
+    if name not in known:
+        raise FormatError(f"unknown container format {name!r}; known are {', '.join(known)}")
+    return known[name]
+
+
+def format_for_output(path: str | os.PathLike[str]) -> Format:
+    """The format a new file's ending asks for (the only place where a name decides: there is no content yet)."""
+    name = Path(path).name.lower()
+    for candidate in formats().values():
+        if any(name.endswith(suffix) for suffix in candidate.suffixes):
+            return candidate
+    raise FormatError(f"{path}: its ending names no container format; say which with --format")
+
+
+def detect(source: Source) -> Format:
+    """The format of existing content; FormatError when none fits."""
+    header = bytes(source.data[:HEADER_BYTES])
+    for candidate in formats().values():
+        if candidate.sniff(header, source.path):
+            return candidate
+    start = header[:8].hex(" ") or "nothing"
+    raise FormatError(f"{source.name}: no known container format (it begins with {start}); known are "
+                      f"{', '.join(formats())}")
+
+
+def open(source: Source | str | os.PathLike[str] | bytes | bytearray | memoryview,
+         options: Options | None = None) -> Container:
+    """Opens any known container: a path (mapped) or bytes (viewed), the format found by content."""
+    where = Source.of(source)
+    return detect(where).open(where, options)
+
+
+_UNSAFE = {ord(c): "_" for c in '\\:*?"<>|'} | dict.fromkeys(range(32), "_")
+
+
+def safe_relative_path(name: str) -> Path:
+    """A name from a file as a relative path that stays below the folder it is joined to."""
+    parts = [part.translate(_UNSAFE) for part in name.split("/")]
+    kept = [part.encode("utf-8", "replace").decode("utf-8")[:200] for part in parts if part not in ("", ".", "..")]
+    return Path(*kept) if kept else Path("unnamed")
+
+
+def write_whole(path: str | os.PathLike[str], chunks: Iterable[bytes | memoryview]) -> None:
+    """Writes a file whole or not at all: a temporary file beside it, then a rename."""
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
+    except OSError as error:
+        raise FormatError(f"{target}: cannot be written: {error.strerror}") from None
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for chunk in chunks:
+                file.write(chunk)
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, target)
+    except OSError as error:
+        _remove(temporary)
+        raise FormatError(f"{target}: cannot be written: {error.strerror}") from None
+    except BaseException:
+        _remove(temporary)
+        raise
+
+
+def _remove(path: str) -> None:
+    """Removes a temporary file, if it is still there."""
+    Path(path).unlink(missing_ok=True)
+
+
