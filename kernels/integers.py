@@ -1,0 +1,87 @@
+"""The integer primitives that every engine rounds, shifts and clamps with.
+
+Scalar functions on int64 for use inside other kernels. Source: cmod/hls/include/nvdla_int.h. The C model assigns one
+fixed-point number to another there: exact shift, then rounding half away from zero, then saturation.
+"""
+
+from __future__ import annotations
+
+from numba import njit
+
+INT32_MAX = 0x7FFFFFFF
+INT32_MIN = -0x80000000
+
+
+@njit(cache=True, nogil=True, inline="always")
+def saturate(x, bits):
+    """Clamp ``x`` to ``bits`` signed bits, 1 <= bits <= 63 (nvdla_int.h:407 IntSaturation)."""
+    high = (1 << (bits - 1)) - 1
+    return min(max(x, -high - 1), high)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def round_half_away(x, shift):
+    """x / 2**shift rounded to nearest, ties away from zero; |x| < 2**63, shift >= 0 (AC_RND_INF).
+
+    A negative number is lowered by one first, which turns its ties downwards; the bit below the cut then rounds.
+    Unlike "add half, then shift" this cannot overflow.
+    """
+    if shift == 0:
+        return x
+    if shift > 63:
+        return 0
+    y = x + (x >> 63)
+    return (y >> shift) + ((y >> (shift - 1)) & 1)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def int_shift_right(x, shift, bits):
+    """IntShiftRight (nvdla_int.h:34): round_half_away, then saturate to ``bits``."""
+    return saturate(round_half_away(x, shift), bits)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def int_shift_left(x, shift, bits):
+    """IntShiftLeft (nvdla_int.h:81): x * 2**shift clamped to ``bits``; |x| < 2**62, shift 0..63."""
+    high = (1 << (bits - 1)) - 1
+    if x > high >> shift:
+        return high
+    if -x > (high + 1) >> shift:
+        return -high - 1
+    return x << shift
+
+
+@njit(cache=True, nogil=True, inline="always")
+def int_signed_shift_right(x, shift, bits):
+    """IntSignedShiftRight (nvdla_int.h:132): a negative ``shift`` shifts left; clamped to ``bits``."""
+    if shift < 0:
+        return int_shift_left(x, -shift, bits)
+    return int_shift_right(x, shift, bits)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def int_signed_shift_right_truncate(x, shift, bits):
+    """IntSignedShiftRightTZ (nvdla_int.h:156): unsigned x (< 2**62), towards zero, clamped to ``bits`` unsigned."""
+    high = (1 << bits) - 1
+    if shift >= 0:
+        return min(x >> min(shift, 63), high)
+    if x > high >> min(-shift, 63):
+        return high
+    return x << -shift
+
+
+@njit(cache=True, nogil=True, inline="always")
+def wrap(x, bits):
+    """The low ``bits`` of ``x`` as a two's complement number (an assignment to a narrower ac_int)."""
+    return (x << (64 - bits)) >> (64 - bits)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def int_log2(x):
+    """Position of the highest set bit of x > 0 (nvdla_int.h:392 IntLog2)."""
+    position = 0
+    for step in (32, 16, 8, 4, 2, 1):
+        if x >> step:
+            x >>= step
+            position += step
+    return position
