@@ -1,0 +1,146 @@
+"""A register tile of int8 dot products with the processor's own instruction (AVX512-VNNI ``vpdpbusd``).
+
+One instruction multiplies four unsigned by four signed bytes in each 32-bit lane and adds the four products to the
+lane, without saturation; numba cannot find it by itself, so the tile is emitted as LLVM IR.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+from numba import config, types
+from numba.extending import intrinsic
+
+LANES = 16  # int32 lanes of a 512-bit register
+PIXELS = 6  # rows of the tile; 6 x 4 accumulators, 4 weights and a broadcast fill 29 of 32 registers
+VECTORS = 4  # columns of the tile in registers: 64 kernels
+KERNELS = LANES * VECTORS
+
+_INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_VECTOR = ir.VectorType(_INT32, LANES)
+
+
+@cache
+def available() -> bool:
+    """True where numba compiles for a processor that has the instruction."""
+    if config.CPU_NAME or config.CPU_FEATURES:  # numba was told to compile for another processor
+        return False
+    try:
+        features = llvm.get_host_cpu_features()
+    except RuntimeError:
+        return False
+    return bool(features.get("avx512vnni") and features.get("avx512bw") and features.get("avx512vl"))
+
+
+def _dot(module: ir.Module) -> ir.Function:
+    name = "llvm.x86.avx512.vpdpbusd.512"
+    return module.globals.get(name) or ir.Function(module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), name)
+
+
+class _Emitter:
+    """Emits the loops of one tile of ``pixels`` x KERNELS accumulators."""
+
+    def __init__(self, builder: ir.IRBuilder, pixels: int) -> None:
+        self.builder = builder
+        self.pixels = pixels
+        self.dot = _dot(builder.module)
+
+    def constant(self, value: int) -> ir.Constant:
+        return ir.Constant(_INT64, value)
+
+    def load(self, address: ir.Value, kind: ir.Type, align: int) -> ir.Value:
+        loaded = self.builder.load(self.builder.inttoptr(address, kind.as_pointer()))
+        loaded.align = align
+        return loaded
+
+    def loop(self, count: ir.Value, carried: list[ir.Value], body: Any) -> list[ir.Value]:
+        """``count`` (at least 1) rounds of ``body(index, carried) -> carried``; returns the carried values after."""
+        builder = self.builder
+        before = builder.block
+        head = builder.append_basic_block("loop")
+        after = builder.append_basic_block("after")
+        builder.branch(head)
+        builder.position_at_end(head)
+        index = builder.phi(_INT64)
+        index.add_incoming(self.constant(0), before)
+        phis = []
+        for value in carried:
+            phi = builder.phi(value.type)
+            phi.add_incoming(value, before)
+            phis.append(phi)
+        results = body(index, phis)
+        following = builder.add(index, self.constant(1))
+        end = builder.block
+        index.add_incoming(following, end)
+        for phi, value in zip(phis, results, strict=True):
+            phi.add_incoming(value, end)
+        builder.cbranch(builder.icmp_signed("<", following, count), head, after)
+        builder.position_at_end(after)
+        return results
+
+    def broadcast(self, address: ir.Value) -> ir.Value:
+        """Four bytes of one pixel in every lane."""
+        four = self.load(address, _INT32, 1)
+        undefined = ir.Constant(_VECTOR, ir.Undefined)
+        first = self.builder.insert_element(undefined, four, ir.Constant(_INT32, 0))
+        return self.builder.shuffle_vector(first, undefined, ir.Constant(_VECTOR, [0] * LANES))
+
+    def tile(self, data: ir.Value, pixels: ir.Value, taps: ir.Value, counts: list[ir.Value], weights: ir.Value) -> list:
+        """The accumulators after all taps and steps."""
+        builder = self.builder
+        rows = [
+            builder.add(data, self.load(builder.add(pixels, self.constant(8 * row)), _INT64, 8))
+            for row in range(self.pixels)
+        ]
+        zeros = [ir.Constant(_VECTOR, [0] * LANES) for _ in range(self.pixels * VECTORS)]
+
+        def tap(index: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+            offset = self.load(builder.add(taps, builder.mul(index, self.constant(8))), _INT64, 8)
+            bases = [builder.add(row, offset) for row in rows]
+
+            def step(inner: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
+                weight, *sums = state
+                advance = builder.mul(inner, self.constant(4))
+                columns = [
+                    self.load(builder.add(weight, self.constant(4 * LANES * v)), _VECTOR, 64) for v in range(VECTORS)
+                ]
+                for row, base in enumerate(bases):
+                    bytes_ = self.broadcast(builder.add(base, advance))
+                    for v, column in enumerate(columns):
+                        at = row * VECTORS + v
+                        sums[at] = builder.call(self.dot, [sums[at], bytes_, column])
+                return [builder.add(weight, self.constant(4 * KERNELS)), *sums]
+
+            return self.loop(counts[1], carried, step)
+
+        return self.loop(counts[0], [weights, *zeros], tap)[1:]
+
+    def store(self, sums: list, out: ir.Value) -> None:
+        for at, value in enumerate(sums):
+            address = self.builder.add(out, self.constant(4 * LANES * at))
+            stored = self.builder.store(value, self.builder.inttoptr(address, _VECTOR.as_pointer()))
+            stored.align = 4
+
+
+def _tile_intrinsic(pixels: int) -> Any:
+    @intrinsic
+    def dot_tile(typing_context, data, pixel_offsets, taps, tap_count, steps, weights, out):  # type: ignore[no-untyped-def]
+        """``out[p][k] = sum over taps t, steps s, bytes j of data[pixel_offsets[p] + taps[t] + 4 s + j] *
+        weights[t][s][k][j]``; all arguments are addresses (int64) or counts. ``weights`` is 64-byte aligned."""
+
+        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            data, pixel_offsets, taps, tap_count, steps, weights, out = args
+            emitter = _Emitter(builder, pixels)
+            emitter.store(emitter.tile(data, pixel_offsets, taps, [tap_count, steps], weights), out)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 7), generate
+
+    return dot_tile
+
+
+dot_tile = _tile_intrinsic(PIXELS)
+dot_row = _tile_intrinsic(1)
