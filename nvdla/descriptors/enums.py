@@ -1,0 +1,185 @@
+"""Numbers of the descriptors that have names (kmd/firmware/include/dla_interface.h, EMUInterface.h).
+
+Like the container's enums they accept numbers without a name (:class:`nvdla.loadable.enums.OpenEnum`).
+"""
+
+from __future__ import annotations
+
+from nvdla.loadable.enums import OpenEnum
+
+
+class OpType(OpenEnum):
+    """The six processors. Also the position in ``op_head`` and ``consumers``."""
+
+    BDMA = 0
+    CONV = 1
+    SDP = 2
+    PDP = 3
+    CDP = 4
+    RUBIK = 5
+
+
+class MemType(OpenEnum):
+    """Where a data cube lies: DRAM, CVSRAM, or on the fly from or to the neighbouring engine."""
+
+    MC = 0
+    CV = 1
+    HW = 2
+
+
+class Event(OpenEnum):
+    """What a consumer waits for."""
+
+    NONE = 0
+    OP_COMPLETED = 1
+    OP_PROGRAMMED = 2
+    OP_ENABLED = 3
+    CDMA_WT_DONE = 4
+    CDMA_DT_DONE = 5
+
+
+class ConvMode(OpenEnum):
+    DIRECT = 0
+    WINOGRAD = 1
+
+
+class Precision(OpenEnum):
+    INT8 = 0
+    INT16 = 1
+    FP16 = 2
+
+
+class DataFormat(OpenEnum):
+    """Input format of the convolution: image formats by component order from the top bit, or a feature cube."""
+
+    R8 = 0
+    R10 = 1
+    R12 = 2
+    R16 = 3
+    R16_I = 4
+    R16_F = 5
+    A16B16G16R16 = 6
+    X16B16G16R16 = 7
+    A16B16G16R16_F = 8
+    A16Y16U16V16 = 9
+    V16U16Y16A16 = 10
+    A16Y16U16V16_F = 11
+    A8B8G8R8 = 12
+    A8R8G8B8 = 13
+    B8G8R8A8 = 14
+    R8G8B8A8 = 15
+    X8B8G8R8 = 16
+    X8R8G8B8 = 17
+    B8G8R8X8 = 18
+    R8G8B8X8 = 19
+    A2B10G10R10 = 20
+    A2R10G10B10 = 21
+    B10G10R10A2 = 22
+    R10G10B10A2 = 23
+    A2Y10U10V10 = 24
+    V10U10Y10A2 = 25
+    A8Y8U8V8 = 26
+    V8U8Y8A8 = 27
+    Y8_U8V8_N444 = 28
+    Y8_V8U8_N444 = 29
+    Y10_U10V10_N444 = 30
+    Y10_V10U10_N444 = 31
+    Y12_U12V12_N444 = 32
+    Y12_V12U12_N444 = 33
+    Y16_U16V16_N444 = 34
+    Y16_V16U16_N444 = 35
+    FEATURE = 36
+
+
+class PixelMapping(OpenEnum):
+    PITCH_LINEAR = 0
+
+
+class PixelOverride(OpenEnum):
+    """How image components narrower than 16 bits are read."""
+
+    UINT = 0
+    INT = 1
+
+
+class WeightFormat(OpenEnum):
+    UNCOMPRESSED = 0
+    COMPRESSED = 1
+
+
+class MeanFormat(OpenEnum):
+    DISABLE = 0
+    ENABLE = 1
+
+
+class Activation(OpenEnum):
+    NONE = 0
+    RELU = 1
+    LUT = 2
+    PRELU = 3
+
+
+class LutMethod(OpenEnum):
+    """How the first table (LE) is indexed."""
+
+    EXPONENTIAL = 0
+    LINEAR = 1
+
+
+class LutPriority(OpenEnum):
+    """Which table answers when both hit, or both miss on the same side: LE ("linear exp") or LO ("linear only")."""
+
+    LINEAR_EXP = 0
+    LINEAR_ONLY = 1
+
+
+class SdpType(OpenEnum):
+    """Which half of an SDP stage works."""
+
+    NONE = 0
+    MUL = 1
+    ADD = 2
+    BOTH = 3
+
+
+class SdpAlu(OpenEnum):
+    MAX = 0
+    MIN = 1
+    SUM = 2
+    EQL = 3
+
+
+class SdpMode(OpenEnum):
+    """Where the operand comes from: one number, one a channel, or one an element."""
+
+    PER_LAYER = 0
+    PER_KERNEL = 1
+    PER_POINT = 2
+
+
+class PoolMode(OpenEnum):
+    AVG = 0
+    MAX = 1
+    MIN = 2
+
+
+class RubikMode(OpenEnum):
+    CONTRACT = 0
+    SPLIT = 1
+    MERGE = 2
+
+
+class EmuOpType(OpenEnum):
+    POWER = 0
+    SOFTMAX = 1
+
+
+class EmuFormat(OpenEnum):
+    """Element and atom of a CPU task's buffer: INT8 and FF16 in atoms of 32 bytes, INT8_8 in atoms of 8."""
+
+    INT8 = 0
+    INT8_8 = 1
+    INT16 = 2
+    FF16 = 3
+    UINT8 = 4
+    UINT16 = 5
