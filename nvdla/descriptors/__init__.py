@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from nvdla.descriptors.abi import ABIS, NEW, OLD, Abi, abi_named
+from nvdla.descriptors.detect import detect
 from nvdla.descriptors.fields import FieldView, fields, member, to_dict
 from nvdla.descriptors.source import DescriptorSource, LoadableSource
 from nvdla.descriptors.task import (
@@ -29,6 +30,7 @@ __all__ = [
     "TaskLimits",
     "abi_named",
     "decode_tasks",
+    "detect",
     "fields",
     "member",
     "to_dict",
