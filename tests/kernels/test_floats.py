@@ -1,0 +1,246 @@
+"""The floating-point operators against exact rational arithmetic in plain Python."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from nvdla.kernels import floats
+from nvdla.kernels.floats import FP16, FP17, FP32
+
+FORMATS = [FP16, FP17, FP32]
+
+
+def parts(bits: int, form: tuple[int, int]) -> tuple[int, int, int]:
+    expo_bits, mant_bits = form
+    return bits >> (expo_bits + mant_bits), bits >> mant_bits & ((1 << expo_bits) - 1), bits & ((1 << mant_bits) - 1)
+
+
+def nan(bits: int, form: tuple[int, int]) -> bool:
+    _, expo, mant = parts(bits, form)
+    return expo == (1 << form[0]) - 1 and mant != 0
+
+
+def value(bits: int, form: tuple[int, int], denormals: bool = False) -> Fraction:
+    """The number that a bit pattern stands for; operators take exponent 0 with a fraction as a normal number."""
+    sign, expo, mant = parts(bits, form)
+    scale = Fraction(2) ** (expo - (1 << (form[0] - 1)) + 1)
+    if expo == 0 and (mant == 0 or denormals):
+        magnitude = 2 * scale * Fraction(mant, 1 << form[1])
+    else:
+        magnitude = scale * (1 + Fraction(mant, 1 << form[1]))
+    return -magnitude if sign else magnitude
+
+
+def nearest_even(x: Fraction) -> int:
+    return round(x)  # Python rounds a Fraction to nearest, ties to even
+
+
+def encode(x: Fraction, sign: int, form: tuple[int, int], denormals: bool = False) -> int:
+    """|x| in ``form``, nearest even, the largest finite number for what overflows, zero for what underflows."""
+    expo_bits, mant_bits = form
+    sign_bits = sign << (expo_bits + mant_bits)
+    largest = ((1 << expo_bits) - 1 << mant_bits) - 1
+    x = abs(x)
+    if x == 0:
+        return sign_bits
+    lowest = 2 - (1 << (expo_bits - 1))  # exponent of the smallest normal number
+    expo = x.numerator.bit_length() - x.denominator.bit_length()
+    if Fraction(2) ** expo > x:
+        expo -= 1
+    if denormals:
+        expo = max(expo, lowest)
+    mant = nearest_even(x / Fraction(2) ** expo * (1 << mant_bits))
+    pattern = (expo - lowest << mant_bits) + mant  # the hidden bit counts the exponent field up by one
+    if pattern < 1 << mant_bits and not denormals:
+        return sign_bits
+    return sign_bits | min(max(pattern, 0), largest)
+
+
+def patterns(form: tuple[int, int], special: bool = True):
+    """Bit patterns: any, near each other in exponent, and the corners."""
+    expo_bits, mant_bits = form
+    one = (1 << (expo_bits - 1)) - 1 << mant_bits
+    top = 1 << (expo_bits + mant_bits + 1)
+    infinity = (1 << expo_bits) - 1 << mant_bits
+    corners = [
+        0,
+        1,
+        1 << mant_bits,
+        (1 << mant_bits) - 1,
+        one,
+        one - 1,
+        one + 1,
+        infinity - 1,
+        infinity - (1 << mant_bits),
+    ]
+    if special:
+        corners += [infinity, infinity + 1, infinity + (1 << mant_bits - 1)]
+    signed = st.sampled_from(corners).flatmap(lambda x: st.sampled_from([x, x | top >> 1]))
+    middle = st.integers(one - (30 << mant_bits - 1), one + (30 << mant_bits - 1)).map(lambda x: abs(x) % top)
+    return st.one_of(signed, middle, st.integers(0, top - 1))
+
+
+def pairs(form: tuple[int, int]):
+    """Two patterns, often of nearly equal magnitude and other sign, so that sums cancel."""
+    top = 1 << (form[0] + form[1])
+
+    def neighbour(a: int):
+        return st.integers(-3, 3).map(lambda step: (a, ((a + step) % top) | (~a & top)))
+
+    return st.one_of(st.tuples(patterns(form), patterns(form)), patterns(form).flatmap(neighbour))
+
+
+def usable(form: tuple[int, int], *numbers: int) -> bool:
+    """No infinity among them (no operator makes one)."""
+    return all(parts(x, form)[1] != (1 << form[0]) - 1 or parts(x, form)[2] != 0 for x in numbers)
+
+
+def expected_sum(a: int, b: int, form: tuple[int, int]) -> int:
+    if nan(a, form) or nan(b, form):
+        return a if nan(a, form) else b
+    x, y = value(a, form), value(b, form)
+    larger = a if abs(x) >= abs(y) else b
+    return encode(x + y, parts(larger, form)[0], form)
+
+
+def expected_product(a: int, b: int, form: tuple[int, int]) -> int:
+    if nan(a, form) or nan(b, form):
+        return a if nan(a, form) else b
+    sign = parts(a, form)[0] ^ parts(b, form)[0]
+    return encode(value(a, form) * value(b, form), sign, form)
+
+
+def with_cases(check):
+    """Run a property for each format."""
+    return pytest.mark.parametrize("form", FORMATS, ids=["fp16", "fp17", "fp32"])(check)
+
+
+@with_cases
+@given(data=st.data())
+def test_fp_add_is_the_exact_sum_rounded_once(form, data):
+    a, b = data.draw(pairs(form))
+    assume(usable(form, a, b))
+    result = floats.fp_add(a, b, form)
+    expected = expected_sum(a, b, form)
+    assert result == expected
+
+
+@with_cases
+@given(data=st.data())
+def test_fp_sub_adds_the_second_operand_with_its_sign_turned(form, data):
+    a, b = data.draw(pairs(form))
+    assume(usable(form, a, b))
+    assert floats.fp_sub(a, b, form) == expected_sum(a, b ^ (1 << (form[0] + form[1])), form)
+
+
+@with_cases
+@given(data=st.data())
+def test_fp_mul_is_the_exact_product_rounded_once_without_denormals(form, data):
+    a, b = data.draw(pairs(form))
+    assume(usable(form, a, b))
+    assert floats.fp_mul(a, b, form) == expected_product(a, b, form)
+
+
+@with_cases
+@given(data=st.data())
+def test_fp_max_and_min_order_numbers_and_let_nan_win(form, data):
+    a, b = data.draw(pairs(form))
+
+    def key(bits):
+        sign, _, _ = parts(bits, form)
+        return (value(bits, form), -sign)
+
+    if nan(a, form) or nan(b, form):
+        greater = lesser = a if nan(a, form) else b
+    else:
+        lesser, greater = sorted([a, b], key=key)
+    assert floats.fp_max(a, b, form) == greater
+    assert floats.fp_min(a, b, form) == lesser
+
+
+@with_cases
+@given(data=st.data())
+def test_fp_relu_clears_what_is_negative_but_not_nan(form, data):
+    a = data.draw(patterns(form))
+    negative = parts(a, form)[0] == 1 and not nan(a, form)
+    assert floats.fp_relu(a, form) == (0 if negative else a)
+
+
+def widened(bits: int, form: tuple[int, int], wide: tuple[int, int]) -> int:
+    sign, expo, mant = parts(bits, form)
+    if nan(bits, form):
+        return sign << sum(wide) | (1 << wide[0]) - 1 << wide[1] | mant
+    if expo == (1 << form[0]) - 1:
+        return sign << sum(wide) | ((1 << wide[0]) - 1 << wide[1]) - 1
+    return encode(value(bits, form, denormals=True), sign, wide)
+
+
+def test_every_fp16_number_widens_exactly():
+    for bits in range(1 << 16):
+        assert floats.fp16_to_fp32(bits) == widened(bits, FP16, FP32)
+        assert floats.fp16_to_fp17(bits) == widened(bits, FP16, FP17)
+
+
+def test_every_normal_fp17_number_narrows_to_fp16_and_widens_to_fp32():
+    for bits in range(1 << 17):
+        sign, expo, mant = parts(bits, FP17)
+        if expo == 0 and mant:
+            continue  # no operator makes an fp17 denormal
+        if nan(bits, FP17):
+            narrow = sign << 15 | 0x7C00 | mant
+        else:
+            narrow = encode(value(bits, FP17, denormals=True), sign, FP16, denormals=True)
+        assert floats.fp17_to_fp16(bits) == narrow
+        assert floats.fp17_to_fp32(bits) == widened(bits, FP17, FP32)
+
+
+@given(patterns(FP32))
+def test_fp32_narrows_with_one_rounding(bits):
+    sign, _, mant = parts(bits, FP32)
+    if nan(bits, FP32):
+        assert floats.fp32_to_fp16(bits) == sign << 15 | 0x7C00 | mant & 0x3FF
+        assert floats.fp32_to_fp17(bits) == sign << 16 | 0xFC00 | mant & 0x3FF
+        return
+    assert floats.fp32_to_fp16(bits) == encode(value(bits, FP32), sign, FP16, denormals=True)
+    denormal = encode(value(bits, FP32), sign, FP17, denormals=True)
+    assert floats.fp32_to_fp17(bits) == (denormal if denormal & 0xFC00 else sign << 16)
+
+
+@given(st.integers(90 << 23, 120 << 23))
+def test_fp32_near_the_smallest_fp16_numbers_agrees_with_ieee(bits):
+    number = np.array([bits], np.uint32).view(np.float32)
+    assert floats.fp32_to_fp16(bits) == int(number.astype(np.float16).view(np.uint16)[0])
+
+
+@given(st.integers(-65536, 65535))
+def test_a_17_bit_integer_becomes_the_nearest_fp16(x):
+    assert floats.int_to_fp16(x) == encode(Fraction(x), int(x < 0), FP16)
+
+
+def test_every_fp16_becomes_the_nearest_int16():
+    for bits in range(1 << 16):
+        sign, expo, _ = parts(bits, FP16)
+        if nan(bits, FP16):
+            expected = -32768
+        else:
+            magnitude = int(abs(value(bits, FP16)) + Fraction(1, 2)) if expo else 0
+            expected = max(-magnitude, -32768) if sign else min(magnitude, 32767)
+        assert floats.fp16_to_int16(bits) == expected
+
+
+@given(st.one_of(st.integers(0, (1 << 35) - 1), st.integers(0, 63)))
+def test_a_35_bit_fraction_becomes_the_nearest_fp17(fraction):
+    assert floats.fraction_to_fp17(fraction, 35) == encode(Fraction(fraction, 1 << 35), 0, FP17)
+
+
+@given(st.integers(1 << 23, (254 << 23) - 1), st.integers(-128, 127))
+def test_fp32_splits_into_a_saturated_integer_and_a_truncated_fraction(bits, shift):
+    x = value(bits, FP32) / Fraction(2) ** shift
+    integer, fraction = floats.fp32_to_int_fraction(bits, shift, 9, 35)
+    assert integer == min(int(x), 511)
+    assert fraction == int((x - int(x)) * (1 << 35))
