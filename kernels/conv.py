@@ -1,0 +1,123 @@
+"""Direct convolution of integers, the portable form: CMAC's dot products and CACC's sums as matrix products.
+
+A layer comes as ``lines`` (batches, rows, elements of a line), already padded, with weights (kernels, rows, columns,
+channels). Output (y, x) takes the line elements ``x * step_x + column * step_column + channel`` of the rows
+``y * stride_y + row * dilation_y``. Feature data and images are both of this shape.
+
+Exactness: a product of matrices in float32 (float64) is exact while no sum of magnitudes can pass 2^24 (2^53), in
+whatever order the library adds. CACC saturates at 48 bits after each MAC atom, which cannot happen while no sum of
+magnitudes passes 2^47. :func:`largest_sum` is that bound; beyond it :func:`saturating_sums` does what CACC does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numba import njit
+from numpy.lib.stride_tricks import as_strided
+
+from nvdla.kernels.integers import int_shift_right
+
+CACC_BITS = 48
+BLOCK_ELEMENTS = 1 << 21
+"""Elements of the window matrix that are made at a time (8 MiB in float32)."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """How a kernel steps over the padded lines; everything in elements and rows."""
+
+    out_height: int
+    out_width: int
+    stride_y: int
+    step_x: int
+    dilation_y: int
+    step_column: int
+
+
+def windows(lines: np.ndarray, window: Window, kernel: tuple[int, int, int]) -> np.ndarray:
+    """A view (batches, out height, out width, rows, columns, channels) on ``lines``; ``kernel`` is the last three."""
+    batch, row, element = lines.strides
+    strides = (
+        batch,
+        row * window.stride_y,
+        element * window.step_x,
+        row * window.dilation_y,
+        element * window.step_column,
+        element,
+    )
+    return as_strided(lines, (lines.shape[0], window.out_height, window.out_width, *kernel), strides, writeable=False)
+
+
+def largest_sum(weights: np.ndarray) -> int:
+    """No sum of one output's products, nor any part of it, can have a larger magnitude than this."""
+    largest = -int(np.iinfo(weights.dtype).min)
+    magnitudes = np.abs(weights.reshape(weights.shape[0], -1).astype(np.int64)).sum(axis=1)
+    return int(magnitudes.max(initial=0)) * largest
+
+
+def pack_weights(weights: np.ndarray) -> np.ndarray:
+    """Weights as the matrix (elements of a window, kernels), in the narrowest float type that is exact."""
+    exact = np.float32 if largest_sum(weights) < 1 << 24 else np.float64
+    return np.ascontiguousarray(weights.reshape(weights.shape[0], -1).T, exact)
+
+
+def exact_sums(lines: np.ndarray, packed: np.ndarray, window: Window, kernel: tuple[int, int, int]) -> np.ndarray:
+    """All sums as int64 (batches, height, width, kernels); for :func:`largest_sum` below 2^47."""
+    view = windows(lines, window, kernel)
+    batches, height, width = view.shape[:3]
+    sums = np.empty((batches, height, width, packed.shape[1]), np.int64)
+    rows = max(1, BLOCK_ELEMENTS // (width * packed.shape[0]))
+    for batch in range(batches):
+        for top in range(0, height, rows):
+            part = view[batch, top : top + rows]
+            matrix = part.astype(packed.dtype).reshape(-1, packed.shape[0])
+            sums[batch, top : top + rows] = (matrix @ packed).reshape(*part.shape[:2], -1)
+    return sums
+
+
+def saturating_sums(
+    lines: np.ndarray, weights: np.ndarray, window: Window, atoms: list[list[tuple[int, int, int, int]]]
+) -> np.ndarray:
+    """Like :func:`exact_sums` with CACC's saturation after each atom (cmod/cacc/NV_NVDLA_cacc.cpp:1077).
+
+    ``atoms``: the steps of the sequence in order, each a list of (row, column, first channel, end channel).
+    """
+    view = windows(lines, window, weights.shape[1:])
+    high = (1 << CACC_BITS - 1) - 1
+    sums = np.zeros((*view.shape[:3], weights.shape[0]), np.int64)
+    for atom in atoms:
+        for row, column, first, end in atom:
+            # 64 products of 16 bits stay below 2^37: exact in float64.
+            part = view[..., row, column, first:end].astype(np.float64)
+            sums += (part @ weights[:, row, column, first:end].T.astype(np.float64)).astype(np.int64)
+        np.clip(sums, -high - 1, high, out=sums)
+    return sums
+
+
+@njit(cache=True, nogil=True)
+def deliver(sums, truncate, out):
+    """CACC's delivery: shift right by ``truncate``, round half away from zero, saturate to 32 bits.
+
+    ``sums`` int64 (batches, height, width, kernels); ``out`` int32 (batches, surfaces, height, width, atom), where
+    kernels that do not exist become 0. Returns the number of saturated results (D_OUT_SATURATION).
+    Source: cmod/cacc/NV_NVDLA_cacc.cpp:822.
+    """
+    batches, height, width, kernels = sums.shape
+    atom = out.shape[4]
+    saturated = 0
+    for n in range(batches):
+        for s in range(out.shape[1]):
+            for y in range(height):
+                for x in range(width):
+                    for a in range(atom):
+                        k = s * atom + a
+                        value = 0
+                        if k < kernels:
+                            value = int_shift_right(sums[n, y, x, k], truncate, 33)
+                            result = int_shift_right(sums[n, y, x, k], truncate, 32)
+                            saturated += value != result
+                            value = result
+                        out[n, s, y, x, a] = value
+    return saturated

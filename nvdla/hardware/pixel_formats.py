@@ -1,0 +1,70 @@
+"""The pixel formats of the image input: where each channel of a pixel lies in memory.
+
+Names count from the most significant bit, so the channels lie in memory in the reverse order of the name: in
+T_A8B8G8R8 red is the byte at the lowest address. CDMA always hands on R, G, B, A (Y, U, V, A)
+(cmod/cdma/NV_NVDLA_cdma.cpp:2487).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from nvdla.errors import ConfigError
+
+NAMES = (
+    "T_R8", "T_R10", "T_R12", "T_R16", "T_R16_I", "T_R16_F",
+    "T_A16B16G16R16", "T_X16B16G16R16", "T_A16B16G16R16_F", "T_A16Y16U16V16", "T_V16U16Y16A16", "T_A16Y16U16V16_F",
+    "T_A8B8G8R8", "T_A8R8G8B8", "T_B8G8R8A8", "T_R8G8B8A8", "T_X8B8G8R8", "T_X8R8G8B8", "T_B8G8R8X8", "T_R8G8B8X8",
+    "T_A2B10G10R10", "T_A2R10G10B10", "T_B10G10R10A2", "T_R10G10B10A2", "T_A2Y10U10V10", "T_V10U10Y10A2",
+    "T_A8Y8U8V8", "T_V8U8Y8A8",
+    "T_Y8___U8V8_N444", "T_Y8___V8U8_N444", "T_Y10___U10V10_N444", "T_Y10___V10U10_N444",
+    "T_Y12___U12V12_N444", "T_Y12___V12U12_N444", "T_Y16___U16V16_N444", "T_Y16___V16U16_N444",
+)  # fmt: skip
+"""By the value of D_DATAIN_FORMAT.PIXEL_FORMAT."""
+
+CHANNEL_RANK = {"R": 0, "Y": 0, "G": 1, "U": 1, "B": 2, "V": 2, "A": 3, "X": 3}
+
+
+@dataclass(frozen=True)
+class PixelFormat:
+    """``planes`` lists for each plane which channel (0..3 = R G B A) each element in memory is.
+
+    ``element_bytes`` is 1 or 2; ``bits`` gives, for formats that pack a pixel into 32 bits, the bit width of each
+    element from the least significant one, and is empty otherwise.
+    """
+
+    name: str
+    planes: tuple[tuple[int, ...], ...]
+    element_bytes: int
+    bits: tuple[int, ...]
+    floating: bool
+
+    @property
+    def channels(self) -> int:
+        return sum(len(plane) for plane in self.planes)
+
+    def bytes_per_pixel(self, plane: int) -> int:
+        return 4 if self.bits else len(self.planes[plane]) * self.element_bytes
+
+
+def _parse(name: str) -> PixelFormat:
+    planes = []
+    widths: list[int] = []
+    for part in name[2:].split("___"):
+        elements = re.findall(r"([RGBAXYUV])(\d+)", part)[::-1]
+        planes.append(tuple(CHANNEL_RANK[letter] for letter, _ in elements))
+        widths += [int(width) for _, width in elements]
+    packed = len(planes) == 1 and len(widths) == 4 and sum(widths) == 32 and max(widths) == 10
+    element_bytes = 1 if max(widths) == 8 else 2
+    return PixelFormat(name, tuple(planes), element_bytes, tuple(widths) if packed else (), name.endswith("_F"))
+
+
+PIXEL_FORMATS = tuple(_parse(name) for name in NAMES)
+
+
+def pixel_format(value: int) -> PixelFormat:
+    """The format of a register value. Raises ConfigError for a value without a format."""
+    if value >= len(PIXEL_FORMATS):
+        raise ConfigError(f"CDMA.D_DATAIN_FORMAT.PIXEL_FORMAT is {value}: known are 0 to {len(PIXEL_FORMATS) - 1}")
+    return PIXEL_FORMATS[value]

@@ -1,0 +1,191 @@
+"""Integer convolution through the registers: layouts, padding, strides, batches, re-use, refusals."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from convolution_layers import DATA, WEIGHTS, Bench, program, random_layer, store_cube, weight_bytes, window_element
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nvdla.errors import ConfigError, LinkError, ScheduleError
+from nvdla.memory.address_space import Space
+
+
+def random_data(layer, seed):
+    random = np.random.default_rng(seed + 1)
+    dtype = (np.int8, np.int16)[layer["precision"]]
+    width, height, channels = layer["data"]
+    columns, rows, _ = layer["kernel"]
+    limits = np.iinfo(dtype)
+    cube = random.integers(limits.min, limits.max + 1, (height, width, channels)).astype(dtype)
+    weights = random.integers(limits.min, limits.max + 1, (layer["output"][2], rows, columns, channels)).astype(dtype)
+    return cube, weights
+
+
+def expected(cube, weights, layer):
+    """The definition: every product of every output in plain Python integers."""
+    width, height, kernels = layer["output"]
+    _, rows, columns, channels = weights.shape
+    pad = int(np.array(layer["pad_value"]).astype(cube.dtype))
+    result = np.zeros((height, width, kernels), object)
+    for y in range(height):
+        for x in range(width):
+            for r in range(rows):
+                for c in range(columns):
+                    row = [window_element(cube, layer, (y, x, r, c), pad, i) for i in range(channels)]
+                    for k in range(kernels):
+                        result[y, x, k] += sum(d * int(w) for d, w in zip(row, weights[k, r, c], strict=True))
+    return result
+
+
+def load(bench, layer, cube, weights):
+    store_cube(bench, cube, layer)
+    group = bench.config.mac_atomic_k // weights.itemsize
+    image = weight_bytes(weights, group, bench.config.mac_atomic_c)
+    bench.memory.view(Space.DRAM, WEIGHTS, len(image))[:] = np.frombuffer(image, np.uint8)
+    program(bench, **layer)
+
+
+def as_cube(accumulators, kernels):
+    """(surfaces, height, width, atom) as (height, width, kernels); what lies beyond the kernels must be zero."""
+    surfaces, height, width, atom = accumulators.shape
+    cube = accumulators.transpose(1, 2, 0, 3).reshape(height, width, surfaces * atom)
+    assert not cube[..., kernels:].any()
+    return cube[..., :kernels]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from([("nv_small", 0), ("nv_small_256", 0), ("nv_large", 0), ("nv_full", 0), ("nv_full", 1)]),
+    st.integers(0, 2**20),
+)
+def test_direct_convolution_is_the_definition(kind, seed):
+    name, precision = kind
+    bench = Bench(name)
+    layer = random_layer(seed, precision, bench.config.memory_atom)
+    if layer["data"][2] * layer["output"][2] > 1200:
+        layer["output"] = (*layer["output"][:2], 3)
+    cube, weights = random_data(layer, seed)
+    load(bench, layer, cube, weights)
+    (result,) = bench.run()
+    exact = np.clip(expected(cube, weights, layer), -(2**31), 2**31 - 1)
+    assert result.dtype == np.int32
+    assert result.shape[3] == bench.config.memory_atom // weights.itemsize
+    assert (as_cube(result, layer["output"][2]) == exact).all()
+
+
+def small(name="nv_small", **changes):
+    """A bench with one small layer loaded."""
+    bench = Bench(name)
+    atom = bench.config.memory_atom
+    layer = {
+        "precision": 0, "data": (5, 4, 8), "kernel": (3, 3, 8), "output": (3, 2, 4), "stride": (1, 1),
+        "dilation": (1, 1), "padding": (0, 0), "pad_value": 0, "line_stride": 5 * atom, "surface_stride": 20 * atom,
+        "surfaces": 1, **changes,
+    }  # fmt: skip
+    cube, weights = random_data(layer, 1)
+    load(bench, layer, cube, weights)
+    return bench, layer, cube, weights
+
+
+def test_batches_are_fetched_a_stride_apart():
+    bench, layer, cube, weights = small("nv_full", batches=3, batch_stride=0x1000)
+    cubes = [cube, cube[::-1], -cube]
+    for number, each in enumerate(cubes):
+        store_cube(bench, each, layer, DATA + number * 0x1000)
+    result = bench.run()
+    assert result.shape[0] == 3
+    for number, each in enumerate(cubes):
+        assert (as_cube(result[number], 4) == expected(each, weights, layer)).all()
+
+
+def test_truncation_rounds_half_away_and_counts_saturation():
+    bench, layer, cube, weights = small(truncate=5)
+    job = bench.engine.prepare(bench.groups())
+    (result,) = job.run(None)
+    exact = expected(cube, weights, layer)
+    rounded = [(abs(int(v)) + 16 >> 5) * (1 if v >= 0 else -1) for v in exact.reshape(-1)]
+    assert as_cube(result, 4).reshape(-1).tolist() == rounded
+    assert job.statistics["saturated"] == 0
+
+
+def test_a_job_reads_memory_anew_at_each_run():
+    bench, layer, cube, weights = small()
+    job = bench.engine.prepare(bench.groups())
+    job.run(None)
+    store_cube(bench, cube[::-1].copy(), layer)
+    bench.memory.view(Space.DRAM, WEIGHTS, 1)[:] ^= 1
+    weights.reshape(-1)[0] ^= 1
+    assert (as_cube(job.run(None)[0], 4) == expected(cube[::-1], weights, layer)).all()
+
+
+def test_kept_weights_are_read_again_only_after_invalidation():
+    bench, layer, cube, weights = small()
+    job = bench.engine.prepare(bench.groups())
+    job.keep_weights = True
+    job.run(None)
+    bench.memory.view(Space.DRAM, WEIGHTS, 1)[:] ^= 1
+    assert (as_cube(job.run(None)[0], 4) == expected(cube, weights, layer)).all()
+    job.invalidate()
+    weights.reshape(-1)[0] ^= 1
+    assert (as_cube(job.run(None)[0], 4) == expected(cube, weights, layer)).all()
+
+
+def test_an_early_fetch_holds_the_data_of_that_moment():
+    bench, layer, cube, weights = small()
+    bench.engine.fetch(bench.groups())
+    bench.memory.view(Space.DRAM, DATA, 64)[:] = 0
+    bench.memory.view(Space.DRAM, WEIGHTS, 64)[:] = 0
+    assert (as_cube(bench.run()[0], 4) == expected(cube, weights, layer)).all()
+
+
+def test_the_next_layer_can_use_the_data_again():
+    bench, *_ = small()
+    bench.write(CDMA__D_MISC_CFG__SKIP_DATA_RLS=1, CSC__D_MISC_CFG__SKIP_DATA_RLS=1)
+    first = bench.run()
+    bench.memory.view(Space.DRAM, DATA, 64)[:] = 0
+    bench.write(CDMA__D_MISC_CFG__SKIP_DATA_RLS=0, CSC__D_MISC_CFG__SKIP_DATA_RLS=0)
+    bench.write(CDMA__D_MISC_CFG__DATA_REUSE=1, CSC__D_MISC_CFG__DATA_REUSE=1)
+    assert (bench.run() == first).all()
+    assert (bench.run() != first).any()  # released: fetched from memory
+
+
+def test_lines_that_were_not_released_come_before_the_fetched_ones():
+    bench, layer, cube, weights = small()
+    bench.write(CSC__D_RELEASE=1)  # 2 of 4 lines
+    bench.run()
+    bench.write(CDMA__D_MISC_CFG__DATA_REUSE=1, CSC__D_MISC_CFG__DATA_REUSE=1)
+    bench.write(CDMA__D_DATAIN_SIZE_0__DATAIN_HEIGHT=1)  # 2 lines more
+    again = np.concatenate((cube[2:], cube[:2]))
+    assert (as_cube(bench.run()[0], 4) == expected(again, weights, layer)).all()
+
+
+def test_the_next_layer_can_use_the_weights_again():
+    bench, *_ = small()
+    bench.write(CDMA__D_MISC_CFG__SKIP_WEIGHT_RLS=1, CSC__D_MISC_CFG__SKIP_WEIGHT_RLS=1)
+    first = bench.run()
+    bench.memory.view(Space.DRAM, WEIGHTS, 64)[:] = 0
+    bench.write(CDMA__D_MISC_CFG__WEIGHT_REUSE=1, CSC__D_MISC_CFG__WEIGHT_REUSE=1)
+    assert (bench.run() == first).all()
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "registers"),
+    [
+        (ConfigError, "fp16.*nv_full", {"CSC__D_MISC_CFG__PROC_PRECISION": 2, "CDMA__D_MISC_CFG__PROC_PRECISION": 2}),
+        (ConfigError, "Winograd.*nv_full", {f"{u}__D_MISC_CFG__CONV_MODE": 1 for u in ("CDMA", "CSC", "CACC")}),
+        (ScheduleError, "waits for ever: CMAC_B", {"CMAC_B__D_MISC_CFG__PROC_PRECISION": 1}),
+        (ScheduleError, "waits for ever", {"CDMA__D_WEIGHT_SIZE_0": 10}),
+        (ScheduleError, "waits for ever", {"CDMA__D_BANK": 3}),
+        (ScheduleError, "waits for ever", {"CACC__D_DATAOUT_SIZE_0": 0}),
+        (ScheduleError, "lines", {"CSC__D_DATAIN_SIZE_EXT_0__DATAIN_HEIGHT_EXT": 9}),
+        (LinkError, "0x80000000", {"CDMA__D_LINE_STRIDE": 0xFFFFFFF8}),
+        (LinkError, "weights", {"CDMA__D_WEIGHT_ADDR_LOW": 0x4000}),
+    ],
+)
+def test_settings_that_cannot_run_are_refused(error, text, registers):
+    bench, *_ = small()
+    bench.write(**registers)
+    with pytest.raises(error, match=text):
+        bench.run()
