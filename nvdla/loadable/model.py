@@ -55,7 +55,8 @@ class Blob:
     def __post_init__(self) -> None:
         # Bytes-like arguments are welcome when a model is built by hand.
         if not isinstance(self.data, memoryview):
-            object.__setattr__(self, "data", memoryview(self.data).cast("B").toreadonly())
+            view = memoryview(self.data)
+            object.__setattr__(self, "data", view.cast("B").toreadonly() if view.nbytes else memoryview(b""))
         if self.size == -1:
             object.__setattr__(self, "size", len(self.data))
 
