@@ -1,0 +1,57 @@
+"""``nvdla trace replay``: run a hardware register trace and report its checks."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+COMMAND = "trace"
+HELP = "replay a hardware register trace (.cfg, or input.txn of nv_full) and report each of its checks"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    action = actions.add_parser("replay", help="run a trace on the register model", description=HELP)
+    action.add_argument("trace", metavar="FILE", help="the trace; its memory images lie beside it")
+    action.add_argument("--config", required=True, metavar="NAME", help="hardware configuration, such as nv_small")
+    action.add_argument("--dump", metavar="DIR", help="write all memory that the trace used into DIR")
+    action.add_argument("--threads", type=int, metavar="N", help="threads of the kernels (default: all cores)")
+    action.add_argument("--json", action="store_true", help="print the result as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0: all checks passed, 1: one failed."""
+    from nvdla.trace import replay  # the engines are not loaded for --help
+
+    result = replay(args.trace, args.config, threads=args.threads)
+    dumped = [str(path) for path in result.dump(args.dump)] if args.dump else []
+    operations = [
+        {"engine": stage.engine, "group": stage.group, "statistics": stage.statistics}
+        for completion in result.completions
+        for stage in completion.stages
+    ]
+    if args.json:
+        checks = [
+            {"name": c.name, "line": c.line, "expected": c.expected, "actual": c.actual, "passed": c.passed}
+            for c in result.checks
+        ]
+        report = {
+            "trace": str(result.path),
+            "config": result.config.name,
+            "passed": result.passed,
+            "checks": checks,
+            "operations": operations,
+            "dumped": dumped,
+        }
+        print(json.dumps(report, indent=2, default=int))
+        return 0 if result.passed else 1
+    for check in result.checks:
+        if check.passed:
+            print(f"ok    line {check.line}: {check.name} = {check.actual}")
+        else:
+            print(f"FAIL  line {check.line}: {check.name}: expected {check.expected}, got {check.actual}")
+    failed = sum(not check.passed for check in result.checks)
+    engines = ", ".join(f"{each['engine']} (group {each['group']})" for each in operations) or "nothing"
+    made = f"{len(result.checks) - failed} checks passed, {failed} failed"
+    print(f"{result.path.name} on {result.config.name}: ran {engines}; {made}")
+    return 1 if failed else 0

@@ -1,0 +1,146 @@
+"""BDMA, the bridge DMA: copies between DRAM and CVSRAM.
+
+Unlike the other units it has no ping-pong registers but a command queue. Writing CFG_OP.EN = 1 queues the transfer that
+the CFG registers describe; writing CFG_LAUNCH0 or CFG_LAUNCH1 starts everything queued since the last launch as group 0
+or 1 (cmod/bdma/NV_NVDLA_bdma.cpp, BdmaCore.cpp).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nvdla.errors import ConfigError, LinkError, ScheduleError
+from nvdla.hardware.configuration import configurations_with
+from nvdla.hardware.register_file import RegisterGroup
+from nvdla.memory.address_space import Space
+
+if TYPE_CHECKING:
+    from nvdla.hardware.machine import Machine
+
+QUEUE_DEPTH = 20  # transfers; reset value of STATUS.FREE_SLOT
+ATOM = 32  # bytes; CFG_LINE counts these
+WORK_LIMIT = 4 << 30  # bytes one transfer may move: strides of 0 make the repeats free of the memory's size
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """One queued copy: ``surfaces`` x ``lines`` x ``line_bytes``, strides in bytes."""
+
+    source: tuple[Space, int, int, int]  # space, address, line stride, surface stride
+    target: tuple[Space, int, int, int]
+    surfaces: int
+    lines: int
+    line_bytes: int
+
+    @classmethod
+    def from_registers(cls, g: RegisterGroup) -> Transfer:
+        return cls(
+            source=(
+                Space.from_ram_type(g["CFG_CMD.SRC_RAM_TYPE"]),
+                g.address("CFG_SRC_ADDR_HIGH", "CFG_SRC_ADDR_LOW"),
+                g["CFG_SRC_LINE"],
+                g["CFG_SRC_SURF"],
+            ),
+            target=(
+                Space.from_ram_type(g["CFG_CMD.DST_RAM_TYPE"]),
+                g.address("CFG_DST_ADDR_HIGH", "CFG_DST_ADDR_LOW"),
+                g["CFG_DST_LINE"],
+                g["CFG_DST_SURF"],
+            ),
+            surfaces=g["CFG_SURF_REPEAT.NUMBER"] + 1,
+            lines=g["CFG_LINE_REPEAT.NUMBER"] + 1,
+            line_bytes=(g["CFG_LINE.SIZE"] + 1) * ATOM,
+        )
+
+
+class BdmaJob:
+    """Copies that are done one after the other. ``destination`` is what the last of them writes."""
+
+    def __init__(self, copies: list[tuple[np.ndarray, np.ndarray]]) -> None:
+        self.copies = copies
+        self.destination: np.ndarray | None = copies[-1][1]
+        self.statistics: dict[str, int] = {}
+
+    def run(self, source: Any = None) -> None:
+        for read, written in self.copies:
+            written[...] = read
+
+
+class Bdma:
+    """The BDMA of one machine: its command queue and the launched groups."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._queued: list[Transfer] = []
+        self._launched: list[list[Transfer]] = [[], []]
+        machine.registers.on_write("BDMA", self._written)
+        machine.registers.on_read("BDMA", self._read)
+
+    def prepare(self, groups: dict[str, RegisterGroup]) -> BdmaJob:
+        """The copies of the group that was launched first."""
+        if not self.machine.config.bdma:
+            has = ", ".join(configurations_with(bdma=True))
+            raise ConfigError(f"{self.machine.config.name} has no BDMA: configurations with it are {has}")
+        group = groups["BDMA"].index
+        transfers = self._launched[group]
+        if not transfers:
+            raise ScheduleError(f"BDMA group {group} waits for ever: it was launched with no transfer queued")
+        return BdmaJob([self._views(number, each) for number, each in enumerate(transfers)])
+
+    def _views(self, number: int, each: Transfer) -> tuple[np.ndarray, np.ndarray]:
+        moved = each.surfaces * each.lines * each.line_bytes
+        what = f"BDMA transfer {number}"
+        if moved > WORK_LIMIT:
+            raise LinkError(
+                f"{what}: {each.surfaces} surfaces of {each.lines} lines of {each.line_bytes} bytes are {moved} bytes, "
+                f"the limit is {WORK_LIMIT}"
+            )
+        shape = (each.surfaces, each.lines, each.line_bytes // ATOM, ATOM)
+        views = []
+        for name, (space, address, line_stride, surface_stride) in (
+            ("source", each.source),
+            ("destination", each.target),
+        ):
+            if space is Space.CVSRAM and not self.machine.config.cvsram:
+                raise ConfigError(f"{what}: {name} is in CVSRAM, which {self.machine.config.name} does not have")
+            memory = self.machine.memory
+            views.append(memory.surface(space, address, shape, line_stride, surface_stride, f"{what} {name}"))
+        return views[0], views[1]
+
+    def _written(self, register: str, value: int) -> None:
+        if register == "CFG_OP" and value & 1:
+            if self._free_slots() == 0:
+                raise ScheduleError(f"BDMA waits for ever: more than {QUEUE_DEPTH} transfers queued without a launch")
+            self._queued.append(Transfer.from_registers(self.machine.unit("BDMA").groups[0]))
+        elif register in ("CFG_LAUNCH0", "CFG_LAUNCH1") and value & 1:
+            self._launch(int(register[-1]))
+
+    def _launch(self, group: int) -> None:
+        unit = self.machine.unit("BDMA")
+        if unit.enabled[group]:
+            raise ScheduleError(f"BDMA group {group} is launched again while it is still at work")
+        if not any(unit.enabled):
+            unit.consumer = group
+        self._launched[group], self._queued = self._queued, []
+        unit.enabled[group] = True
+
+    def _busy(self) -> list[bool]:
+        return self.machine.unit("BDMA").enabled
+
+    def _free_slots(self) -> int:
+        waiting = sum(len(self._launched[group]) for group in range(2) if self._busy()[group])
+        return max(QUEUE_DEPTH - len(self._queued) - waiting, 0)
+
+    def _read(self, register: str, value: int) -> int:
+        """STATUS tells free slots, idle and the busy groups; a launch bit reads 1 until its group is done."""
+        busy = self._busy()
+        if register == "STATUS":
+            free = self._free_slots()
+            idle = free == QUEUE_DEPTH and not any(busy)
+            return free | idle << 8 | busy[0] << 9 | busy[1] << 10
+        if register in ("CFG_LAUNCH0", "CFG_LAUNCH1"):
+            return int(busy[int(register[-1])])
+        return value

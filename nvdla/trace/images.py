@@ -1,0 +1,135 @@
+"""Memory image files of traces: NVIDIA's text forms and raw bytes, read only from inside the trace's own folder."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from nvdla.errors import FormatError, TraceError
+from nvdla.files import read_file
+
+_PACKET = re.compile(
+    rb"\{?\s*offset\s*:\s*(\w+)\s*,\s*size\s*:\s*(\w+)\s*,\s*payload\s*:\s*([^,}]*?)\s*\}?\s*,?\s*\}?\s*$"
+)
+_TEXT_START = re.compile(rb"\s*(\{|#|offset)")
+
+
+@dataclass(frozen=True)
+class MemoryImage:
+    """Bytes by offset: ``segments`` are (offset, data), in file order; ``end`` is the first offset behind them all."""
+
+    segments: tuple[tuple[int, bytes], ...]
+
+    @property
+    def end(self) -> int:
+        return max((offset + len(data) for offset, data in self.segments), default=0)
+
+
+class TraceFolder:
+    """Gives the files that a trace names, and nothing outside the trace's folder.
+
+    ``limit`` bounds the size of one file in bytes. An image used twice is read once.
+    """
+
+    def __init__(self, folder: Path, limit: int) -> None:
+        self.folder = folder.resolve()
+        self.limit = limit
+        self._images: dict[tuple[str, int | None], MemoryImage] = {}
+
+    def image(self, name: str, packed_size: int | None = None) -> MemoryImage:
+        """The memory image ``name``: packets ``{offset:.., size:.., payload:..}`` or raw bytes.
+
+        With ``packed_size`` the file is the plain hex text of input.txn, of which that many bytes are taken.
+        Raises TraceError (without a line: the caller knows it).
+        """
+        key = (name, packed_size)
+        if key not in self._images:
+            data = self._read(name)
+            if packed_size is not None:
+                self._images[key] = parse_hex_lines(data, packed_size, name)
+            elif _TEXT_START.match(data) and not name.endswith(".bin"):
+                self._images[key] = parse_packets(data, name, self.limit)
+            else:
+                self._images[key] = MemoryImage(((0, data),))
+        return self._images[key]
+
+    def _read(self, name: str) -> bytes:
+        relative = PurePosixPath(name)
+        if relative.is_absolute() or ".." in relative.parts or "\\" in name or "\0" in name:
+            raise TraceError(f"file {name!r} is outside the trace's folder: only files beside the trace may be named")
+        path = (self.folder / relative).resolve()
+        if not path.is_relative_to(self.folder):
+            raise TraceError(f"file {name!r} links to {path}, outside the trace's folder {self.folder}")
+        if not path.is_file():
+            raise TraceError(f"file {name!r} does not exist (or is no regular file) in {self.folder}")
+        try:
+            return read_file(path, self.limit, "memory image")
+        except FormatError as error:
+            raise TraceError(str(error)) from error
+
+
+def number(text: str | bytes, what: str, bits: int = 64) -> int:
+    """An unsigned number as NVIDIA writes them: 0x hex, decimal, 0b, 0o. Raises TraceError beyond ``bits``."""
+    word = text.decode("ascii", "replace") if isinstance(text, bytes) else text
+    try:
+        value = int(word, 0) if len(word) <= 80 else -1
+    except ValueError:
+        value = int(word) if word.isascii() and word.isdigit() else -1  # leading zeros: still decimal
+    if not 0 <= value < 1 << bits:
+        raise TraceError(f"{what}: {word[:80]!r} is no unsigned number of at most {bits} bits")
+    return value
+
+
+def parse_packets(data: bytes, name: str, limit: int) -> MemoryImage:
+    """NVIDIA's surface text: one packet a line, lines starting with # are comments (mem_core.svh:m_parse_surface_file).
+
+    A payload shorter than its size is filled up with zeros, as there.
+    """
+    segments: list[tuple[int, bytearray]] = []
+    for line_number, line in enumerate(data.split(b"\n"), 1):
+        text = line.strip()
+        if not text.strip(b"{}, \t") or text.startswith(b"#"):
+            continue
+        match = _PACKET.match(text)
+        where = f"{name}:{line_number}"
+        if not match:
+            raise TraceError(f"{where}: {text[:60]!r} is no packet {{offset:.., size:.., payload:..}}")
+        offset, size = number(match[1], f"{where}: offset"), number(match[2], f"{where}: size")
+        payload = _payload(match[3], where)
+        if len(payload) > size or size > limit:
+            raise TraceError(f"{where}: packet of size {size} has {len(payload)} payload bytes (limit {limit})")
+        payload += bytes(size - len(payload))
+        if segments and segments[-1][0] + len(segments[-1][1]) == offset:
+            segments[-1][1].extend(payload)
+        else:
+            segments.append((offset, bytearray(payload)))
+    return MemoryImage(tuple((offset, bytes(payload)) for offset, payload in segments))
+
+
+def parse_hex_lines(data: bytes, size: int, name: str) -> MemoryImage:
+    """The image form of input.txn: bytes as 0x words on lines that start with 0x, other lines are headers.
+
+    Exactly ``size`` bytes are taken (input_txn_to_verilator.pl); a shorter file is an error.
+    """
+    payload = bytearray()
+    for line_number, line in enumerate(data.split(b"\n"), 1):
+        if len(payload) >= size:
+            break
+        text = line.strip()
+        if text.startswith(b"0x"):
+            payload += _payload(text, f"{name}:{line_number}")
+    if len(payload) < size:
+        raise TraceError(f"file {name!r} holds {len(payload)} bytes, the command asks for {size}")
+    return MemoryImage(((0, bytes(payload[:size])),)) if size else MemoryImage(())
+
+
+def _payload(text: bytes, where: str) -> bytes:
+    """Bytes separated by white space. All two-digit hex, the usual case, takes the fast way."""
+    words = text.split()
+    if all(len(word) == 4 and word[:2] == b"0x" for word in words):
+        try:
+            return bytes.fromhex(b"".join(word[2:] for word in words).decode("ascii"))
+        except ValueError:
+            pass
+    return bytes(number(word, f"{where}: payload byte", 8) for word in words)
