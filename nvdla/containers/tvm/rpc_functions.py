@@ -1,0 +1,248 @@
+"""What a remote caller finds on the server: the emulator's functions, and the ones TVM's own client asks for.
+
+``nvdla.load(file or bytes, config, abi)`` makes a module of a loadable. Its functions, and the global ``nvdla.*``
+which take the module as first argument, follow TVM's graph executor: ``run(inputs..., outputs...)`` at once, or
+``set_input``, ``run()`` and ``get_output``. Files are what the caller uploaded, or what lies in the folder that the
+server offers.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nvdla
+from nvdla.containers.tvm.crt import CrtModule, CrtRuntime, FuncRegistry, FunctionHandle, ModuleHandle
+from nvdla.containers.tvm.rpc_memory import RemoteMemory
+from nvdla.containers.tvm.rpc_protocol import TensorView
+from nvdla.containers.tvm.rpc_session import RpcSession
+from nvdla.errors import FormatError
+from nvdla.files import read_file
+
+_REGISTRY_BYTES = 4096
+_MAX_MODULES = 64
+_MAX_UPLOADS = 256
+
+
+@dataclass
+class Service:
+    """What all callers share: the folder of loadables (None: only uploads), the limits, and one engine at a time."""
+
+    models: Path | None = None
+    memory_limit: int = 1 << 30
+    transfer_limit: int = 256 << 20
+    threads: int | None = None
+    engine: threading.Lock = field(default_factory=threading.Lock)
+
+    def session(self) -> RpcSession:
+        """A new caller's session with all functions registered."""
+        runtime = CrtRuntime(_REGISTRY_BYTES, _MAX_MODULES, max_transfer_bytes=self.transfer_limit)
+        session = RpcSession(runtime, RemoteMemory(self.memory_limit))
+        Functions(self, session).register()
+        return session
+
+
+class Network:
+    """A loaded network, run for one caller."""
+
+    def __init__(self, service: Service, session: RpcSession, data: bytes, config: str, abi: str) -> None:
+        self._service = service
+        self._session = session
+        self.runtime = nvdla.Runtime(nvdla.load(data), config=config, abi=abi, threads=service.threads)
+        self._inputs: list[np.ndarray | None] = [None] * len(self.runtime.inputs)
+        self._outputs: list[np.ndarray] = []
+
+    def module(self) -> CrtModule:
+        functions: dict[str, Callable[..., Any]] = {
+            "run": self.run, "run_raw": self.run_raw, "set_input": self.set_input, "get_output": self.get_output,
+            "get_num_inputs": lambda *_: len(self.runtime.inputs),
+            "get_num_outputs": lambda *_: len(self.runtime.outputs), "describe": self.describe,
+        }  # fmt: skip
+        return CrtModule(FuncRegistry(list(functions), list(functions.values())), self)
+
+    def describe(self, *_: Any) -> str:
+        """JSON: the configuration, and name, shape, dtype and size of every input and output."""
+        tensors = {kind: [{"name": t.name, "shape": list(t.shape), "dtype": str(np.dtype(t.dtype)), "bytes": t.size}
+                          for t in getattr(self.runtime, kind)] for kind in ("inputs", "outputs")}
+        return json.dumps({"config": self.runtime.config.name, "config_reason": self.runtime.config_reason, **tensors})
+
+    def set_input(self, *arguments: Any) -> None:
+        """Input number or name, tensor (NCHW)."""
+        if len(arguments) != 2 or not isinstance(arguments[1], TensorView):
+            raise FormatError("set_input takes an input's number or name, and a tensor")
+        index = _find(self.runtime.inputs, arguments[0], "input")
+        self._inputs[index] = self._session.array(arguments[1]).copy()
+
+    def get_output(self, *arguments: Any) -> np.ndarray | None:
+        """Output number or name; with a tensor as well, the output is written there."""
+        if not 1 <= len(arguments) <= 2:
+            raise FormatError("get_output takes an output's number or name, and perhaps a tensor to write to")
+        index = _find(self.runtime.outputs, arguments[0], "output")
+        if not self._outputs:
+            raise FormatError("there is no output yet: run the network first")
+        if len(arguments) == 1:
+            return self._outputs[index]
+        self._write(arguments[1:], self._outputs[index : index + 1])
+        return None
+
+    def run(self, *arguments: Any) -> np.ndarray | None:
+        """Without arguments, on the inputs that were set. With the input tensors, or the input and the output tensors.
+        Returns the output where there is one and no output tensor was given."""
+        inputs, outputs = self._split(arguments)
+        if inputs:
+            self._inputs = [self._session.array(view).copy() for view in inputs]
+        missing = [t.name for t, value in zip(self.runtime.inputs, self._inputs, strict=True) if value is None]
+        if missing:
+            raise FormatError(f"input {missing[0]!r} is not set; give it to run, or call set_input")
+        with self._service.engine:
+            result = self.runtime.run(list(self._inputs))
+        self._outputs = [np.asarray(result[t.name]) for t in self.runtime.outputs]
+        return self._deliver(arguments, outputs, self._outputs)
+
+    def run_raw(self, *arguments: Any) -> np.ndarray | None:
+        """The same with the surfaces as they lie in memory: one-dimensional tensors of uint8."""
+        inputs, outputs = self._split(arguments)
+        if not inputs:
+            raise FormatError(f"run_raw takes the {len(self.runtime.inputs)} input surfaces as uint8 tensors")
+        surfaces = [self._session.array(view).tobytes() for view in inputs]
+        with self._service.engine:
+            result = self.runtime.run_raw(surfaces)
+        arrays = [np.frombuffer(surface, np.uint8) for surface in result]
+        return self._deliver(arguments, outputs, arrays)
+
+    def _split(self, arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        """Arguments as inputs and outputs; both may be absent."""
+        ins, outs = len(self.runtime.inputs), len(self.runtime.outputs)
+        if len(arguments) not in (0, ins, ins + outs) or not all(isinstance(a, TensorView) for a in arguments):
+            raise FormatError(f"run takes tensors: nothing, the {ins} inputs, or the {ins} inputs and {outs} outputs; "
+                              f"it got {len(arguments)} arguments")
+        return arguments[:ins], arguments[ins:]
+
+    def _deliver(self, arguments: tuple[Any, ...], views: tuple[Any, ...],
+                 arrays: list[np.ndarray]) -> np.ndarray | None:
+        if views:
+            self._write(views, arrays)
+            return None
+        return arrays[0] if arguments and len(arrays) == 1 else None
+
+    def _write(self, views: tuple[Any, ...], arrays: list[np.ndarray]) -> None:
+        for view, array in zip(views, arrays, strict=True):
+            if not isinstance(view, TensorView):
+                raise FormatError("an output is written to a tensor")
+            target = self._session.array(view)
+            if target.shape != array.shape or target.dtype != array.dtype:
+                raise FormatError(f"the output is {array.dtype} of shape {array.shape}, the tensor given for it is "
+                                  f"{target.dtype} of shape {target.shape}")
+            target[...] = array
+
+
+def _find(tensors: list[Any], key: Any, what: str) -> int:
+    """A tensor by its number or name."""
+    names = [tensor.name for tensor in tensors]
+    if isinstance(key, str) and key in names:
+        return names.index(key)
+    if isinstance(key, int) and 0 <= key < len(names):
+        return key
+    raise FormatError(f"there is no {what} {str(key)[:80]!r}; there are {', '.join(map(repr, names[:16]))}")
+
+
+class Functions:
+    """The global functions of one caller."""
+
+    def __init__(self, service: Service, session: RpcSession) -> None:
+        self._service = service
+        self._session = session
+        self._runtime = session.runtime
+        self._files: dict[str, bytes] = {}
+
+    def register(self) -> None:
+        for name, function in {
+            "nvdla.version": lambda *_: nvdla.__version__,
+            "nvdla.functions": lambda *_: "\n".join(self._runtime.global_names()),
+            "nvdla.load": self._load, "nvdla.free": self._free,
+            "nvdla.run": self._of("run"), "nvdla.run_raw": self._of("run_raw"),
+            "nvdla.set_input": self._of("set_input"), "nvdla.get_output": self._of("get_output"),
+            "nvdla.describe": self._of("describe"),
+            "ffi.FunctionListGlobalNamesFunctor": self._name_functor, "nvdla.function_name": self._function_name,
+            "tvm.rpc.server.upload": self._upload, "tvm.rpc.server.download": self._download,
+            "tvm.rpc.server.remove": self._remove, "tvm.rpc.server.listdir": self._list,
+            "tvm.rpc.server.load_module": self._load,
+        }.items():  # fmt: skip
+            self._runtime.register(name, function)
+
+    def _of(self, name: str) -> Callable[..., Any]:
+        """A module's function as a global one that takes the module first."""
+
+        def call(*arguments: Any) -> Any:
+            if not arguments or not isinstance(arguments[0], ModuleHandle):
+                raise FormatError(f"nvdla.{name} takes the module that nvdla.load returned as its first argument")
+            state = self._runtime.module(arguments[0]).state
+            return getattr(state, name)(*arguments[1:])
+
+        return call
+
+    def _load(self, *arguments: Any) -> ModuleHandle:
+        """A loadable's bytes or the name of a file; configuration and ABI, if they are not to be found out."""
+        if not 1 <= len(arguments) <= 3 or not all(isinstance(a, str) for a in arguments[1:]):
+            raise FormatError("nvdla.load takes a loadable (bytes, or the name of a file), a configuration and an ABI")
+        source, config, abi = (*arguments, "auto", "auto")[:3]
+        data = source if isinstance(source, bytes) else self._file(source)
+        with self._service.engine:
+            network = Network(self._service, self._session, data, config, abi)
+        return self._runtime.add_module(network.module())
+
+    def _free(self, *arguments: Any) -> None:
+        if len(arguments) != 1 or not isinstance(arguments[0], ModuleHandle):
+            raise FormatError("nvdla.free takes the module that nvdla.load returned")
+        self._runtime.free_module(arguments[0])
+
+    def _file(self, name: Any) -> bytes:
+        """An upload, or a file in the folder that the server offers (never outside it)."""
+        if not isinstance(name, str):
+            raise FormatError(f"a loadable is bytes or the name of a file, not {type(name).__name__}")
+        if name in self._files:
+            return self._files[name]
+        folder = self._service.models
+        path = (folder / name).resolve() if folder is not None and "\0" not in name else None
+        if path is None or folder is None or not path.is_relative_to(folder.resolve()):
+            raise FormatError(f"there is no file {name[:200]!r}: upload it, or start the server with --models FOLDER")
+        return read_file(path, self._service.memory_limit, "loadable")
+
+    def _upload(self, *arguments: Any) -> None:
+        if len(arguments) != 2 or not isinstance(arguments[0], str) or not isinstance(arguments[1], bytes):
+            raise FormatError("upload takes a name and bytes")
+        name, data = arguments
+        held = sum(len(value) for key, value in self._files.items() if key != name)
+        if len(self._files) >= _MAX_UPLOADS or held + len(data) > self._service.memory_limit:
+            raise FormatError(f"upload of {len(data)} bytes: at most {_MAX_UPLOADS} files and "
+                              f"{self._service.memory_limit} bytes are kept; remove some")
+        self._files[name] = data
+
+    def _download(self, *arguments: Any) -> bytes:
+        name = arguments[0] if arguments else None
+        if not isinstance(name, str) or name not in self._files:
+            raise FormatError(f"nothing named {str(name)[:200]!r} was uploaded")
+        return self._files[name]
+
+    def _remove(self, *arguments: Any) -> None:
+        self._files.pop(str(arguments[0]) if arguments else "", None)
+
+    def _list(self, *_: Any) -> str:
+        return ",".join(self._files)
+
+    def _name_functor(self, *_: Any) -> FunctionHandle:
+        """As TVM's own: a function which gives the number of names for -1, and a name for its index."""
+        return FunctionHandle(self._runtime.get_global("nvdla.function_name") or 0)
+
+    def _function_name(self, *arguments: Any) -> Any:
+        names = list(self._runtime.global_names())
+        index = arguments[0] if len(arguments) == 1 else None
+        if not isinstance(index, int) or not -1 <= index < len(names):
+            raise FormatError(f"function_name takes -1 (how many there are) or an index below {len(names)}")
+        return len(names) if index == -1 else names[index]
