@@ -1,0 +1,23 @@
+"""``nvdla extract``: a blob's bytes as a file."""
+
+from __future__ import annotations
+
+import argparse
+
+import nvdla
+from nvdla.files import write_file
+
+HELP = "Write the bytes of a blob to a file."
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("loadable", help="the loadable")
+    parser.add_argument("blob", help="the blob's name ('nvdla inspect --blobs' lists them)")
+    parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where to")
+
+
+def run(args: argparse.Namespace) -> int:
+    blob = nvdla.load(args.loadable).blob(args.blob)
+    write_file(args.output, blob.data)
+    print(f"{args.output}: {len(blob.data)} bytes of blob {blob.name}")
+    return 0

@@ -1,0 +1,45 @@
+"""``nvdla hexdump``: a blob's bytes, with the structures that lie on them."""
+
+from __future__ import annotations
+
+import argparse
+
+import nvdla
+from nvdla.cli.output import add_format_options, print_document, print_table
+from nvdla.descriptors import decode_tasks, detect
+from nvdla.inspect import annotated_rows, hexdump_lines
+
+HELP = "The bytes of a blob. Descriptor blobs are shown field by field: bytes, name, type, value, meaning."
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("loadable", help="the loadable")
+    parser.add_argument("blob", help="the blob's name ('nvdla inspect --blobs' lists them)")
+    parser.add_argument("--plain", action="store_true", help="bytes only, also for descriptor blobs")
+    parser.add_argument("--offset", type=_number, default=0, metavar="BYTE", help="first byte (plain form)")
+    parser.add_argument("--length", type=_number, default=None, metavar="BYTES", help="how many bytes (plain form)")
+    parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
+    add_format_options(parser)
+
+
+def _number(text: str) -> int:
+    value = int(text, 0)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return value
+
+
+def run(args: argparse.Namespace) -> int:
+    loadable = nvdla.load(args.loadable)
+    blob = loadable.blob(args.blob)
+    rows = []
+    if not args.plain and not args.offset and args.length is None:
+        rows = annotated_rows(loadable, decode_tasks(loadable, detect(loadable, args.abi)[0]), blob)
+    lines = [] if rows else list(hexdump_lines(blob.data, args.offset, args.length))
+    if print_document({"blob": blob.name, "size": len(blob.data), "fields": rows, "lines": lines}, args):
+        return 0
+    if rows:
+        print_table(f"{blob.name} ({len(blob.data)} bytes)", rows)
+    else:
+        print("\n".join(lines))
+    return 0

@@ -1,0 +1,108 @@
+"""Printing for people (tables) and for scripts (JSON, YAML). rich is imported only when a table is printed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shutil
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+PIPE_WIDTH = 160
+
+
+def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> None:
+    """``--json`` (and ``--yaml``) on a command that prints."""
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument("--json", action="store_true", help="print JSON (stable keys) instead of tables")
+    if yaml:
+        group.add_argument("--yaml", action="store_true", help="print YAML (the same keys) instead of tables")
+
+
+def print_document(document: Any, args: argparse.Namespace) -> bool:
+    """Print ``document`` if a machine format was asked for; False when the caller shall print tables."""
+    if getattr(args, "json", False):
+        print(json.dumps(plain(document), indent=2, allow_nan=False))
+        return True
+    if getattr(args, "yaml", False):
+        import yaml
+
+        print(yaml.safe_dump(plain(document), sort_keys=False, allow_unicode=True), end="")
+        return True
+    return False
+
+
+def plain(value: Any) -> Any:
+    """``value`` as JSON takes it: NaN and infinities become None, enums their names, tuples lists."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, (str, bool, float)) or value is None:
+        return value
+    return int(value) if hasattr(value, "__index__") else str(value)
+
+
+def print_table(title: str, rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> None:
+    """A table with one column a key. Numbers stand right; columns in which nothing stands are left out."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    rows = list(rows)
+    if not rows:
+        print(f"{title}: none\n")
+        return
+    shown = [key for key in columns or rows[0] if any(_cell(row.get(key)) for row in rows)]
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
+    for key in shown:
+        numbers = all(isinstance(row.get(key), (int, float)) or row.get(key) is None for row in rows)
+        table.add_column(key.replace("_", " "), justify="right" if numbers else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(_escape(_cell(row.get(key))) for key in shown))
+    console().print(table)
+
+
+def print_pairs(title: str, pairs: Mapping[str, Any]) -> None:
+    """Names and values, one a line."""
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
+    table.add_column(style="cyan", no_wrap=True)
+    table.add_column(overflow="fold")
+    for key, value in pairs.items():
+        table.add_row(key.replace("_", " "), _escape(_cell(value)))
+    console().print(table)
+    print()
+
+
+def console() -> Any:
+    """Standard output: as wide as the terminal, or :data:`PIPE_WIDTH` in a pipe."""
+    from rich.console import Console
+
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
+    return Console(width=width, highlight=False)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={_cell(each)}" for key, each in value.items())
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_cell(each) for each in value)
+    return str(value)
+
+
+def _escape(text: str) -> str:
+    """Names from files are shown as they are: no markup, no control characters that would steer a terminal."""
+    from rich.markup import escape
+
+    return escape("".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text))
