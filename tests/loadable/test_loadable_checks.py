@@ -1,0 +1,90 @@
+"""Semantic checks: each rule is broken once, and the message names the entry, the value and the limit."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from nvdla.errors import LoadableError
+from nvdla.loadable import Loadable, Version, load, to_bytes
+from nvdla.loadable.checks import CHECKS, problems
+
+BIG = (1 << 64) - 1
+
+#: list, entry, changed fields, expected message
+BROKEN: list[tuple[str, int, dict[str, Any], str]] = [
+    ("tasks", 0, {"interface": 0}, r"task_list\[0\].interface \(task 0\): 0, must be 1 DLA1 or 2 EMU1"),
+    ("tasks", 0, {"instance": -2}, r"task_list\[0\].instance \(task 0\): -2, must be at least -1"),
+    ("tasks", 0, {"address_list": ()}, r"task_list\[0\].address_list \(task 0\): empty"),
+    ("tasks", 0, {"address_list": (2, 9)}, r"task_list\[0\].address_list\[1\]: 9, no address has this id"),
+    ("tasks", 0, {"pre_actions": (7,)}, r"task_list\[0\].pre_actions\[0\]: 7, no event has this id"),
+    ("tasks", 0, {"post_actions": (7,)}, r"task_list\[0\].post_actions\[0\]: 7, no event has this id"),
+    ("memories", 0, {"size": 0}, r"memory_list\[0\].size \(memory 0\): 0, must be at least 1"),
+    ("memories", 0, {"domain": 2}, r"memory_list\[0\].domain \(memory 0\): 2, must be 0 SYSTEM or 1 SRAM"),
+    ("memories", 0, {"flags": 0x15}, r"memory_list\[0\].flags \(memory 0\): 0x15, must be within 0xf"),
+    ("memories", 0, {"alignment": 24}, r"memory_list\[0\].alignment \(memory 0\): 24, must be 0 or a power of two"),
+    ("memories", 0, {"alignment": 1 << 31}, r"memory_list\[0\].alignment"),
+    ("memories", 3, {"offsets": (0,)}, r"memory_list\[3\].offsets \(memory 3\): 1 offsets, 2 contents"),
+    ("memories", 3, {"offsets": (0, 698)}, r"memory_list\[3\].offsets\[1\].*ends at 701, must be at most 700"),
+    ("memories", 3, {"offsets": (BIG, 0)}, r"memory_list\[3\].offsets\[0\].*ends at 18446744073709552259"),
+    ("memories", 3, {"contents": ("x", "weights")}, r"memory_list\[3\].contents\[0\] .*no blob is named 'x'"),
+    ("memories", 0, {"bind_id": 1}, r"memory_list \(memory 0, input\).bind_id: 1, must be 0"),
+    ("memories", 0, {"tensor_desc_id": 9}, r"memory_list \(memory 0, input\).tensor_desc_id: 9, no tensor"),
+    ("memories", 0, {"tensor_desc_id": 1}, r"tensor 1 lies in memory 1, not 0"),
+    ("memories", 1, {"id": 0}, r"memory_list\[1\].id: 0 is already used by memory_list\[0\]"),
+    ("addresses", 0, {"mem_id": 9}, r"address_list\[0\].mem_id \(address 0\): 9, no memory has this id"),
+    ("addresses", 0, {"offset": 65}, r"address_list\[0\].offset \(address 0\): 65, must be at most 64"),
+    ("addresses", 0, {"offset": BIG}, r"address_list\[0\].offset"),
+    ("addresses", 1, {"id": 0}, r"address_list\[1\].id: 0 is already used"),
+    ("blobs", 0, {"size": 41}, r"blobs\[0\].size \(network\): 41, but data has 40 bytes"),
+    ("blobs", 0, {"interface": 3}, r"blobs\[0\].interface \(network\): 3, must be"),
+    ("blobs", 0, {"sub_interface": 6}, r"blobs\[0\].sub_interface \(network\): 6, must be 0 .. 5"),
+    ("blobs", 0, {"name": "a\0b"}, r"blobs\[0\].name: 'a\\x00b' is not a name"),
+    ("blobs", 0, {"name": ""}, r"blobs\[0\].name: '' is not a name"),
+    ("blobs", 1, {"name": "network"}, r"blobs\[1\].name: 'network' is already used by blobs\[0\]"),
+    ("tensors", 0, {"mem_id": 9}, r"tensor_desc_list\[0\].mem_id \(data\): 9, no memory has this id"),
+    ("tensors", 0, {"size": 65}, r"tensor_desc_list\[0\].size \(data\): 0 \+ 65 bytes ends at 65, must be at most 64"),
+    ("tensors", 0, {"offset": BIG}, r"tensor_desc_list\[0\].size \(data\)"),
+    ("tensors", 0, {"h": 0}, r"tensor_desc_list\[0\].h \(data\): 0, must be at least 1"),
+    ("tensors", 0, {"name": "\x1b[2J"}, r"tensor_desc_list\[0\].name: '\\x1b\[2J' is not a name"),
+    ("relocs", 0, {"address_id": 9}, r"reloc_list\[0\].address_id: 9, no address has this id"),
+    ("relocs", 0, {"address_id": 2}, r"reloc_list\[0\].address_id: 2 is memory 2, which is no input or output"),
+    ("relocs", 0, {"write_id": 9}, r"reloc_list\[0\].write_id: 9, no memory has this id"),
+    ("relocs", 0, {"offset": 697}, r"reloc_list\[0\].offset: 697, must be at most 696"),
+    ("relocs", 0, {"offset": BIG}, r"reloc_list\[0\].offset"),
+    ("relocs", 0, {"interface": 0}, r"reloc_list\[0\].interface: 0, must be 1 DLA1 or 2 EMU1"),
+    ("relocs", 0, {"sub_interface": 2}, r"reloc_list\[0\].sub_interface: 2, must be 3 or 4"),
+    ("relocs", 0, {"reloc_type": 0}, r"reloc_list\[0\].reloc_type: 0, must be 1 \(line stride\) or 2"),
+    ("submits", 0, {"task_ids": (4,)}, r"submit_list\[0\].task_id\[0\]: 4, no task has this id"),
+    ("submits", 0, {"task_ids": (0, 0)}, r"submit_list\[0\].task_id\[1\]: task 0 is submitted a second time"),
+]
+
+
+@pytest.mark.parametrize(("table", "index", "change", "message"), BROKEN)
+def test_a_broken_reference_is_refused(small: Loadable, table: str, index: int, change: dict, message: str) -> None:
+    entries = list(getattr(small, table))
+    entries[index] = dataclasses.replace(entries[index], **change)
+    data = to_bytes(dataclasses.replace(small, **{table: tuple(entries)}))
+    with pytest.raises(LoadableError, match=message):
+        load(data)
+    assert load(data, checked=False)
+
+
+def test_other_container_versions_are_refused(small: Loadable) -> None:
+    with pytest.raises(LoadableError, match=r"Loadable.version: 0.8.0 is not supported, must be 0.7.x"):
+        load(to_bytes(dataclasses.replace(small, version=Version(0, 8, 0))))
+
+
+def test_a_sound_loadable_has_no_problems(small: Loadable) -> None:
+    assert list(problems(small)) == []
+
+
+def test_all_problems_are_listed(small: Loadable) -> None:
+    blobs = tuple(dataclasses.replace(blob, size=0) for blob in small.blobs)
+    assert len(list(problems(dataclasses.replace(small, blobs=blobs, version=Version(1, 0, 0))))) == 4
+
+
+def test_every_rule_states_itself() -> None:
+    assert all(rule.__doc__ for rule in CHECKS)
