@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from nvdla.kernels import integers
 
 CORNERS = [0, 1, -1, 2, -2, 3, -3, 127, -128, 0x7FFFFFFF, -0x80000000, 1 << 48, -(1 << 48), 1 << 62, -(1 << 62)]

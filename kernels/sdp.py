@@ -1,0 +1,221 @@
+"""SDP, integer processing: X1, X2 and the output converter in one pass over the packed cube.
+
+All values are exact in float64, which vectorises where 64-bit integer multiplication and shifts do not: X works on
+33-bit sums and 49-bit products (C model cmod/hls/sdp/sdp.h), the converter on 49-bit products, a power-of-two factor
+does not round, and what remains is below 2**53. ``rounding`` says why adding one half is safe.
+
+A cube is (rows, pixels, A): rows = batch * surfaces, pixels = height * width, A = elements of one atom. Work goes
+through lines of LINE elements that stay in the first-level cache, one simple loop per stage, so that the loops have
+no branches on modes and do not care for the size of an atom.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+LINE = 2048
+INT32_LOW = -2147483648.0
+INT32_HIGH = 2147483647.0
+# The status bit of the converter compares the 17-bit result with the shifted product and forgives a difference
+# of one (cmod/hls/include/nvdla_int.h:57 IntShiftRightSat).
+SATURATED_HIGH = 65537.0
+SATURATED_LOW = -65537.0
+
+MAX, MIN, SUM, NO_ALU = 0, 1, 2, 4
+NO_MUL, MUL, PRELU = 0, 1, 2
+
+
+class Stage(NamedTuple):
+    """One X block (X1 = BS, X2 = BN). ``active`` 0: bypassed whole.
+
+    ``operand_scale``: 2**alu_shift; ``result_scale``: 2**-mul_shift (applies without a multiplication too).
+    """
+
+    active: int
+    algorithm: int
+    operand_scale: float
+    multiply: int
+    result_scale: float
+    relu: int
+
+
+class Converter(NamedTuple):
+    """Output converter: (x - offset) * scale, ``scale`` = CVT_SCALE * 2**-CVT_SHIFT; ``low``, ``high``: the clamp."""
+
+    offset: float
+    scale: float
+    low: float
+    high: float
+
+
+BYPASS = Stage(0, NO_ALU, 1.0, NO_MUL, 1.0, 0)
+RAW = Converter(0.0, 1.0, INT32_LOW, INT32_HIGH)  # 32-bit values pass unchanged
+
+
+@njit(cache=True, nogil=True, inline="always")
+def rounding(x):
+    """Half with the sign of x: int(x + rounding(x)) rounds half away from zero.
+
+    Exact for x = p * 2**-s with |p| < 2**49: for s <= 52 the sum has at most 53 bits; for larger s both |x| and the
+    error of the sum are far below one half.
+    """
+    return 0.5 if x >= 0.0 else -0.5
+
+
+@njit(cache=True, nogil=True, inline="always")
+def clamp(x, low, high):
+    """float64 version of ``saturate``."""
+    return min(max(x, low), high)
+
+
+@njit(cache=True, nogil=True)
+def _load_operand(line, operand, row, start, count):
+    """Operand elements for ``count`` pixels: per element, or one atom (or register) repeated along the line."""
+    row = row % operand.shape[0]
+    atom = operand.shape[2]
+    if operand.shape[1] > 1:
+        flat = operand[row].reshape(-1)
+        for i in range(count * atom):
+            line[i] = flat[start * atom + i]
+        return
+    channels = operand[row, 0]
+    for pixel in range(count):
+        for lane in range(atom):
+            line[pixel * atom + lane] = channels[lane]
+
+
+@njit(cache=True, nogil=True)
+def _alu(line, operand, size, stage):
+    """X ALU on 33 bits; the operand is shifted left first and saturated to 32 bits (sdp_x.cpp:31)."""
+    if stage.operand_scale != 1.0:
+        for i in range(size):
+            operand[i] = clamp(operand[i] * stage.operand_scale, INT32_LOW, INT32_HIGH)
+    if stage.algorithm == SUM:
+        for i in range(size):
+            line[i] += operand[i]
+    elif stage.algorithm == MAX:
+        for i in range(size):
+            line[i] = max(line[i], operand[i])
+    else:
+        for i in range(size):
+            line[i] = min(line[i], operand[i])
+
+
+@njit(cache=True, nogil=True)
+def _multiply(line, operand, size, stage):
+    """X multiplier and shift (sdp_x.cpp:150, :261). PReLU lets x >= 0 pass both, wrapped to 32 bits."""
+    if stage.multiply == PRELU:
+        for i in range(size):
+            x = line[i]
+            y = clamp(x * operand[i] * stage.result_scale, INT32_LOW, INT32_HIGH)
+            y = np.float64(np.int32(y + rounding(y)))
+            passed = x - 4294967296.0 if x > INT32_HIGH else x
+            line[i] = passed if x >= 0.0 else y
+        return
+    if stage.multiply == MUL:
+        for i in range(size):
+            line[i] *= operand[i]
+    if stage.result_scale == 1.0:
+        for i in range(size):
+            line[i] = clamp(line[i], INT32_LOW, INT32_HIGH)
+        return
+    for i in range(size):
+        y = clamp(line[i] * stage.result_scale, INT32_LOW, INT32_HIGH)
+        line[i] = np.float64(np.int32(y + rounding(y)))
+
+
+@njit(cache=True, nogil=True)
+def _x_block(line, operand, alu, mul, row, start, count, stage):
+    """One X block on a line: ALU, multiplier, shift, ReLU."""
+    size = count * alu.shape[2]
+    if stage.algorithm != NO_ALU:
+        _load_operand(operand, alu, row, start, count)
+        _alu(line, operand, size, stage)
+    if stage.multiply != NO_MUL:
+        _load_operand(operand, mul, row, start, count)
+    _multiply(line, operand, size, stage)
+    if stage.relu:
+        for i in range(size):
+            line[i] = max(line[i], 0.0)
+
+
+@njit(cache=True, nogil=True)
+def _convert(line, size, converter, out):
+    """Output converter of a line (sdp_c.cpp:19); returns the number of saturated elements."""
+    saturated = 0
+    for i in range(size):
+        y = (line[i] - converter.offset) * converter.scale
+        saturated += (y >= SATURATED_HIGH) | (y < SATURATED_LOW)
+        y = clamp(y, converter.low, converter.high)
+        out[i] = np.int32(y + rounding(y))
+    return saturated
+
+
+@njit(cache=True, nogil=True)
+def _lines(source, alu1, mul1, stage1, alu2, mul2, stage2, converter, out, first, last):
+    """Lines ``first`` to ``last`` of the cube; returns the number of saturated elements."""
+    pixels, atom = source.shape[1], source.shape[2]
+    step = LINE // atom
+    per_row = (pixels + step - 1) // step
+    line = np.empty(LINE, np.float64)
+    operand = np.empty(LINE, np.float64)
+    saturated = 0
+    for index in range(first, last):
+        row = index // per_row
+        start = (index - row * per_row) * step
+        count = min(step, pixels - start)
+        size = count * atom
+        values = source[row].reshape(-1)[start * atom : start * atom + size]
+        for i in range(size):
+            line[i] = values[i]
+        if stage1.active:
+            _x_block(line, operand, alu1, mul1, row, start, count, stage1)
+        if stage2.active:
+            _x_block(line, operand, alu2, mul2, row, start, count, stage2)
+        saturated += _convert(line, size, converter, out[row].reshape(-1)[start * atom : start * atom + size])
+    return saturated
+
+
+@njit(cache=True, nogil=True)
+def _bias_lines(source, bias, floor, converter, out, first, last):
+    """The usual end of a convolution: + bias, ReLU or not (``floor``), converter; rows ``first`` to ``last``.
+
+    Equal to ``_lines`` with X1 = SUM without shift or multiplication and X2 bypassed, in a single loop.
+    """
+    pixels, atom = source.shape[1], source.shape[2]
+    step = min(pixels, max(1, 512 // atom))
+    repeated = np.empty(step * atom, np.float64)
+    saturated = 0
+    for row in range(first, last):
+        _load_operand(repeated, bias, row, 0, step)
+        values = source[row].reshape(-1)
+        result = out[row].reshape(-1)
+        for start in range(0, pixels * atom, step * atom):
+            x = values[start : start + step * atom]
+            z = result[start : start + step * atom]
+            for i in range(x.size):
+                y = (clamp(x[i] + repeated[i], floor, INT32_HIGH) - converter.offset) * converter.scale
+                saturated += (y >= SATURATED_HIGH) | (y < SATURATED_LOW)
+                y = clamp(y, converter.low, converter.high)
+                z[i] = np.int32(y + rounding(y))
+    return saturated
+
+
+def x_and_convert(source, alu1, mul1, stage1, alu2, mul2, stage2, converter, out) -> int:
+    """X1, X2 and the output converter.
+
+    source: int32 (rows, pixels, A); out: the same shape, int8, int16 or int32; operands: int16 (rows' or 1, pixels
+    or 1, A), where rows' divides rows (a batch shares its operands). Returns the number of elements that the
+    converter's status bit calls saturated.
+    """
+    plain = stage1.algorithm == SUM and stage1.operand_scale == 1.0 and alu1.shape[1] == 1
+    plain &= stage1.multiply == NO_MUL and stage1.result_scale == 1.0
+    if stage1.active and plain and not stage2.active:
+        floor = 0.0 if stage1.relu else INT32_LOW
+        return _bias_lines(source, alu1, floor, converter, out, 0, source.shape[0])
+    step = LINE // source.shape[2]
+    lines = source.shape[0] * ((source.shape[1] + step - 1) // step)
+    return _lines(source, alu1, mul1, stage1, alu2, mul2, stage2, converter, out, 0, lines)
