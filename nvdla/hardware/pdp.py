@@ -1,0 +1,316 @@
+"""PDP, the planar data processor: pooling, from memory or on the fly from the SDP.
+
+Source: cmod/pdp/NV_NVDLA_pdp.cpp; programming guide, "Planar Data Processor".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nvdla.errors import ConfigError, ScheduleError
+from nvdla.hardware.cube import ElementType, check_shape, cube, element_type, elements_of, memory_space, surfaces_of
+from nvdla.hardware.register_file import RegisterGroup
+
+if TYPE_CHECKING:
+    from nvdla.hardware.machine import Machine
+
+AVERAGE, MAXIMUM, MINIMUM = 0, 1, 2
+MAX_KERNEL = 8
+
+# The sign bit of PAD_VALUE_1X..7X (NV_NVDLA_pdp.cpp:496) and the bits of the line buffer's sums.
+_PAD_SIGN_BITS = {"int8": (7, 8, 9, 9, 10, 10, 10), "int16": (15, 16, 17, 17, 18, 18, 18)}
+_SUM_BITS = {"int8": 16, "int16": 32}
+
+
+@dataclass(frozen=True)
+class Window:
+    """Geometry in one direction."""
+
+    kernel: int
+    stride: int
+    pad_before: int
+    pad_after: int
+
+    def outputs(self, size: int) -> int:
+        """How many windows a cube of ``size`` has."""
+        return (size + self.pad_before + self.pad_after - self.kernel) // self.stride + 1
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Columns that are pooled together: all, or one part of a split width. Offsets and widths in elements."""
+
+    source: int
+    width: int
+    target: int
+    out_width: int
+    window: Window
+
+
+@dataclass(frozen=True)
+class PdpSettings:
+    """The registers, decoded."""
+
+    elements: ElementType
+    method: int
+    height: int
+    out_height: int
+    surfaces: int
+    vertical: Window
+    pieces: tuple[Piece, ...]
+    pad_values: np.ndarray
+    reciprocal: tuple[int, int]
+    flush_nan: bool
+
+    @property
+    def width(self) -> int:
+        return max(piece.source + piece.width for piece in self.pieces)
+
+    @property
+    def out_width(self) -> int:
+        return max(piece.target + piece.out_width for piece in self.pieces)
+
+
+class PdpJob:
+    """One prepared pooling. ``source`` None: handed over on the fly by the SDP as (surfaces, H, W, atom elements)."""
+
+    def __init__(
+        self, settings: PdpSettings, group: RegisterGroup, source: np.ndarray | None, destination: np.ndarray
+    ) -> None:
+        self.settings = settings
+        self.group = group
+        self.source = source
+        self.destination: np.ndarray | None = destination
+        self.statistics: dict[str, int] = {}
+
+    def run(self, source: np.ndarray | None = None) -> None:
+        """Pool. Raises ScheduleError when what comes on the fly is not the cube that the registers describe."""
+        elements = self.settings.elements
+        if self.source is not None:
+            source = elements_of(self.source, elements)
+        elif source is None or source.shape != self._expected_shape():
+            wanted, got = _describe(self._expected_shape()), "nothing" if source is None else _describe(source.shape)
+            raise ScheduleError(f"PDP waits for ever: it takes {wanted} on the fly, the SDP delivers {got}")
+        if elements.name == "fp16":
+            source = self._special_values(source)
+        direct = self.destination.flags.c_contiguous and len(self.settings.pieces) == 1
+        out = self.destination if direct else np.empty(self.destination.shape, np.uint8)
+        nans = sum(self._pool(source, out.view(elements.dtype), piece) for piece in self.settings.pieces)
+        if not direct:
+            self.destination[...] = out
+        if elements.name == "fp16":
+            self.statistics["nan_output"] = nans
+            self.group.values["D_NAN_OUTPUT_NUM"] = nans
+
+    def _expected_shape(self) -> tuple[int, ...]:
+        atom = self.destination.shape[3] // self.settings.elements.dtype.itemsize
+        return (self.settings.surfaces, self.settings.height, self.settings.width, atom)
+
+    def _special_values(self, source: np.ndarray) -> np.ndarray:
+        """Count infinities and NaNs, and flush the NaNs: only of what comes from memory (:549, ExtractDmaPayload)."""
+        from nvdla.kernels.pdp_fp16 import count_special, flush_nan
+
+        source = source.view(np.uint16)
+        infinities, nans = count_special(source) if self.source is not None else (0, 0)
+        self.statistics |= {"inf_input": infinities, "nan_input": nans}
+        self.group.values |= {"D_INF_INPUT_NUM": infinities, "D_NAN_INPUT_NUM": nans}
+        if nans and self.settings.flush_nan:
+            source = source.copy()
+            flush_nan(source)
+        return source
+
+    def _pool(self, source: np.ndarray, out: np.ndarray, piece: Piece) -> int:
+        """Pool one piece into its columns of ``out``; returns the NaNs written (fp16)."""
+        whole = len(self.settings.pieces) == 1
+        columns = source if whole else np.ascontiguousarray(source[:, :, piece.source : piece.source + piece.width])
+        shape = (*out.shape[:2], piece.out_width, out.shape[3])
+        result = out if whole else np.empty(shape, out.dtype)
+        nans = self._compute(columns, result, piece)
+        if not whole:
+            out[:, :, piece.target : piece.target + piece.out_width] = result
+        return nans
+
+    def _compute(self, columns: np.ndarray, result: np.ndarray, piece: Piece) -> int:
+        settings, vertical, horizontal = self.settings, self.settings.vertical, piece.window
+        kernel = (vertical.kernel, horizontal.kernel)
+        stride = (vertical.stride, horizontal.stride)
+        pad = (vertical.pad_before, horizontal.pad_before)
+        if settings.elements.name == "fp16":
+            from nvdla.kernels.pdp_fp16 import pool_fp16
+
+            values, reciprocal = settings.pad_values, settings.reciprocal
+            return pool_fp16(columns, result, settings.method, kernel, stride, pad, values, reciprocal)
+        from nvdla.kernels.pdp import pool_average, pool_extreme
+
+        if settings.method == AVERAGE:
+            bits = (_SUM_BITS[settings.elements.name], 8 * settings.elements.dtype.itemsize)
+            pool_average(columns, result, kernel, stride, pad, settings.pad_values, settings.reciprocal, bits)
+        else:
+            pool_extreme(columns, result, kernel, stride, pad, settings.method == MINIMUM)
+        return 0
+
+
+def _describe(shape: tuple[int, ...]) -> str:
+    return f"{shape[0]} surfaces of {shape[1]} lines of {shape[2]} atoms"
+
+
+class Pdp:
+    """The PDP of one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def prepare(self, groups: dict[str, RegisterGroup]) -> PdpJob:
+        """Decode and check. Raises ConfigError for what the hardware lacks, ScheduleError for what never ends."""
+        config = self.machine.config
+        g = groups["PDP"]
+        settings = decode(g, config)
+        on_the_fly = not g["D_OPERATION_MODE_CFG.FLYING_MODE"]
+        source = None if on_the_fly else self._source(settings, groups)
+        if on_the_fly and len(settings.pieces) > 1:
+            raise ConfigError("PDP.D_OPERATION_MODE_CFG.SPLIT_NUM: only data from memory can be split in width")
+        shape = (settings.surfaces, settings.out_height, settings.out_width, config.memory_atom)
+        destination = cube(
+            self.machine.memory,
+            memory_space(g, "D_DST_RAM_CFG.DST_RAM_TYPE", config),
+            g.address("D_DST_BASE_ADDR_HIGH", "D_DST_BASE_ADDR_LOW"),
+            shape,
+            (g["D_DST_LINE_STRIDE"], g["D_DST_SURFACE_STRIDE"]),
+            "PDP destination",
+        )
+        check_shape((settings.surfaces, settings.height, settings.width, config.memory_atom), "PDP source")
+        return PdpJob(settings, g, source, destination)
+
+    def _source(self, settings: PdpSettings, groups: dict[str, RegisterGroup]) -> np.ndarray:
+        """The cube in memory, as the read DMA sees it; both units must describe the same one."""
+        if "PDP_RDMA" not in groups:
+            raise ScheduleError("PDP waits for ever: it takes its data from memory, but PDP_RDMA is not enabled")
+        rdma, config = groups["PDP_RDMA"], self.machine.config
+        _check_agreement(groups["PDP"], rdma, split=len(settings.pieces) > 1)
+        return cube(
+            self.machine.memory,
+            memory_space(rdma, "D_SRC_RAM_CFG.SRC_RAM_TYPE", config),
+            rdma.address("D_SRC_BASE_ADDR_HIGH", "D_SRC_BASE_ADDR_LOW"),
+            (settings.surfaces, settings.height, settings.width, config.memory_atom),
+            (rdma["D_SRC_LINE_STRIDE"], rdma["D_SRC_SURFACE_STRIDE"]),
+            "PDP source",
+        )
+
+
+def decode(g: RegisterGroup, config: Any) -> PdpSettings:
+    """Registers of the PDP unit -> settings. Raises ConfigError and ScheduleError."""
+    elements = element_type(g, "D_DATA_FORMAT.INPUT_DATA", config)
+    method = g["D_OPERATION_MODE_CFG.POOLING_METHOD"]
+    if method > MINIMUM:
+        name = "PDP.D_OPERATION_MODE_CFG.POOLING_METHOD"
+        raise ConfigError(f"{name} is {method}: known are 0 (average), 1 (max), 2 (min)")
+    vertical, horizontal = _window(g, "HEIGHT", "TOP", "BOTTOM"), _window(g, "WIDTH", "LEFT", "RIGHT")
+    height, out_height = g["D_DATA_CUBE_IN_HEIGHT"] + 1, g["D_DATA_CUBE_OUT_HEIGHT"] + 1
+    _check_outputs("height", vertical, height, out_height)
+    pieces = tuple(_pieces(g, horizontal))
+    for piece in pieces:
+        _check_outputs("width", piece.window, piece.width, piece.out_width)
+        if piece.source < 0:
+            raise ConfigError("PDP: a part of the split width begins before the cube: kernel wider than the first part")
+    return PdpSettings(
+        elements=elements,
+        method=method,
+        height=height,
+        out_height=out_height,
+        surfaces=surfaces_of(g["D_DATA_CUBE_IN_CHANNEL"] + 1, elements, config),
+        vertical=vertical,
+        pieces=pieces,
+        pad_values=_pad_values(g, elements.name),
+        reciprocal=(g["D_RECIP_KERNEL_HEIGHT.RECIP_KERNEL_HEIGHT"], g["D_RECIP_KERNEL_WIDTH.RECIP_KERNEL_WIDTH"]),
+        flush_nan=bool(g["D_NAN_FLUSH_TO_ZERO.NAN_TO_ZERO"]),
+    )
+
+
+def _window(g: RegisterGroup, direction: str, before: str, after: str) -> Window:
+    kernel = g[f"D_POOLING_KERNEL_CFG.KERNEL_{direction}"] + 1
+    if kernel > MAX_KERNEL:
+        field = f"PDP.D_POOLING_KERNEL_CFG.KERNEL_{direction}"
+        raise ConfigError(f"{field} is {kernel - 1}: the largest is {MAX_KERNEL - 1}")
+    return Window(
+        kernel=kernel,
+        stride=g[f"D_POOLING_KERNEL_CFG.KERNEL_STRIDE_{direction}"] + 1,
+        pad_before=g[f"D_POOLING_PADDING_CFG.PAD_{before}"],
+        pad_after=g[f"D_POOLING_PADDING_CFG.PAD_{after}"],
+    )
+
+
+def _check_outputs(name: str, window: Window, size: int, outputs: int) -> None:
+    """Each output must be fed by at least one input, and no input may make an output that nothing takes."""
+    made = window.outputs(size)
+    if outputs > made:
+        needed = (outputs - 1) * window.stride + window.kernel - window.pad_before - window.pad_after
+        raise ScheduleError(
+            f"PDP waits for ever: {outputs} output elements of {name} (kernel {window.kernel}, stride {window.stride}, "
+            f"padding {window.pad_before} and {window.pad_after}) need {needed} input elements, there are {size}"
+        )
+    if outputs < made:
+        raise ConfigError(f"PDP: the input makes {made} output elements of {name}, the output cube has {outputs}")
+    last = (outputs - 1) * window.stride - window.pad_before
+    if window.pad_before >= window.kernel or last >= size:
+        raise ScheduleError(
+            f"PDP waits for ever: an output element of {name} lies in the padding alone (kernel {window.kernel}, "
+            f"padding {window.pad_before} and {window.pad_after})"
+        )
+
+
+def _pieces(g: RegisterGroup, window: Window) -> Iterator[Piece]:
+    """The parts of the width: neighbours share kernel - stride columns of the input (NV_NVDLA_pdp.cpp:236)."""
+    split = g["D_OPERATION_MODE_CFG.SPLIT_NUM"] + 1
+    if split == 1:
+        yield Piece(0, g["D_DATA_CUBE_IN_WIDTH"] + 1, 0, g["D_DATA_CUBE_OUT_WIDTH"] + 1, window)
+        return
+    shared = window.kernel - window.stride
+    source, target = 0, 0
+    for number in range(split):
+        which = "FIRST" if number == 0 else "LAST" if number == split - 1 else "MID"
+        width = g[f"D_PARTIAL_WIDTH_IN.PARTIAL_WIDTH_IN_{which}"] + 1
+        out_width = g[f"D_PARTIAL_WIDTH_OUT.PARTIAL_WIDTH_OUT_{which}"] + 1
+        before = window.pad_before if number == 0 else 0
+        after = window.pad_after if number == split - 1 else 0
+        overlap = shared if number else 0
+        part = Window(window.kernel, window.stride, before, after)
+        yield Piece(source - overlap, width + overlap, target, out_width, part)
+        source, target = source + width, target + out_width
+
+
+def _pad_values(g: RegisterGroup, precision: str) -> np.ndarray:
+    """int64 (8,): what n elements outside the cube add, n = 0..7; fp17 bit patterns for fp16.
+
+    The hardware model only sets the bits above the sign bit, it never clears them (int_sign_extend, :1854).
+    """
+    values = [0]
+    for number in range(1, 8):
+        value = g[f"D_POOLING_PADDING_VALUE_{number}_CFG.PAD_VALUE_{number}X"]
+        if precision == "fp16":
+            value &= 0x1FFFF
+        else:
+            sign_bit = _PAD_SIGN_BITS[precision][number - 1]
+            if value >> sign_bit & 1:
+                value |= -1 << sign_bit
+        values.append(value)
+    return np.array(values, np.int64)
+
+
+def _check_agreement(g: RegisterGroup, rdma: RegisterGroup, split: bool) -> None:
+    """A read DMA that fetches another cube than the PDP takes leaves one of them waiting."""
+    same = ["D_DATA_CUBE_IN_WIDTH", "D_DATA_CUBE_IN_HEIGHT", "D_DATA_CUBE_IN_CHANNEL", "D_DATA_FORMAT.INPUT_DATA"]
+    pairs = [(each, each) for each in same]
+    pairs.append(("D_OPERATION_MODE_CFG.SPLIT_NUM", "D_OPERATION_MODE_CFG.SPLIT_NUM"))
+    if split:
+        pairs[0] = ("D_PARTIAL_WIDTH_IN", "D_PARTIAL_WIDTH_IN")
+        fields = ("KERNEL_WIDTH", "KERNEL_STRIDE_WIDTH")
+        pairs += [(f"D_POOLING_KERNEL_CFG.{field}",) * 2 for field in fields]
+    for ours, theirs in pairs:
+        if g[ours] != rdma[theirs]:
+            raise ScheduleError(
+                f"PDP waits for ever: PDP.{ours} is {g[ours]}, PDP_RDMA.{theirs} is {rdma[theirs]}: they must be equal"
+            )
