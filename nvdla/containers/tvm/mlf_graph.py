@@ -91,7 +91,7 @@ def read_graph(data: bytes | memoryview, what: str) -> Graph:
     return Graph(nodes, entries, rows, arguments, heads)
 
 
-def take(mapping: Any, key: str, kind: type, what: str, default: Any = None) -> Any:
+def take(mapping: Any, key: str, kind: type | tuple[type, ...], what: str, default: Any = None) -> Any:
     """A field of a JSON object that must be of a type; FormatError where it is not, ``default`` where it is absent
     (and a default is given)."""
     if not isinstance(mapping, Mapping):
@@ -102,7 +102,8 @@ def take(mapping: Any, key: str, kind: type, what: str, default: Any = None) -> 
         raise FormatError(f"{what}: the field {key!r} is missing")
     value = mapping[key]
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise FormatError(f"{what}: the field {key!r} is {_kind(value)}, not {kind.__name__}")
+        wanted = " or ".join(k.__name__ for k in (kind if isinstance(kind, tuple) else (kind,)))
+        raise FormatError(f"{what}: the field {key!r} is {_kind(value)}, not {wanted}")
     return value
 
 
@@ -143,7 +144,7 @@ def _entries(attributes: Mapping[str, Any], what: str) -> tuple[Entry, ...]:
     _integers(storage, f"{what}: storage_id")
     found = []
     for index, (dtype, shape) in enumerate(zip(dtypes, shapes, strict=True)):
-        if not isinstance(dtype, str) or not isinstance(shape, list) or len(shape) > 1024:
+        if not isinstance(dtype, str) or not isinstance(shape, list) or len(shape) > 64:
             raise FormatError(f"{what}: entry {index} needs a type name and a shape")
         found.append(Entry(dtype, _integers(shape, f"{what}: shape {index}", _MAX_EXTENT), storage[index]))
     return tuple(found)

@@ -1,0 +1,91 @@
+"""TVM's Model Library Format as a container: a tar, or the folder it was unpacked to."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nvdla.containers.parameters import Parameter
+from nvdla.containers.registry import Container, Finding, Format, Options, Source, register
+from nvdla.containers.tvm import mlf, mlf_verify, params, tar
+from nvdla.errors import FormatError
+
+
+class LibraryContainer(Container):
+    """An open model library."""
+
+    def __init__(self, format: LibraryFormat, source: Source) -> None:
+        self.format = format
+        self.source = source
+        folder = source.path if source.path is not None and source.path.is_dir() else None
+        self.library = mlf.read_folder(folder) if folder else mlf.read(source.data, source.name)
+
+    def info(self) -> dict[str, Any]:
+        library = self.library
+        return {
+            "version": library.version,
+            "modules": [{"name": m.name, "style": m.style, "executors": list(m.executors), "targets": list(m.targets),
+                         "exported": m.exported} for m in library.modules],
+            "memory": library.memory_rows(),
+            "files": len(library.files),
+            "bytes": sum(member.size for member in library.files.values()),
+        }  # fmt: skip
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [{"path": member.path, "type": member.kind, "size": member.size, "offset": member.offset,
+                 "sha256": hashlib.sha256(member.data).hexdigest() if member.kind == "file" else None}
+                for member in self.library.archive.members]
+
+    def verify(self, strict: bool = False) -> list[Finding]:
+        return mlf_verify.verify(self.library, strict)
+
+    def parameters(self) -> list[Parameter]:
+        """The parameters of every model; with the model's name before them where there are several."""
+        several = len(self.library.modules) > 1
+        dialect = "0.8" if self.library.version < 7 else "0.27"
+        found = []
+        for module in self.library.modules:
+            member = self.library.files.get(module.params_path or "")
+            for tensor in params.read(member.data, dialect).tensors if member else ():
+                parameter = tensor.parameter()
+                name = f"{module.name}/{parameter.name}" if several else parameter.name
+                found.append(Parameter(name, parameter.dtype, parameter.shape, parameter.data, parameter.length,
+                                       None, parameter.metadata))
+        return found
+
+    def parts(self) -> Iterator[tuple[str, memoryview]]:
+        """The files. One unsafe member (absolute, leading out, a link) refuses the whole archive."""
+        for member in self.library.archive.members:
+            if reason := tar.unsafe(member):
+                raise FormatError(f"{self.source.name}: member {member.path[:200]!r} {reason}; nothing is extracted")
+        return ((path, member.data) for path, member in self.library.files.items())
+
+    def convert(self, target: Format, options: Options | None = None) -> bytes:
+        if target.name == self.format.name:
+            target.check_options(options)
+            return self.library.repack()
+        return super().convert(target, options)
+
+
+@register
+class LibraryFormat(Format):
+    """TVM's Model Library Format."""
+
+    name = "tvm-mlf"
+    title = "TVM Model Library Format"
+    suffixes = (".mlf.tar", ".mlf", ".tar")
+    options: ClassVar[Mapping[str, str]] = {}
+
+    def sniff(self, header: bytes, path: Path | None) -> bool:
+        if not header and path is not None and path.is_dir():
+            return (path / mlf.METADATA).is_file()
+        return tar.looks_like_tar(header)
+
+    def open(self, source: Source, options: Options | None = None) -> LibraryContainer:
+        self.check_options(options)
+        return LibraryContainer(self, source)
+
+    def create(self, parameters: Sequence[Parameter], options: Options | None = None) -> bytes:
+        raise FormatError("a model library is made of a loadable (nvdla container create), not of parameters alone")
