@@ -67,6 +67,30 @@ class FeatureSource:
         return convert_input(cube, offsets, settings.converter.scale, settings.converter.truncate, settings.precision)
 
 
+class WinogradSource(FeatureSource):
+    """Feature data for Winograd mode: padded, and with each stride turned into channels."""
+
+    def read(self) -> np.ndarray:
+        """The extended lines as an array (batches, lines, columns, extended channels).
+
+        Whole atoms are taken as they lie in memory, unused channels included; padding covers these too. Extended
+        channels are (row of the stride, column of the stride, channel) (cmod/cdma/NV_NVDLA_cdma.cpp:3180).
+        """
+        settings = self.settings
+        size, pad = settings.data, settings.fetch_padding
+        rows, columns = settings.fetch_stride_y, settings.fetch_stride_x
+        height, width = pad.top + size.height + pad.bottom, pad.left + size.width + pad.right
+        results = []
+        for view in self.views:
+            atoms = np.ascontiguousarray(view.transpose(1, 2, 0, 3)).view(settings.input_precision.dtype)
+            cube = self._convert(atoms.reshape(size.height, size.width, -1))
+            padded = np.full((height, width, cube.shape[2]), pad_element(settings))
+            padded[pad.top : pad.top + size.height, pad.left : pad.left + size.width] = cube
+            split = padded.reshape(height // rows, rows, width // columns, columns, -1)
+            results.append(split.transpose(0, 2, 1, 3, 4).reshape(height // rows, width // columns, -1))
+        return np.stack(results)
+
+
 class ImageSource:
     """An image in memory, one or two planes."""
 
@@ -123,10 +147,11 @@ class ImageSource:
             elements = self._elements(np.ascontiguousarray(view).reshape(size.height, size.width, -1))
             for position, channel in enumerate(plane):
                 pixels[:, :, channel] = elements[:, :, position]
-        width = settings.pad_left + size.width + settings.pad_right
+        padding = settings.fetch_padding
+        width = padding.left + size.width + padding.right
         lines = np.empty((1, size.height, width, size.channels), settings.precision.dtype)
         lines[...] = pad_element(settings)
-        lines[0, :, settings.pad_left : settings.pad_left + size.width] = self._convert(pixels)
+        lines[0, :, padding.left : padding.left + size.width] = self._convert(pixels)
         return lines
 
     def _elements(self, data: np.ndarray) -> np.ndarray:
@@ -212,5 +237,5 @@ def input_source(
     cdma: RegisterGroup, settings: ConvolutionSettings, config: Configuration, memory: AddressSpace
 ) -> FeatureSource | ImageSource:
     """The reader for what D_DATAIN_FORMAT names. Raises NvdlaError for a footprint outside memory."""
-    kind = ImageSource if settings.image else FeatureSource
+    kind = WinogradSource if settings.winograd else ImageSource if settings.image else FeatureSource
     return kind(cdma, settings, config, memory)

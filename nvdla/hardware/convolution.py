@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nvdla.errors import ConfigError
+from nvdla.errors import ConfigError, ScheduleError
 from nvdla.hardware.cbuf import ConvolutionBuffer, join_lines
 from nvdla.hardware.cdma import WeightSource, input_source, pad_element
 from nvdla.hardware.convolution_settings import ConvolutionSettings, Precision, decode
 from nvdla.hardware.register_file import RegisterGroup
-from nvdla.hardware.sequence import Step, direct_sequence, image_sequence
-from nvdla.hardware.weights import unpack_direct, unpack_image
+from nvdla.hardware.sequence import Step, atom_places, direct_sequence, image_sequence
+from nvdla.hardware.weights import unpack_direct, unpack_image, unpack_winograd
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
@@ -110,9 +110,9 @@ class ConvolutionJob:
         """Choose the arithmetic by mode and precision."""
         settings = self.settings
         if settings.winograd:
-            raise ConfigError("Winograd convolution is not modelled yet")
+            return self._winograd(lines, elements)
         if settings.precision is Precision.FP16:
-            raise ConfigError("fp16 convolution is not modelled yet")
+            return self._halves(pad_lines(lines, settings), elements)
         return self._integers(pad_lines(lines, settings), elements)
 
     def _integers(self, lines: np.ndarray, elements: np.ndarray) -> np.ndarray:
@@ -133,6 +133,61 @@ class ConvolutionJob:
         """CACC.D_OUT_SATURATION: results clamped to 32 bits (cmod/cacc/NV_NVDLA_cacc.cpp:111)."""
         self.statistics["saturated"] = count
         self.groups["CACC"].values["D_OUT_SATURATION"] = count & 0xFFFFFFFF
+
+    def _halves(self, lines: np.ndarray, elements: np.ndarray) -> np.ndarray:
+        from nvdla.kernels import fp16_mac
+
+        settings = self.settings
+        steps = window_steps(settings)
+        length = lines.shape[2]
+        if self._packed is None or not self.keep_weights:
+            weights = self._unpack(elements)
+            places = (steps["dilation_y"] * length, steps["step_column"])
+            offsets, indices = atom_places(self._sequence(weights.shape), weights.shape[1:], places, fp16_mac.ATOM)
+            flat = np.append(weights.reshape(weights.shape[0], -1), np.zeros((weights.shape[0], 1), np.uint16), axis=1)
+            self._packed = offsets, fp16_mac.pack_weights(flat[:, indices])
+        offsets, packed = self._packed
+        y = np.arange(settings.output.height)[:, None] * settings.stride_y * length
+        bases = (y + np.arange(settings.output.width) * steps["step_x"]).reshape(-1)
+        out = np.zeros(self._output_shape(), np.uint32)
+        for batch in range(settings.batches):
+            target = out[batch].reshape(out.shape[1], bases.size, out.shape[4])
+            fp16_mac.convolve(lines[batch].reshape(-1), bases, offsets, *packed, target)
+        return out
+
+    def _winograd(self, lines: np.ndarray, elements: np.ndarray) -> np.ndarray:
+        settings = self.settings
+        if lines.shape[2:] != (settings.extended.width, settings.extended.channels):
+            raise ScheduleError(
+                f"the convolution waits for ever: CDMA makes lines of {lines.shape[2]} x {lines.shape[3]} channels, "
+                f"CSC wants {settings.extended}"
+            )
+        group = self.config.mac_atomic_k // settings.precision.bytes
+        weights = unpack_winograd(elements, settings.kernels, settings.kernel.channels, group)
+        if settings.precision is Precision.FP16:
+            return self._winograd_halves(lines, weights)
+        from nvdla.kernels import conv, winograd
+
+        height, width = settings.output.height, settings.output.width
+        packed = weights.transpose(2, 3, 1, 4, 0).reshape(4, 4, -1, settings.kernels).astype(np.float64)
+        sums = np.stack([winograd.convolve(cube, packed, height, width, settings.pra_truncate) for cube in lines])
+        out = np.empty(self._output_shape(), np.int32)
+        self._saturated(int(conv.deliver(sums, settings.truncate, out)))
+        return out
+
+    def _winograd_halves(self, lines: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        from nvdla.kernels import fp16_mac, winograd, winograd_fp16
+
+        settings = self.settings
+        packed = fp16_mac.pack_weights(weights.reshape(settings.kernels, -1))
+        out = np.zeros(self._output_shape(), np.uint32)
+        for cube, target in zip(lines, out, strict=True):
+            tiles = winograd.tiles(cube, settings.output.height, settings.output.width)
+            flat = np.ascontiguousarray(tiles).reshape(-1, 4, 4, settings.extended.channels)
+            transformed = np.empty((flat.shape[0], settings.extended.channels // 4, fp16_mac.ATOM), np.uint16)
+            winograd_fp16.transform_data(flat, transformed)
+            winograd_fp16.convolve(transformed, settings.output.width // 2, *packed, target)
+        return out
 
     def _weights(self, elements: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Weights (kernels, rows, columns, channels), and packed for the matrix product where that is exact."""

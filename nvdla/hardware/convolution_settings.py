@@ -68,6 +68,16 @@ class Size:
 
 
 @dataclass(frozen=True)
+class Padding:
+    """Padding as CDMA has it (images: left and right; Winograd: all sides)."""
+
+    left: int
+    right: int
+    top: int
+    bottom: int
+
+
+@dataclass(frozen=True)
 class Converter:
     """The input converter of CDMA: ``(x - offset) * scale >> truncate`` with one offset for each of R, G, B, A."""
 
@@ -96,7 +106,6 @@ class ConvolutionSettings:
     dilation_x: int
     dilation_y: int
     pad_left: int
-    pad_right: int
     pad_top: int
     pad_value: int
     post_extension: int
@@ -113,7 +122,7 @@ class ConvolutionSettings:
     converter: Converter
     fetch_stride_x: int
     fetch_stride_y: int
-    fetch_pad_top: int
+    fetch_padding: Padding
 
     @property
     def layout(self) -> tuple[bool, bool, tuple[int, int]]:
@@ -155,8 +164,7 @@ def decode(groups: dict[str, RegisterGroup], config: Configuration) -> Convoluti
         stride_y=csc["D_CONV_STRIDE_EXT.CONV_Y_STRIDE_EXT"] + 1,
         dilation_x=csc["D_DILATION_EXT.X_DILATION_EXT"] + 1,
         dilation_y=csc["D_DILATION_EXT.Y_DILATION_EXT"] + 1,
-        pad_left=(cdma if csc["D_DATAIN_FORMAT.DATAIN_FORMAT"] else csc)["D_ZERO_PADDING.PAD_LEFT"],
-        pad_right=cdma["D_ZERO_PADDING.PAD_RIGHT"],
+        pad_left=csc["D_ZERO_PADDING.PAD_LEFT"],
         pad_top=csc["D_ZERO_PADDING.PAD_TOP"],
         pad_value=csc.signed("D_ZERO_PADDING_VALUE.PAD_VALUE"),
         post_extension=1 << csc["D_POST_Y_EXTENSION.Y_EXTENSION"],
@@ -173,11 +181,18 @@ def decode(groups: dict[str, RegisterGroup], config: Configuration) -> Convoluti
         converter=_converter(cdma),
         fetch_stride_x=cdma["D_CONV_STRIDE.CONV_X_STRIDE"] + 1,
         fetch_stride_y=cdma["D_CONV_STRIDE.CONV_Y_STRIDE"] + 1,
-        fetch_pad_top=cdma["D_ZERO_PADDING.PAD_TOP"],
+        fetch_padding=Padding(
+            cdma["D_ZERO_PADDING.PAD_LEFT"],
+            cdma["D_ZERO_PADDING.PAD_RIGHT"],
+            cdma["D_ZERO_PADDING.PAD_TOP"],
+            cdma["D_ZERO_PADDING.PAD_BOTTOM"],
+        ),
     )
     _check_configuration(settings, config)
     _check_agreement(groups)
     _check_geometry(settings, config)
+    if settings.winograd:
+        _check_winograd(settings)
     return settings
 
 
@@ -275,3 +290,27 @@ def _check_geometry(settings: ConvolutionSettings, config: Configuration) -> Non
     )
     if largest > LARGEST_WORK:
         raise ConfigError(f"the convolution of {settings.extended} to {out} is too large: {largest} elements")
+
+
+def _check_winograd(settings: ConvolutionSettings) -> None:
+    """Sizes of Winograd mode (cmod/cdma/NV_NVDLA_cdma.cpp:3110, cmod/csc/NV_NVDLA_csc.cpp:1985)."""
+    data, padding, out, kernel = settings.data, settings.fetch_padding, settings.output, settings.kernel
+    for name, total, stride in (
+        ("width", padding.left + data.width + padding.right, settings.fetch_stride_x),
+        ("height", padding.top + data.height + padding.bottom, settings.fetch_stride_y),
+    ):
+        if total % (4 * stride):
+            raise ConfigError(f"Winograd convolution: padded {name} {total} is not a multiple of 4 * stride {stride}")
+    if out.width % 4 or out.height % 4:
+        raise ConfigError(f"Winograd convolution: output {out} is not a multiple of 4 in width and height")
+    if (kernel.width, kernel.height) != (4, 4) or settings.extended.channels % 4:
+        raise ConfigError(
+            f"Winograd convolution: transformed kernels are {kernel}, they must be 4x4 with a multiple of 4 channels"
+        )
+    if kernel.channels != settings.extended.channels:
+        raise ScheduleError(
+            f"the convolution waits for ever: kernels have {kernel.channels} channels, "
+            f"the extended data {settings.extended.channels}"
+        )
+    if out.width + 2 > settings.extended.width or out.height + 2 > settings.extended.height:
+        raise ConfigError(f"Winograd convolution: output {out} needs more than the extended data {settings.extended}")

@@ -5,6 +5,8 @@ It decides the result wherever addition is not associative: fp16, and sums that 
 
 from __future__ import annotations
 
+import numpy as np
+
 Step = list[tuple[int, int, int, int]]
 """One MAC atom: pieces (row, column, first channel, end channel) of a kernel, multiplied and added together."""
 
@@ -26,3 +28,23 @@ def image_sequence(height: int, channels: int, block: int, post_extension: int) 
         for first in range(0, channels, block)
         for top in range(0, height, post_extension)
     ]
+
+
+def atom_places(
+    sequence: list[Step], kernel: tuple[int, int, int], steps: tuple[int, int], atom: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """For every place of every MAC atom: which data it multiplies, and which weight; -1 for places left empty.
+
+    ``kernel`` is (rows, columns, channels), ``steps`` the distances of kernel rows and columns in the padded data.
+    Returns the data offsets from the window's start and the indices into a kernel, int64 (atoms * ``atom``,).
+    """
+    _, columns, channels = kernel
+    data = np.full((len(sequence), atom), -1, np.int64)
+    weights = np.full((len(sequence), atom), -1, np.int64)
+    for number, step in enumerate(sequence):
+        slot = atom // len(step)
+        for piece, (row, column, first, end) in enumerate(step):
+            places = slice(piece * slot, piece * slot + end - first)
+            data[number, places] = np.arange(first, end) + row * steps[0] + column * steps[1]
+            weights[number, places] = np.arange(first, end) + (row * columns + column) * channels
+    return data.reshape(-1), weights.reshape(-1)

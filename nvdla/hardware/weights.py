@@ -74,6 +74,24 @@ def unpack_image(
     return result
 
 
+def unpack_winograd(elements: np.ndarray, kernels: int, channels: int, group: int) -> np.ndarray:
+    """Transformed weights as an array (kernels, channels / 4, 4 rows, 4 columns, 4 channels).
+
+    In memory: kernel group -> four channels -> kernel -> row, column, channel. ``channels`` counts the extended ones.
+    """
+    cube = 4 * 4 * 4
+    blocks = channels // 4
+    full = kernels // group
+    split = full * group * blocks * cube
+    parts = []
+    if full:
+        parts.append(elements[:split].reshape(full, blocks, group, cube).transpose(0, 2, 1, 3))
+    if kernels % group:
+        last = elements[split : kernels * blocks * cube].reshape(1, blocks, kernels % group, cube)
+        parts.append(last.transpose(0, 2, 1, 3))
+    return np.concatenate([part.reshape(-1, blocks, 4, 4, 4) for part in parts])
+
+
 def decompress(elements: np.ndarray, mask: np.ndarray, count: int) -> np.ndarray:
     """All ``count`` weight elements from the stored non-zero ``elements`` and the mask bytes (WMB).
 

@@ -1,0 +1,298 @@
+"""The fp16 multiplier-adders of CMAC and the FP48 accumulators of CACC, bit for bit.
+
+Neither is IEEE arithmetic. CMAC aligns the 64 products of a MAC atom to the largest exponent of the atom, and shifts
+the two carry-save rows of each Booth multiplier *before* adding them, so that a product may come out one too small.
+CACC adds atoms in order into an accumulator of 8 bits of exponent and 40 bits of two's complement mantissa.
+
+Sources: cmod/cmac/NV_NVDLA_cmac.h:301 (NaN), :387 (exponents), :433 (Booth), :669 (sum);
+cmod/cacc/NV_NVDLA_cacc.cpp:1243 (addition), :1518 (delivery).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit, prange
+
+ATOM = 64
+MASKED = -64
+"""Exponent of an operand that is +0 or -0: its products are left out, and do not count for the largest exponent."""
+NAN_EXPONENT = 255
+BIAS_ROWS = 0x55550000
+"""Sum of the bits 16 that the eight Booth rows carry instead of a sign extension."""
+PIXEL_TILE = 8
+KERNEL_TILE = 16
+
+
+def decode(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """fp16 bit patterns as mantissas (with hidden bit, shifted left by the low two exponent bits) and exponents / 4.
+
+    The low two exponent bits go into the mantissa, so that alignment shifts are multiples of four; an exponent field
+    of 0 has no hidden bit and a shift of 1. Infinity is 2^16. Zeros get the exponent MASKED. Both int32.
+    """
+    field = (bits >> 10 & 31).astype(np.int32)
+    fraction = (bits & 1023).astype(np.int32)
+    mantissa = np.where(field == 0, fraction << 1, (fraction | 1024) << (field & 3))
+    exponent = np.where(bits & 0x7FFF == 0, MASKED, field >> 2)
+    return mantissa.astype(np.int32), exponent.astype(np.int32)
+
+
+def first_nan(bits: np.ndarray) -> np.ndarray:
+    """Along the last axis, the sign and fraction (11 bits) of the first NaN, -1 where there is none."""
+    is_nan = bits & 0x7FFF > 0x7C00
+    first = np.argmax(is_nan, axis=-1)[..., None]
+    value = np.take_along_axis(bits, first, axis=-1)[..., 0].astype(np.int32)
+    return np.where(is_nan.any(axis=-1), value >> 5 & 0x400 | value & 0x3FF, -1).astype(np.int32)
+
+
+def booth_words(bits: np.ndarray) -> np.ndarray:
+    """What the radix-4 Booth coder makes of weights, one uint32 each.
+
+    Digit i (of 8) has four bits in the word: 2i: the digit is +-1; 2i+1: it is +-2; 16+2i: the row is inverted when
+    the data are positive; 17+2i: the row is inverted when they are negative.
+    """
+    mantissa, _ = decode(bits)
+    word = np.zeros(bits.shape, np.uint32)
+    sign = (bits >> 15).astype(np.uint32)
+    doubled = mantissa.astype(np.uint32) << 1
+    for digit in range(8):
+        code = doubled >> 2 * digit & 7
+        low, middle, high = code & 1, code >> 1 & 1, code >> 2
+        one = low ^ middle
+        word |= one << 2 * digit
+        word |= ((high ^ middle) & (one ^ 1)) << 2 * digit + 1
+        word |= (high & (low & middle ^ 1)) << 16 + (2 * digit + sign)
+        word |= ((high ^ 1) & (low | middle)) << 17 + 2 * digit - sign
+    return word
+
+
+def pack_weights(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Weights (kernels, atoms * 64), fp16 bits, as the words, exponents and NaNs that :func:`convolve` takes."""
+    nans = first_nan(bits.reshape(bits.shape[0], -1, ATOM))
+    return booth_words(bits), decode(bits)[1], nans
+
+
+@njit(inline="always")
+def _row(word, signs, data, digit):
+    """Booth row ``digit``, not yet shifted: +-data, +-2 data or 0 with the bias bit 16, inverted where negative."""
+    row = np.uint32(0x10000)
+    if word & np.uint32(1 << 2 * digit):
+        row = np.uint32(data | np.uint32(0x10000))
+    if word & np.uint32(2 << 2 * digit):
+        row = np.uint32(np.uint32(data << np.uint32(1)) | np.uint32(0x10000))
+    if signs & np.uint32(1 << 2 * digit):
+        row = np.uint32(row ^ np.uint32(0x1FFFF))
+    return np.uint32(row << np.uint32(2 * digit))
+
+
+@njit(inline="always")
+def _sum(a, b, c):
+    """The sum row of a carry-save adder."""
+    return np.uint32(a ^ b ^ c)
+
+
+@njit(inline="always")
+def _carry(a, b, c):
+    """The carry row of a carry-save adder."""
+    return np.uint32(np.uint32((a & b) | (c & (a | b))) << np.uint32(1))
+
+
+@njit(inline="always")
+def _compress5(a, b, c, d, e):
+    """Five rows to two, in the order of cmac.h:560."""
+    s, k = _sum(a, b, c), _carry(a, b, c)
+    s, k = _sum(s, k, d), _carry(s, k, d)
+    return _sum(s, k, e), _carry(s, k, e)
+
+
+@njit(inline="always")
+def _product(word, negative, data, shift):
+    """One product, shifted right by ``shift`` (0, 4, ... 28, otherwise 0): int32.
+
+    ``negative`` is 1 when the product is. A negative Booth row is its one's complement; the missing one is added in
+    the row after it, at the place of its lowest bit.
+    """
+    signs = np.uint32(np.uint32(word >> np.uint32(16 + negative)) & np.uint32(0x5555))
+    r0 = _row(word, signs, data, 0)
+    r1 = np.uint32(_row(word, signs, data, 1) | np.uint32(signs & np.uint32(1 << 0)))
+    r2 = np.uint32(_row(word, signs, data, 2) | np.uint32(signs & np.uint32(1 << 2)))
+    r3 = np.uint32(_row(word, signs, data, 3) | np.uint32(signs & np.uint32(1 << 4)))
+    r4 = np.uint32(signs & np.uint32(1 << 6))
+    r5 = _row(word, signs, data, 4)
+    r6 = np.uint32(_row(word, signs, data, 5) | np.uint32(signs & np.uint32(1 << 8)))
+    r7 = np.uint32(_row(word, signs, data, 6) | np.uint32(signs & np.uint32(1 << 10)))
+    r8 = np.uint32(_row(word, signs, data, 7) | np.uint32(signs & np.uint32(1 << 12)))
+    r9 = np.uint32(signs & np.uint32(1 << 14))
+    s0, k0 = _compress5(r0, r1, r2, r3, r4)
+    s1, k1 = _compress5(r5, r6, r7, r8, r9)
+    s2, k2 = _sum(s0, k0, s1), _carry(s0, k0, s1)
+    s3, k3 = _sum(s2, k2, k1), _carry(s2, k2, k1)
+    by = np.uint32(min(shift, 31))
+    total = np.uint32(np.uint32(s3 >> by) + np.uint32(k3 >> by) - np.uint32(np.uint32(BIAS_ROWS) >> by))
+    return np.int32(total) if shift < 32 else np.int32(0)
+
+
+@njit(inline="always")
+def _atom(words, exponents, data, negatives, data_exponents, w, d, products):
+    """All 64 products of an atom, aligned to its largest exponent, into ``products``; returns that exponent."""
+    largest = np.int32(0)
+    for i in range(ATOM):
+        largest = max(largest, np.int32(exponents[w + i] + data_exponents[d + i]))
+    for i in range(ATOM):
+        shift = np.int32((largest - (exponents[w + i] + data_exponents[d + i])) << 2)
+        products[i] = _product(words[w + i], negatives[d + i], data[d + i], shift)
+    return largest
+
+
+@njit(cache=True, nogil=True)
+def product_atom(words, exponents, data, negatives, data_exponents, products):
+    """:func:`_atom` for callers outside, on views of one atom; returns the largest exponent / 4."""
+    return np.int64(_atom(words, exponents, data, negatives, data_exponents, 0, 0, products))
+
+
+@njit(inline="always")
+def _total(products):
+    """Exact sum of the products of an atom: 64 times 2^29 does not fit an int32, so halves are added apart."""
+    low = np.int32(0)
+    high = np.int32(0)
+    for i in range(ATOM):
+        low += np.int32(products[i] & 0xFFFF)
+        high += np.int32(products[i] >> 16)
+    return (np.int64(high) << 16) + np.int64(low)
+
+
+@njit(cache=True, nogil=True)
+def normalise(mantissa, width):
+    """How far a two's complement ``mantissa`` of ``width`` bits can go left until its two top bits differ."""
+    magnitude = mantissa ^ (mantissa >> 63)
+    shift = width - 1
+    while magnitude:
+        magnitude >>= 1
+        shift -= 1
+    return shift
+
+
+@njit(cache=True, nogil=True)
+def fp48_add(exponent, mantissa, mac_exponent, mac_mantissa):
+    """One atom added to an accumulator (exponent, mantissa); value = mantissa * 2^(exponent - 101).
+
+    The MAC's value is ``mac_mantissa * 2^(mac_exponent - 50)``; its exponent 63 says NaN, an accumulator's 255.
+    Bits shifted out of the smaller operand come back in when the sum is normalised to the left; then one guard bit
+    rounds, half away from zero. A difference of exponents above 40 drops the smaller operand completely.
+    """
+    if mac_mantissa == 0 or exponent == NAN_EXPONENT:
+        return exponent, mantissa
+    if mac_exponent == 63:
+        return np.int64(NAN_EXPONENT), np.int64(mac_mantissa >> 27 << 29)
+    left = normalise(mac_mantissa, 38)
+    small, small_exponent = mac_mantissa << left + 2, mac_exponent - left + 49
+    large, large_exponent = mantissa, exponent if mantissa else np.int64(0)
+    if small_exponent > large_exponent:
+        small, large = large, small
+        small_exponent, large_exponent = large_exponent, small_exponent
+    difference = large_exponent - small_exponent
+    lost = np.int64(0)  # what is shifted out, at the top of 40 bits
+    if difference > 40:
+        small = np.int64(0)
+    elif difference:
+        lost = (small & ((1 << difference) - 1)) << (40 - difference)
+        small >>= difference
+    total = large + small
+    if total >> 39 != total >> 40:  # does not fit 40 bits
+        guard, sticky = total & 1, lost != 0
+        total >>= 1
+        result_exponent = large_exponent + 1
+    else:
+        left = normalise(total, 40)
+        total = total << left | lost >> (40 - left)
+        lost = lost << left & ((1 << 40) - 1)
+        guard, sticky = lost >> 39, (lost & ((1 << 39) - 1)) != 0
+        result_exponent = large_exponent - left
+    if guard and (total >= 0 or sticky):
+        negative = total < 0
+        total += 1
+        if (not negative and total >> 39) or (negative and total >= 0):
+            total >>= 1
+            total |= -(1 << 39) if negative else 0
+            result_exponent += 1
+    return (result_exponent & 0xFF if total else np.int64(0)), total
+
+
+@njit(cache=True, nogil=True)
+def fp48_to_fp32(exponent, mantissa):
+    """An accumulator as fp32 bits: one guard bit rounds half away from zero; NaN keeps ten bits, at the low end."""
+    sign = np.int64(0x80000000) if mantissa < 0 else np.int64(0)
+    if exponent == NAN_EXPONENT:
+        return sign | 0x7F800000 | (mantissa >> 29 & 0x3FF)
+    if mantissa == -(1 << 39):
+        return sign | (exponent + 65 & 0xFF) << 23
+    if mantissa == 0:
+        return np.int64(0)
+    magnitude = abs(mantissa)
+    rounded = (magnitude >> 15) + (magnitude >> 14 & 1)
+    exponent += 64
+    if rounded >> 24:
+        rounded >>= 1
+        exponent += 1
+    return sign | (exponent & 0xFF) << 23 | rounded & 0x7FFFFF
+
+
+@njit(cache=True, nogil=True)
+def _gather(bits, base, offsets, data, negatives, exponents, nans):
+    """Decode the window at ``base``: one value for every place of every atom; absent places are zeros."""
+    for i in range(offsets.size):
+        if i % ATOM == 0:
+            nans[i // ATOM] = -1
+        value = np.int32(bits[base + offsets[i]]) if offsets[i] >= 0 else np.int32(0)
+        field = value >> 10 & 31
+        fraction = value & 1023
+        data[i] = np.uint32(fraction << 1 if field == 0 else (fraction | 1024) << (field & 3))
+        negatives[i] = np.uint32(value >> 15)
+        exponents[i] = np.int32(MASKED if value & 0x7FFF == 0 else field >> 2)
+        if field == 31 and fraction and nans[i // ATOM] < 0:
+            nans[i // ATOM] = np.int32((value >> 5 & 0x400) | fraction)
+
+
+@njit(cache=True, nogil=True)
+def _dot(words, word_exponents, word_nans, data, negatives, data_exponents, data_nans, products):
+    """One output: all atoms of one kernel in order; returns fp32 bits."""
+    exponent, mantissa = np.int64(0), np.int64(0)
+    for atom in range(word_nans.size):
+        nan = word_nans[atom] if word_nans[atom] >= 0 else data_nans[atom]
+        if nan >= 0:
+            exponent, mantissa = fp48_add(exponent, mantissa, np.int64(63), (np.int64(nan) << 53) >> 26)
+            continue
+        at = atom * ATOM
+        largest = _atom(words, word_exponents, data, negatives, data_exponents, at, at, products)
+        exponent, mantissa = fp48_add(exponent, mantissa, np.int64(largest) << 2, _total(products))
+    return fp48_to_fp32(exponent, mantissa)
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def convolve(bits, bases, offsets, words, word_exponents, word_nans, out):
+    """All outputs of one batch: ``out`` (surfaces, pixels, atom) uint32, fp32 bits, 0 for kernels that do not exist.
+
+    ``bits`` flat uint16, the padded cube; ``bases`` (pixels,) int64 where each output's window starts; ``offsets``
+    (atoms * 64,) int64 from there, -1 for places that hold nothing. ``words`` uint32, ``word_exponents`` int32
+    (kernels, atoms * 64) and ``word_nans`` int32 (kernels, atoms) describe the weights.
+    """
+    kernels, places = words.shape
+    pixels = bases.size
+    atom = out.shape[2]
+    pixel_tiles = (pixels + PIXEL_TILE - 1) // PIXEL_TILE
+    kernel_tiles = (kernels + KERNEL_TILE - 1) // KERNEL_TILE
+    for job in prange(pixel_tiles * kernel_tiles):
+        first = job // kernel_tiles * PIXEL_TILE
+        count = min(PIXEL_TILE, pixels - first)
+        data = np.empty((PIXEL_TILE, places), np.uint32)
+        negatives = np.empty((PIXEL_TILE, places), np.uint32)
+        exponents = np.empty((PIXEL_TILE, places), np.int32)
+        nans = np.empty((PIXEL_TILE, places // ATOM), np.int32)
+        products = np.empty(ATOM, np.int32)
+        for p in range(count):
+            _gather(bits, bases[first + p], offsets, data[p], negatives[p], exponents[p], nans[p])
+        top = job % kernel_tiles * KERNEL_TILE
+        for k in range(top, min(top + KERNEL_TILE, kernels)):
+            for p in range(count):
+                out[k // atom, first + p, k % atom] = _dot(
+                    words[k], word_exponents[k], word_nans[k], data[p], negatives[p], exponents[p], nans[p], products
+                )  # fmt: skip
