@@ -6,10 +6,13 @@ a running network (a runtime passes its own source, and sees rewritten strides).
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from typing import Any, Protocol
 
 from nvdla.errors import DescriptorError, LoadableError
-from nvdla.loadable.model import Loadable, TaskEntry
+from nvdla.loadable.enums import MemoryFlags
+from nvdla.loadable.model import Loadable, MemoryEntry, TaskEntry
 
 
 class DescriptorSource(Protocol):
@@ -57,20 +60,23 @@ class LoadableSource:
                     f"{self.name}, {what}, {self.label(index)}: needs {size} bytes from byte {address.offset}, "
                     f"memory {memory.id} has {memory.size}"
                 )
-            return self._contents(memory.contents, memory.offsets, address.offset, size, f"{what}, {self.label(index)}")
+            return self._contents(memory, address.offset, size, f"{what}, {self.label(index)}")
         except LoadableError as error:
             raise DescriptorError(f"{self.name}, {what}: {error}") from None
 
-    def _contents(self, names: tuple[str, ...], offsets: tuple[int, ...], start: int, size: int, what: str) -> Any:
+    def _contents(self, memory: MemoryEntry, start: int, size: int, what: str) -> Any:
         """``size`` bytes of a memory from ``start``, put together from the blobs that cover them."""
         end = start + size
+        contents = self.loadable.contents(memory) if memory.flags & MemoryFlags.SET else []
+        first = max(bisect.bisect_right(contents, start, key=lambda each: each[0]) - 1, 0)
         pieces = []
-        for name, offset in zip(names, offsets, strict=False):
-            data = self.loadable.blob(name).data
-            if offset <= start and end <= offset + len(data):
-                return data[start - offset : end - offset]
-            if offset < end and start < offset + len(data):
-                pieces.append((offset, data))
+        for offset, blob in itertools.islice(contents, first, None):
+            if offset <= start and end <= offset + len(blob.data):
+                return blob.data[start - offset : end - offset]
+            if offset >= end:
+                break
+            if start < offset + len(blob.data):
+                pieces.append((offset, blob.data))
         covered = sum(min(end, offset + len(data)) - max(start, offset) for offset, data in pieces)
         if covered < size:
             raise DescriptorError(f"{self.name}, {what}: needs {size} bytes from byte {start}, contents give {covered}")

@@ -24,11 +24,14 @@ from nvdla.loadable.model import Loadable, TaskEntry
 
 @dataclass(frozen=True)
 class TaskLimits:
-    """What one task may ask for. Raise a limit by passing another instance to ``decode``."""
+    """What tasks may ask for. Raise a limit by passing another instance to ``decode``."""
 
-    #: operations times ROIs
+    #: operations times ROIs of one task
     operations: int = 1 << 16
+    #: LUTs of one task
     luts: int = 1 << 12
+    #: operations of all tasks of a loadable together (tasks may share their lists, so the file may be small)
+    all_operations: int = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -252,10 +255,17 @@ class EmuTask:
 
 def decode_tasks(loadable: Loadable, abi: Abi, limits: TaskLimits | None = None) -> dict[int, DlaTask | EmuTask]:
     """All tasks of a loadable by task id."""
+    limits = limits or TaskLimits()
     decoded: dict[int, DlaTask | EmuTask] = {}
+    total = 0
     for task in loadable.tasks:
         kind = DlaTask if task.interface == Interface.DLA1 else EmuTask
-        decoded[task.id] = kind.decode(loadable, task, abi, limits=limits)
+        decoded[task.id] = found = kind.decode(loadable, task, abi, limits=limits)
+        total += len(found)
+        if total > limits.all_operations:
+            raise DescriptorError(
+                f"task {task.id}: {total} operations up to here, must be at most {limits.all_operations} (TaskLimits)"
+            )
     return decoded
 
 

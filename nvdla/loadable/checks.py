@@ -6,6 +6,7 @@ Each check is a generator of messages with a docstring that states its rule; :da
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -141,6 +142,24 @@ def _contents_fit(where: str, memory: MemoryEntry, sizes: dict[str, int]) -> Ite
                 f"{where}.offsets[{position}] (memory {memory.id}): {offset} + {sizes[name]} bytes of blob {name!r} "
                 f"ends at {offset + sizes[name]}, must be at most {memory.size} (memory size)"
             )
+
+
+@rule
+def contents_do_not_overlap(loadable: Loadable) -> Iterator[str]:
+    """No byte of a memory is loaded from two blobs."""
+    sizes = {blob.name: len(blob.data) for blob in loadable.blobs}
+    for index, memory in enumerate(loadable.memories):
+        if not memory.flags & MemoryFlags.SET:
+            continue
+        pairs = zip(memory.contents, memory.offsets, strict=False)
+        places = sorted((offset, sizes.get(name, 0), name) for name, offset in pairs)
+        filled = [place for place in places if place[1]]
+        for (offset, size, name), (following, _, other) in itertools.pairwise(filled):
+            if offset + size > following:
+                yield (
+                    f"memory_list[{index}].offsets (memory {memory.id}): blob {name!r} ends at {offset + size}, "
+                    f"must be at most {following} (begin of blob {other!r})"
+                )
 
 
 @rule

@@ -233,6 +233,13 @@ class Loadable:
         rest = self.memory(address.mem_id).size - address.offset
         return min(address.size or rest, rest)
 
+    def contents(self, memory: MemoryEntry) -> list[tuple[int, Blob]]:
+        """(offset, blob) of what is loaded into a memory, by offset. LoadableError for a blob that does not exist."""
+        if memory.id not in self._contents:
+            pairs = zip(memory.offsets, memory.contents, strict=False)
+            self._contents[memory.id] = [(offset, self.blob(name)) for offset, name in sorted(pairs)]
+        return self._contents[memory.id]
+
     def to_bytes(self) -> bytes:
         """The loadable as a FlatBuffer (:func:`nvdla.loadable.writer.to_bytes`)."""
         from nvdla.loadable.writer import to_bytes
@@ -244,6 +251,10 @@ class Loadable:
         from nvdla.loadable.writer import save
 
         save(self, path)
+
+    @cached_property
+    def _contents(self) -> dict[int, list[tuple[int, Blob]]]:
+        return {}
 
     @cached_property
     def _tasks(self) -> dict[int, TaskEntry]:

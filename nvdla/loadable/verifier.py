@@ -32,12 +32,12 @@ class Limits:
     #: bytes of the file; FlatBuffers themselves end at 2 GiB
     file_size: int = (1 << 31) - 1
     #: tables in the whole file (ids are 16 bits wide, so a list of more than 65536 entries is never sensible)
-    tables: int = 1 << 18
+    tables: int = 1 << 17
     #: nesting of tables, the root being 1
     depth: int = 16
     #: bytes of one string
     string_bytes: int = 1 << 12
-    #: bytes read through offsets, in multiples of the file size (shared strings and vectors count each time)
+    #: bytes read through offsets, in multiples of the file size (what is shared counts each time)
     sharing: int = 8
 
 
@@ -104,6 +104,7 @@ class Verifier:
         extent, present = layout
         if position + extent > self.size:
             self._fail(path, "", position, "end of table", position + extent, f"at most {self.size} (file size)")
+        self._spend(path, "", position, extent)
         values = {field.name: field.default for field in table.fields}
         for field, offset in present:
             values[field.name] = self._field(position + offset, field, path, depth)

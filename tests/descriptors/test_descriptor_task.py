@@ -196,6 +196,8 @@ def test_limits_can_be_raised_and_lowered(parts: Any) -> None:
     assert DlaTask.decode(loadable, loadable.task(0), NEW, limits=TaskLimits(operations=2, luts=1))
     with pytest.raises(DescriptorError, match="2, must be at most 1"):
         DlaTask.decode(loadable, loadable.task(0), NEW, limits=TaskLimits(operations=1))
+    with pytest.raises(DescriptorError, match="task 1: 3 operations up to here, must be at most 2"):
+        decode_tasks(loadable, NEW, TaskLimits(all_operations=2))
 
 
 def test_a_task_of_the_other_interface_is_refused(parts: Any) -> None:

@@ -29,6 +29,7 @@ BROKEN: list[tuple[str, int, dict[str, Any], str]] = [
     ("memories", 3, {"offsets": (0,)}, r"memory_list\[3\].offsets \(memory 3\): 1 offsets, 2 contents"),
     ("memories", 3, {"offsets": (0, 698)}, r"memory_list\[3\].offsets\[1\].*ends at 701, must be at most 700"),
     ("memories", 3, {"offsets": (BIG, 0)}, r"memory_list\[3\].offsets\[0\].*ends at 18446744073709552259"),
+    ("memories", 3, {"offsets": (0, 643)}, r"memory_list\[3\].offsets .*'surfaces' ends at 644, must be at most 643"),
     ("memories", 3, {"contents": ("x", "weights")}, r"memory_list\[3\].contents\[0\] .*no blob is named 'x'"),
     ("memories", 0, {"bind_id": 1}, r"memory_list \(memory 0, input\).bind_id: 1, must be 0"),
     ("memories", 0, {"tensor_desc_id": 9}, r"memory_list \(memory 0, input\).tensor_desc_id: 9, no tensor"),

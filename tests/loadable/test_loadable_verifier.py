@@ -182,3 +182,20 @@ def test_sharing_cannot_make_reading_take_longer_than_the_file_is_large() -> Non
     began = time.perf_counter()
     refused(data, "data read through shared offsets is too much, must be at most 8 times the file size")
     assert time.perf_counter() - began < 2
+
+
+def test_sharing_one_table_many_times_is_refused() -> None:
+    builder = flatbuffers.Builder(1024)
+    fb.TensorDescListEntryStart(builder)
+    for number in range(8):
+        getattr(fb, f"TensorDescListEntryAddStride{number}")(builder, 7)
+    entry = fb.TensorDescListEntryEnd(builder)
+    builder.StartVector(4, 60000, 4)
+    for _ in range(60000):
+        builder.PrependUOffsetTRelative(entry)
+    vector = builder.EndVector()
+    fb.LoadableStart(builder)
+    fb.LoadableAddTensorDescList(builder, vector)
+    fb.LoadableAddVersion(builder, fb.CreateVersion(builder, 0, 7, 0))
+    builder.Finish(fb.LoadableEnd(builder))
+    refused(bytes(builder.Output()), "data read through shared offsets is too much")
