@@ -162,6 +162,13 @@ class SdpJob:
                 values[f"D_PERF_LUT_{name}"] = counts[f"lut_{name.lower()}"]
         if self.settings.output is Precision.FP16 and self.group["D_PERF_ENABLE.PERF_NAN_INF_COUNT_EN"]:
             values["D_STATUS_NAN_OUTPUT_NUM"] = counts["nan_output"]
-        if self.rdma is not None and self.rdma["D_PERF_ENABLE.PERF_NAN_INF_COUNT_EN"] and "nan_input" in counts:
+        if self._counts_input() and "nan_input" in counts:
             self.rdma.values["D_STATUS_NAN_INPUT_NUM"] = counts["nan_input"]
             self.rdma.values["D_STATUS_INF_INPUT_NUM"] = counts["inf_input"]
+
+    def _counts_input(self) -> bool:
+        """SDP_RDMA counts the NaN and infinities of fp16 data that it reads."""
+        rdma = self.rdma
+        if rdma is None or not rdma["D_PERF_ENABLE.PERF_NAN_INF_COUNT_EN"]:
+            return False
+        return rdma["D_FEATURE_MODE_CFG.IN_PRECISION"] == Precision.FP16

@@ -1,0 +1,163 @@
+"""SDP, fp16 processing: X1, X2, Y and the output, all in fp32 (cmod/hls/sdp/sdp_x.cpp, sdp_y_core.cpp, sdp_c.cpp).
+
+Cubes are uint32 fp32 bit patterns (rows, pixels, A), operands too: (rows' or 1, pixels or 1, A). A line is first
+computed by the processor's own fp32 arithmetic. That is equal to NVDLA's wherever the result is a normal number above
+the smallest binade and the operands are no denormals (both round the exact result once, to nearest even); the other
+elements are then computed by the operators of ``nvdla.kernels.floats``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+
+from nvdla.kernels.floats import (
+    FP16,
+    FP16_LARGEST,
+    FP32,
+    fp16_to_fp32,
+    fp16_to_int16,
+    fp32_to_fp16,
+    fp_add,
+    fp_max,
+    fp_min,
+    fp_mul,
+    fp_relu,
+    is_nan,
+)
+
+LINE = 2048
+MAX, MIN, SUM, EQL, NO_ALU = 0, 1, 2, 3, 4
+NO_MUL, MUL, PRELU = 0, 1, 2
+TO_INT8, TO_INT16, TO_FP16 = 0, 1, 2
+
+
+@njit(cache=True, nogil=True)
+def widen(source, nan_to_zero, out):
+    """fp16 bits (int16) to fp32 bits (uint32), same shape, C-contiguous; NaN to +0 on request."""
+    values, results = source.reshape(-1), out.reshape(-1)
+    for i in range(values.size):
+        bits = np.int64(values[i]) & 0xFFFF
+        results[i] = 0 if nan_to_zero and is_nan(bits, FP16) else fp16_to_fp32(bits)
+
+
+@njit(cache=True, nogil=True)
+def flush_nan(source, out):
+    """fp32 NaN to +0 at SDP's entry (cmod/hls_wrapper/sdp_hls_wrapper.cpp:530)."""
+    values, results = source.reshape(-1), out.reshape(-1)
+    for i in range(values.size):
+        results[i] = 0 if is_nan(np.int64(values[i]), FP32) else values[i]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _unsafe(result, a, b):
+    """True unless ``result`` is normal above the smallest binade and a, b are no denormals."""
+    exponent = (result >> np.uint32(23)) & np.uint32(255)
+    magnitude = np.uint32(0x7FFFFFFF)
+    denormal_a = ((a & magnitude) < np.uint32(0x800000)) & ((a & magnitude) != np.uint32(0))
+    denormal_b = ((b & magnitude) < np.uint32(0x800000)) & ((b & magnitude) != np.uint32(0))
+    return (exponent < np.uint32(2)) | (exponent == np.uint32(255)) | denormal_a | denormal_b
+
+
+@njit(cache=True, nogil=True)
+def _add(line, operand, result, size):
+    """FpAdd of two lines, in place."""
+    a, b, c = line.view(np.float32), operand.view(np.float32), result.view(np.float32)
+    for i in range(size):
+        c[i] = a[i] + b[i]
+    for i in range(size):
+        if _unsafe(result[i], line[i], operand[i]):
+            line[i] = fp_add(np.int64(line[i]), np.int64(operand[i]), FP32)
+        else:
+            line[i] = result[i]
+
+
+@njit(cache=True, nogil=True)
+def _alu(line, operand, result, size, algorithm):
+    """FpAlu (cmod/hls/sdp/sdp.h:559). EQL compares bits and gives the integer 1 where they differ."""
+    if algorithm == SUM:
+        _add(line, operand, result, size)
+    elif algorithm == MAX:
+        for i in range(size):
+            line[i] = fp_max(np.int64(line[i]), np.int64(operand[i]), FP32)
+    elif algorithm == MIN:
+        for i in range(size):
+            line[i] = fp_min(np.int64(line[i]), np.int64(operand[i]), FP32)
+    else:
+        for i in range(size):
+            line[i] = 1 if line[i] != operand[i] else 0
+
+
+@njit(cache=True, nogil=True)
+def _multiply(line, operand, result, size, prelu):
+    """FpMul; PReLU lets everything with a clear sign bit pass."""
+    a, b, c = line.view(np.float32), operand.view(np.float32), result.view(np.float32)
+    for i in range(size):
+        c[i] = a[i] * b[i]
+    for i in range(size):
+        if prelu and line[i] < np.uint32(0x80000000):
+            continue
+        if _unsafe(result[i], line[i], operand[i]):
+            line[i] = fp_mul(np.int64(line[i]), np.int64(operand[i]), FP32)
+        else:
+            line[i] = result[i]
+
+
+@njit(cache=True, nogil=True)
+def _load_operand(line, operand, row, start, count):
+    """Operand elements for ``count`` pixels: per element, or one atom (or register) repeated along the line."""
+    row = row % operand.shape[0]
+    atom = operand.shape[2]
+    step = 1 if operand.shape[1] > 1 else 0
+    for pixel in range(count):
+        for lane in range(atom):
+            line[pixel * atom + lane] = operand[row, (start + pixel) * step, lane]
+
+
+@njit(cache=True, nogil=True)
+def float_block(source, alu, algorithm, mul, multiply, mul_first, relu, out):
+    """One block: X is ALU, multiplier, ReLU; Y (``mul_first``) is multiplier, ALU. Shifts do not exist here.
+
+    source and out may be the same array.
+    """
+    rows, pixels, atom = source.shape
+    step = LINE // atom
+    line = np.empty(LINE, np.uint32)
+    operand = np.empty(LINE, np.uint32)
+    result = np.empty(LINE, np.uint32)
+    for row in range(rows):
+        for start in range(0, pixels, step):
+            count = min(step, pixels - start)
+            size = count * atom
+            line[:size] = source[row].reshape(-1)[start * atom : start * atom + size]
+            for turn in range(2):
+                if (turn == 0) == mul_first:
+                    if multiply != NO_MUL:
+                        _load_operand(operand, mul, row, start, count)
+                        _multiply(line, operand, result, size, multiply == PRELU)
+                elif algorithm != NO_ALU:
+                    _load_operand(operand, alu, row, start, count)
+                    _alu(line, operand, result, size, algorithm)
+            if relu:
+                for i in range(size):
+                    line[i] = fp_relu(np.int64(line[i]), FP32)
+            out[row].reshape(-1)[start * atom : start * atom + size] = line[:size]
+
+
+@njit(cache=True, nogil=True)
+def narrow(source, mode, out, counts):
+    """fp32 to the output precision (sdp_c.cpp:44): fp16 first, then int16 from that.
+
+    int8 output is not converted: it is the low byte of the fp16 number. counts: int64 (2), receives the number of
+    largest fp16 numbers (the saturation counter) and of NaN results; both stay 0 for integer output.
+    """
+    values, results = source.reshape(-1), out.reshape(-1)
+    for i in range(values.size):
+        bits = fp32_to_fp16(np.int64(values[i]))
+        if mode == TO_INT16:
+            results[i] = fp16_to_int16(bits)
+        else:
+            results[i] = bits
+        if mode == TO_FP16:
+            counts[0] += (bits & 0x7FFF) == FP16_LARGEST
+            counts[1] += is_nan(bits, FP16)
