@@ -26,8 +26,7 @@ def _transform(tile, stride, start):
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def transform_data(tiles, out):
-    """PRA of ``tiles`` (count, 4, 4, channels) uint16 into ``out`` (count, channels / 4, 64): row, column, channel."""
+def _transform_tiles(tiles, out):
     count, _, _, channels = tiles.shape
     for t in prange(count):
         tile = np.empty(16, np.int64)
@@ -41,6 +40,14 @@ def transform_data(tiles, out):
             for i in range(16):
                 place = i * CHANNELS + channel % CHANNELS
                 out[t, channel // CHANNELS, place] = np.uint16(fp17_to_fp16(tile[i]))
+
+
+def transform_data(tiles: np.ndarray) -> np.ndarray:
+    """PRA of tiles (count, 4, 4, channels) uint16: atoms (count, channels / 4, 64) of row, column, channel."""
+    count, _, _, channels = tiles.shape
+    out = np.empty((count, channels // CHANNELS, ATOM), np.uint16)
+    _transform_tiles(tiles, out)
+    return out
 
 
 @njit(cache=True, nogil=True)

@@ -10,7 +10,7 @@ import numpy as np
 
 from nvdla.errors import ConfigError, ScheduleError
 from nvdla.hardware.configuration import Configuration
-from nvdla.hardware.convolution_settings import ConvolutionSettings, Precision, data_space, weight_space
+from nvdla.hardware.convolution_settings import ConvolutionSettings, Precision, data_space, pad_element, weight_space
 from nvdla.hardware.pixel_formats import pixel_format
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.hardware.weights import decompress
@@ -221,11 +221,6 @@ class WeightSource:
         if self.mask is None:
             return elements
         return decompress(elements, self.mask, self.count)
-
-
-def pad_element(settings: ConvolutionSettings) -> np.generic:
-    """The padding value in the processing precision: int8 takes the low byte, fp16 the bits."""
-    return np.array(settings.pad_value & 0xFFFF, np.uint16).astype(settings.precision.dtype)[()]
 
 
 def flush_nan(bits: np.ndarray) -> np.ndarray:

@@ -204,6 +204,11 @@ def weight_space(cdma: RegisterGroup) -> Space:
     return Space.from_ram_type(cdma["D_WEIGHT_RAM_TYPE.WEIGHT_RAM_TYPE"])
 
 
+def pad_element(settings: ConvolutionSettings) -> np.generic:
+    """The padding value in the processing precision: int8 takes the low byte, fp16 the bits."""
+    return np.array(settings.pad_value & 0xFFFF, np.uint16).astype(settings.precision.dtype)[()]
+
+
 def _precision(group: RegisterGroup, field: str) -> Precision:
     value = group[f"D_MISC_CFG.{field}"]
     if value > Precision.FP16:
