@@ -19,6 +19,7 @@ STOREYS = {
     "hardware": 3,
     "cpu": 3,
     "firmware": 4,
+    "plan": 5,
     "runtime": 5,
     "tensors": 5,
     "cli": 9,

@@ -138,7 +138,7 @@ class Machine:
 
     def step(self) -> Completion | None:
         """Run one chain that is ready; None if there is none. Raises NvdlaError for settings that cannot run."""
-        chain = self._ready_chain()
+        chain = self.ready_chain()
         if chain is None:
             return self._prefetch()
         jobs = [self.engine(name).prepare(self._groups(name)) for name in chain]
@@ -158,7 +158,7 @@ class Machine:
     def unit(self, name: str) -> UnitRegisters:
         return self.registers.units[name]
 
-    def _ready_chain(self) -> tuple[str, ...] | None:
+    def ready_chain(self) -> tuple[str, ...] | None:
         """The first chain whose every engine is enabled, in a fixed order of preference."""
         candidates = [self._sdp_chain(), *((name,) for name in ("cdp", "rubik", "bdma"))]
         if self.unit("PDP").current["D_OPERATION_MODE_CFG.FLYING_MODE"]:  # 1 = OFF_FLYING: from memory

@@ -1,0 +1,73 @@
+"""Running a CPU task: its operations one after the other on the memory of the network."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nvdla.cpu.buffers import CpuBuffer
+from nvdla.descriptors.abi import Abi
+from nvdla.descriptors.enums import EmuOpType
+from nvdla.descriptors.task import EmuTask
+from nvdla.errors import DescriptorError
+from nvdla.loadable.model import TaskEntry
+from nvdla.memory.descriptor_source import MemorySource
+
+if TYPE_CHECKING:
+    from nvdla.memory.linker import LinkedLoadable
+
+# Operation -> module with run(operation, (input scale, output scale), source, destination).
+OPERATIONS = {EmuOpType.POWER: "nvdla.cpu.power", EmuOpType.SOFTMAX: "nvdla.cpu.softmax"}
+
+
+@dataclass(frozen=True)
+class CpuOperation:
+    """One decoded operation, ready to run again and again."""
+
+    index: int
+    type: EmuOpType
+    descriptor: Any
+    scales: tuple[float, float]
+    source: CpuBuffer
+    destination: CpuBuffer
+
+    def run(self) -> None:
+        importlib.import_module(OPERATIONS[self.type]).run(
+            self.descriptor, self.scales, self.source, self.destination
+        )
+
+
+class CpuTask:
+    """A CPU task of a linked loadable. Raises DescriptorError for what it cannot compute."""
+
+    def __init__(self, linked: LinkedLoadable, task: TaskEntry, abi: Abi) -> None:
+        self.id = task.id
+        self._windows = linked.address_list(task)
+        decoded = EmuTask.decode(linked.loadable, task, abi, source=MemorySource(task, self._windows))
+        self.operations = [self._operation(found) for found in decoded.operations()]
+
+    def run(self) -> None:
+        """Compute all operations in list order."""
+        for operation in self.operations:
+            operation.run()
+
+    def written(self) -> list[np.ndarray]:
+        """Views of the memory that the task may write."""
+        return [operation.destination.data for operation in self.operations]
+
+    def _operation(self, found: Any) -> CpuOperation:
+        what = f"task {self.id} CPU operation {found.index} ({found.op_type.name})"
+        source = CpuBuffer.from_descriptor(found.src, self._windows, f"{what} source")
+        destination = CpuBuffer.from_descriptor(found.dst, self._windows, f"{what} destination")
+        if source.format != destination.format:
+            raise DescriptorError(
+                f"{what}: source format {source.format.name} and destination format {destination.format.name} differ; "
+                "CPU operations do not convert"
+            )
+        # The old ABI has no scale factors.
+        common = found.op.common
+        scales = (getattr(common, "input_scale_factor", 1.0), getattr(common, "output_scale_factor", 1.0))
+        return CpuOperation(found.index, found.op_type, found.op, scales, source, destination)

@@ -1,0 +1,95 @@
+"""CDP: descriptor to registers of CDP and CDP_RDMA (kmd/firmware/cdp.c)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nvdla.firmware.csb import Csb
+from nvdla.firmware.driver import lut_is_free, ram_type, unmask_interrupts
+from nvdla.firmware.lut import CDP_PORT, load_lut, require_lut
+from nvdla.firmware.operation import FP16, Operation
+
+if TYPE_CHECKING:
+    from nvdla.firmware.processor import Group, Processor
+
+LOCAL_SIZES = (3, 5, 7, 9)
+
+
+class CdpDriver:
+    """Drives CDP and its read DMA, which it always needs."""
+
+    engine = "cdp"
+    status_unit = "CDP"
+    read_dma = "CDP_RDMA"
+
+    def needs_read_dma(self, operation: Operation) -> bool:
+        return True
+
+    def is_ready(self, processor: Processor, group: Group) -> bool:
+        return lut_is_free(processor, group, group.operation.op.lut_index)
+
+    def set_producer(self, csb: Csb, group: int, read_dma_group: int) -> None:
+        # The read DMA takes the group of CDP itself, unlike those of SDP and PDP.
+        csb.write("CDP", "S_POINTER", group)
+        csb.write("CDP_RDMA", "S_POINTER", group)
+
+    def enable(self, csb: Csb, operation: Operation, group: int, read_dma: bool, statistics: bool) -> None:
+        if statistics:
+            csb.write_fields("CDP", "D_PERF_ENABLE", DMA_EN=1, LUT_EN=1)
+        csb.write("CDP_RDMA", "D_OP_ENABLE", 1)
+        csb.write("CDP", "D_OP_ENABLE", 1)
+
+    def check(self, operation: Operation) -> None:
+        op, surface = operation.op, operation.surface
+        operation.require_memory(surface.src_data, "src_data")
+        operation.require_memory(surface.dst_data, "dst_data")
+        operation.require_cube(surface.src_data, "src_data")
+        operation.require_precision(op.in_precision, "in_precision")
+        operation.require(
+            op.in_precision == op.out_precision,
+            f"in_precision {op.in_precision} and out_precision {op.out_precision} differ; CDP does not convert",
+        )
+        operation.require(op.local_size in LOCAL_SIZES, f"local_size is {op.local_size}; it must be 3, 5, 7 or 9")
+        if op.lut_index >= 0:
+            require_lut(operation)
+
+    def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None:
+        unmask_interrupts(csb, "CDP_DONE")
+        _program_read_dma(csb, operation)
+        if operation.lut is not None:
+            load_lut(csb, CDP_PORT, operation.lut, operation.op.in_precision == FP16)
+        _program_output(csb, operation)
+        _program_arithmetic(csb, operation)
+
+
+def _program_read_dma(csb: Csb, operation: Operation) -> None:
+    op, src = operation.op, operation.surface.src_data
+    csb.write("CDP_RDMA", "D_DATA_CUBE_WIDTH", src.width - 1)
+    csb.write("CDP_RDMA", "D_DATA_CUBE_HEIGHT", src.height - 1)
+    csb.write("CDP_RDMA", "D_DATA_CUBE_CHANNEL", src.channel - 1)
+    csb.write_address("CDP_RDMA", "D_SRC_BASE_ADDR_LOW", "D_SRC_BASE_ADDR_HIGH", operation.input_address(src))
+    csb.write("CDP_RDMA", "D_SRC_LINE_STRIDE", src.line_stride)
+    csb.write("CDP_RDMA", "D_SRC_SURFACE_STRIDE", src.surf_stride)
+    csb.write("CDP_RDMA", "D_SRC_DMA_CFG", ram_type(src.type))
+    csb.write("CDP_RDMA", "D_DATA_FORMAT", op.in_precision)
+
+
+def _program_output(csb: Csb, operation: Operation) -> None:
+    dst = operation.surface.dst_data
+    csb.write_address("CDP", "D_DST_BASE_ADDR_LOW", "D_DST_BASE_ADDR_HIGH", operation.address(dst, "dst_data"))
+    csb.write("CDP", "D_DST_LINE_STRIDE", dst.line_stride)
+    csb.write("CDP", "D_DST_SURFACE_STRIDE", dst.surf_stride)
+    csb.write("CDP", "D_DST_DMA_CFG", ram_type(dst.type))
+    csb.write("CDP", "D_DATA_FORMAT", operation.op.in_precision)
+
+
+def _program_arithmetic(csb: Csb, operation: Operation) -> None:
+    op = operation.op
+    csb.write("CDP", "D_LRN_CFG", (op.local_size - 1) // 2 - 1)
+    for prefix, converter in (("DATIN", op.in_cvt), ("DATOUT", op.out_cvt)):
+        csb.write("CDP", f"D_{prefix}_OFFSET", converter.offset)
+        csb.write("CDP", f"D_{prefix}_SCALE", converter.scale)
+        csb.write("CDP", f"D_{prefix}_SHIFTER", converter.truncate)
+    csb.write_fields(
+        "CDP", "D_FUNC_BYPASS", SQSUM_BYPASS=int(op.bypass_sqsum != 0), MUL_BYPASS=int(op.bypass_out_mul != 0)
+    )

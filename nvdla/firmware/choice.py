@@ -1,0 +1,153 @@
+"""Which hardware configuration a loadable was compiled for: nothing in the file says it, but much points at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from nvdla.descriptors.enums import ConvMode, MemType, OpType, WeightFormat
+from nvdla.descriptors.enums import DataFormat as InputFormat
+from nvdla.descriptors.task import DlaOperation, DlaTask, EmuTask
+from nvdla.firmware.operation import PRECISIONS
+from nvdla.hardware.configuration import Configuration, configurations
+from nvdla.loadable.enums import MemoryDomain, PixelFormat
+from nvdla.loadable.model import Loadable
+
+# NVIDIA's compiler knows these; the others must fit a file in ways that these do not to be chosen.
+PREFERRED = ("nv_small", "nv_full", "nv_large")
+ATOMS = {PixelFormat.FEATURE_X8: 8, PixelFormat.FEATURE: 32}
+
+# Bytes of the convolution buffer's entry that entry_per_slice counts; nv_full's are two banks' words wide.
+ENTRY_BYTES = {"nv_full": 128}
+
+
+@dataclass
+class Needs:
+    """What a loadable asks of the hardware; each reason stands beside what it was concluded from."""
+
+    atom: int | None = None
+    atom_reason: str = ""
+    precisions: set[str] = field(default_factory=set)
+    features: dict[str, str] = field(default_factory=dict)
+    slices: list[tuple[int, int]] = field(default_factory=list)  # (atoms of a line of all channels, entry_per_slice)
+
+
+def choose_configuration(
+    loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTask]
+) -> tuple[Configuration, str]:
+    """The configuration and, in one line, why. ``tasks`` as from :func:`nvdla.descriptors.decode_tasks`.
+
+    When none has all that the file asks for (a compiler's mistake), it is the one whose atoms fit, and the reason says
+    so: the checks of the operations then refuse what it lacks.
+    """
+    needs = _needs(loadable, tasks)
+    known = list(configurations().values())
+    fitting = [each for each in known if not _missing(each, needs)]
+    if not fitting:
+        nearest = min(known, key=lambda each: (needs.atom not in (None, each.memory_atom), _preference(each)))
+        return nearest, f"{_describe(needs)}; no configuration has all of this"
+    fitting.sort(key=lambda each: (-_entry_matches(each, needs), _preference(each)))
+    chosen = fitting[0]
+    others = [each.name for each in fitting[1:] if each.name in PREFERRED]
+    reason = _describe(needs)
+    if others and _entry_matches(chosen, needs) > max(_entry_matches(each, needs) for each in fitting[1:]):
+        reason += f", CBUF entries of {_entry_bytes(chosen)} bytes ({', '.join(others)} would have others)"
+    elif others:
+        reason += f"; {', '.join(others)} would compute the same"
+    return chosen, reason
+
+
+def _needs(loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTask]) -> Needs:
+    needs = Needs()
+    for memory in (*loadable.inputs, *loadable.outputs):
+        tensor = loadable.tensor(memory.tensor_desc_id)
+        if tensor.pixel_format in ATOMS and needs.atom is None:
+            needs.atom = ATOMS[tensor.pixel_format]
+            needs.atom_reason = f"tensor {tensor.name} is {tensor.pixel_format.name}"
+    if any(memory.domain == MemoryDomain.SRAM for memory in loadable.memories):
+        needs.features["cvsram"] = "a memory lies in CVSRAM"
+    for task in tasks.values():
+        if isinstance(task, DlaTask):
+            for operation in task.operations():
+                _look_at(task.task.id, operation, needs)
+    return needs
+
+
+def _look_at(task: int, operation: DlaOperation, needs: Needs) -> None:
+    where = f"task {task} operation {operation.index}"
+    for precision in _precisions(operation):
+        if precision < len(PRECISIONS):
+            needs.precisions.add(PRECISIONS[precision])
+    for feature, what in _features(operation):
+        needs.features.setdefault(feature, f"{where} {what}")
+    if operation.op_type == OpType.CONV and operation.op.data_format == InputFormat.FEATURE:
+        src = operation.surface.src_data
+        if needs.atom and src.width and operation.op.in_precision == operation.op.out_precision:
+            channels = src.channel * (1 if operation.op.in_precision == 0 else 2)
+            needs.slices.append((src.width * -(-channels // needs.atom), operation.op.entry_per_slice))
+
+
+def _precisions(operation: DlaOperation) -> Iterable[int]:
+    op = operation.op
+    names = ("in_precision", "out_precision", "src_precision", "dst_precision", "precision")
+    if operation.op_type == OpType.RUBIK:
+        return ()
+    return (getattr(op, name) for name in names if hasattr(op, name))
+
+
+def _features(operation: DlaOperation) -> Iterator[tuple[str, str]]:
+    """(attribute of the configuration that must be true, what says so) of one operation."""
+    op, op_type = operation.op, operation.op_type
+    if op_type in (OpType.BDMA, OpType.RUBIK):
+        yield op_type.name.lower(), f"is a {op_type.name} operation"
+    if op_type == OpType.CONV:
+        if op.conv_mode == ConvMode.WINOGRAD:
+            yield "winograd", "is a Winograd convolution"
+        if op.weight_format == WeightFormat.COMPRESSED:
+            yield "weight_compression", "has compressed weights"
+        if op.batch > 1:
+            yield "batch", f"has hardware batch {op.batch}"
+    if op_type == OpType.SDP:
+        if op.y_op.enable:
+            yield "sdp_ew_throughput", "uses the SDP's Y stage"
+        if op.lut_index >= 0:
+            yield "sdp_lut", "uses the SDP's lookup tables"
+    if any(cube.type == MemType.CV and cube.address != -1 for cube in _cubes(operation.surface)):
+        yield "cvsram", "has a surface in CVSRAM"
+
+
+def _cubes(surface: Any) -> Iterator[Any]:
+    return (getattr(surface, name) for name, *_ in surface._fields_ if name.endswith("_data"))
+
+
+def _missing(config: Configuration, needs: Needs) -> bool:
+    return (
+        (needs.atom is not None and config.memory_atom != needs.atom)
+        or not needs.precisions <= set(config.precisions)
+        or not all(getattr(config, feature) for feature in needs.features)
+    )
+
+
+def _describe(needs: Needs) -> str:
+    parts = []
+    if needs.atom:
+        parts.append(f"atoms of {needs.atom} bytes ({needs.atom_reason})")
+    if needs.precisions:
+        parts.append(" and ".join(sorted(needs.precisions)))
+    parts += needs.features.values()
+    return ", ".join(parts) or "nothing that tells configurations apart"
+
+
+def _entry_bytes(config: Configuration) -> int:
+    return ENTRY_BYTES.get(config.name, config.cbuf_bank_width)
+
+
+def _entry_matches(config: Configuration, needs: Needs) -> int:
+    """How many convolutions have the entries per slice that the configuration's convolution buffer needs."""
+    size = _entry_bytes(config)
+    return sum(entries == -(-atoms * (needs.atom or 0) // size) for atoms, entries in needs.slices)
+
+
+def _preference(config: Configuration) -> int:
+    return PREFERRED.index(config.name) if config.name in PREFERRED else len(PREFERRED)

@@ -1,0 +1,63 @@
+"""Why a task cannot go on: which operations wait, and what for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from nvdla.descriptors.enums import Event
+from nvdla.firmware.processor import Group, Node, Processor
+
+SHOWN = 6
+
+
+def explain(task: int, processors: Iterable[Processor], nodes: list[Node]) -> str:
+    """One line that names the operations that wait for ever and what each waits for."""
+    waits = [_waiting(group, nodes) for processor in processors for group in processor.groups if group.taken]
+    left = [node for node in nodes if not node.completed]
+    never = [str(node.index) for node in left if not node.submitted]
+    parts = waits[:SHOWN]
+    if len(waits) > SHOWN:
+        parts.append(f"{len(waits) - SHOWN} more operations wait")
+    if never:
+        more = "" if len(never) <= SHOWN else f" and {len(never) - SHOWN} more"
+        parts.append(f"never reached: {', '.join(never[:SHOWN])}{more}")
+    return f"task {task} can make no progress, {len(left)} of {len(nodes)} operations are not done: {'; '.join(parts)}"
+
+
+def _waiting(group: Group, nodes: list[Node]) -> str:
+    node = group.node
+    label = f"operation {node.index} ({node.type.name}, {group.state})"
+    if group.active:
+        return f"{label} waits for its neighbour on the fly, which is not enabled"
+    count = node.common.dependency_count
+    if not count:
+        return f"{label} waits for the lookup tables or the queue that the other group holds"
+    producers = [
+        f"{_event(event)} of operation {producer.index} ({producer.type.name})"
+        for producer in nodes
+        for event in _events_for(producer, node)
+        if not _happened(producer, event, nodes)
+    ]
+    what = ", ".join(producers[:SHOWN]) or "events that no operation sends"
+    return f"{label} waits for {count} more event{'s' * (count > 1)}: {what}"
+
+
+def _events_for(producer: Node, consumer: Node) -> list[int]:
+    """The events of ``producer`` that ``consumer`` waits for."""
+    if producer.roi != consumer.roi or producer.completed:
+        return []
+    common = producer.common
+    found = [common.consumers[consumer.type], common.fused_parent]
+    events = [each.event for each in found if each.index == consumer.index]
+    if common.fused_parent.index == consumer.index and producer.type - 1 != consumer.type:
+        events = events[:-1]
+    return events
+
+
+def _happened(producer: Node, event: int, nodes: list[Node]) -> bool:
+    """Whether a programmed producer has sent the event already (completion is asked for by the caller)."""
+    return event == Event.OP_PROGRAMMED and producer.submitted and not producer.completed
+
+
+def _event(number: int) -> str:
+    return Event(number).name

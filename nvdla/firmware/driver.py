@@ -1,0 +1,75 @@
+"""What the six processors' drivers have in common, and their registry."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Protocol
+
+from nvdla.descriptors.enums import OpType
+from nvdla.firmware.csb import Csb
+from nvdla.firmware.operation import MEMORY_CVSRAM, Operation
+
+if TYPE_CHECKING:
+    from nvdla.firmware.processor import Group, Processor
+
+
+class Driver(Protocol):
+    """Register sequences of one processor. ``engine`` is its name in the machine."""
+
+    engine: str
+    status_unit: str
+    read_dma: str | None
+
+    def needs_read_dma(self, operation: Operation) -> bool:
+        """Whether the operation occupies a register group of the read DMA."""
+
+    def check(self, operation: Operation) -> None:
+        """Refuse what the firmware or the hardware cannot do. Raises DescriptorError or ConfigError."""
+
+    def is_ready(self, processor: Processor, group: Group) -> bool:
+        """Whether the operation of ``group`` may be programmed while the other group is as it is."""
+
+    def set_producer(self, csb: Csb, group: int, read_dma_group: int) -> None: ...
+
+    def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None: ...
+
+    def enable(self, csb: Csb, operation: Operation, group: int, read_dma: bool, statistics: bool) -> None: ...
+
+
+_DRIVERS = {
+    OpType.BDMA: "nvdla.firmware.bdma:BdmaDriver",
+    OpType.CONV: "nvdla.firmware.conv:ConvDriver",
+    OpType.SDP: "nvdla.firmware.sdp:SdpDriver",
+    OpType.PDP: "nvdla.firmware.pdp:PdpDriver",
+    OpType.CDP: "nvdla.firmware.cdp:CdpDriver",
+    OpType.RUBIK: "nvdla.firmware.rubik:RubikDriver",
+}
+
+
+def driver(op_type: OpType) -> Driver:
+    """A new driver for the processor."""
+    module, _, name = _DRIVERS[op_type].partition(":")
+    return getattr(importlib.import_module(module), name)()
+
+
+def unmask_interrupts(csb: Csb, cause: str) -> None:
+    """Let the two interrupts of a cause through (kmd/firmware/engine.c dla_enable_intr)."""
+    fields = csb.field_mask("GLB", "S_INTR_MASK", f"{cause}_MASK0", f"{cause}_MASK1")
+    csb.write("GLB", "S_INTR_MASK", csb.read("GLB", "S_INTR_MASK") & ~fields)
+
+
+def ram_type(memory: int) -> int:
+    """The RAM_TYPE code of a memory type: CVSRAM is 0, DRAM 1. On the fly it says nothing; the reference writes 1."""
+    return int(memory != MEMORY_CVSRAM)
+
+
+def lut_is_free(processor: Processor, group: Group, lut_index: int) -> bool:
+    """Whether the only lookup tables of a unit may be loaded for ``group`` (sdp.c, cdp.c is_ready).
+
+    The groups share the tables: free when no table is needed, the other group uses the same one, or the other group
+    uses none and is not at work (the tables are locked while the unit works).
+    """
+    other = processor.groups[1 - group.id]
+    if lut_index == -1 or other.lut_index == lut_index:
+        return True
+    return other.lut_index == -1 and not other.active

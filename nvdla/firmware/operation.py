@@ -1,0 +1,126 @@
+"""What a processor's driver needs to know of one operation: descriptors, addresses, configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nvdla.descriptors.enums import OpType
+from nvdla.errors import ConfigError, DescriptorError
+from nvdla.hardware.configuration import Configuration, configurations, configurations_with
+
+if TYPE_CHECKING:
+    from nvdla.memory.linker import Window
+
+# Values of dla_interface.h that the drivers share.
+MEMORY_DRAM, MEMORY_CVSRAM, MEMORY_ON_THE_FLY = 0, 1, 2
+PRECISIONS = ("int8", "int16", "fp16")
+INT8, INT16, FP16 = range(3)
+ELEMENT_BYTES = (1, 2, 2)
+CONV_WINOGRAD = 1
+MAX_CUBE_SIDE = 8192
+
+
+@dataclass
+class Operation:
+    """One operation of one region of interest, with its descriptors (``op``, ``surface``) as read from memory."""
+
+    task: int
+    index: int
+    roi: int
+    type: OpType
+    op: Any
+    surface: Any
+    config: Configuration
+    addresses: Sequence[Window]
+    lut: Any = None
+    dynamic_input: int | None = None  # address of the input of a dynamic ROI
+
+    def __str__(self) -> str:
+        roi = f", ROI {self.roi}" if self.roi else ""
+        return f"task {self.task} operation {self.index} ({self.type.name}{roi})"
+
+    @property
+    def atom(self) -> int:
+        """Bytes of a memory atom."""
+        return self.config.memory_atom
+
+    def address(self, cube: Any, what: str) -> int:
+        """The address of a data cube: its entry in the address list plus its offset (0 in the old ABI)."""
+        return self.address_of(cube.address, what) + cube.offset
+
+    def address_of(self, index: int, what: str) -> int:
+        """The address behind an index of the task's address list."""
+        if not 0 <= index < len(self.addresses):
+            raise DescriptorError(
+                f"{self}: {what} has address index {index}, but the task's address list has "
+                f"{len(self.addresses)} entries"
+            )
+        return self.addresses[index].address
+
+    def input_address(self, cube: Any, what: str = "src_data") -> int:
+        """The address of an input cube; of the ROI for the input layer of a network with dynamic ROIs
+        (kmd/firmware/engine.c dla_read_input_address)."""
+        if cube.type == MEMORY_ON_THE_FLY:
+            return 0
+        if cube.address == -1 and self.dynamic_input is not None:
+            return self.dynamic_input
+        return self.address(cube, what)
+
+    def refuse(self, reason: str) -> DescriptorError:
+        """A DescriptorError about this operation."""
+        return DescriptorError(f"{self}: {reason}")
+
+    def require(self, condition: bool, reason: str) -> None:
+        if not condition:
+            raise self.refuse(reason)
+
+    def require_memory(self, cube: Any, what: str, on_the_fly: bool = False) -> None:
+        """The cube's memory type exists, and the configuration has that memory."""
+        highest = MEMORY_ON_THE_FLY if on_the_fly else MEMORY_CVSRAM
+        self.require(
+            cube.type <= highest,
+            f"{what} has memory type {cube.type}; allowed are 0 (DRAM), 1 (CVSRAM)"
+            + (", 2 (on the fly)" if on_the_fly else ""),
+        )
+        if cube.type == MEMORY_CVSRAM and not self.config.cvsram:
+            self.lacks("CVSRAM", f"{what} lies in it", cvsram=True)
+
+    def require_cube(self, cube: Any, what: str, limit: int = MAX_CUBE_SIDE) -> None:
+        """Width, height and channels are at least 1 and within what a register can hold."""
+        for side in ("width", "height", "channel"):
+            value = getattr(cube, side)
+            self.require(1 <= value <= limit, f"{what} has {side} {value}; it must be 1 to {limit}")
+
+    def require_aligned(self, value: int, alignment: int, what: str) -> None:
+        self.require(value % alignment == 0, f"{what} 0x{value:x} is not a multiple of {alignment}")
+
+    def require_strides(self, cube: Any, what: str) -> None:
+        self.require_aligned(cube.line_stride, self.atom, f"{what} line stride")
+        self.require_aligned(cube.surf_stride, self.atom, f"{what} surface stride")
+
+    def require_choice(self, value: int, choices: Sequence[str], what: str) -> None:
+        """``value`` is one of the numbered ``choices``."""
+        known = ", ".join(f"{number} ({name})" for number, name in enumerate(choices))
+        self.require(0 <= value < len(choices), f"{what} is {value}; known are {known}")
+
+    def require_precision(self, precision: int, what: str) -> None:
+        """The precision is known, and the configuration can compute in it (the firmware does not check that)."""
+        self.require_choice(precision, PRECISIONS, what)
+        name = PRECISIONS[precision]
+        if name not in self.config.precisions:
+            having = [each.name for each in configurations().values() if name in each.precisions]
+            raise ConfigError(
+                f"{self}: {what} is {name}, but {self.config.name} computes in {', '.join(self.config.precisions)} "
+                f"only; {name} is in {', '.join(having)}"
+            )
+
+    def lacks_one_of(self, unit: str, why: str, having: Sequence[str]) -> None:
+        """Raise ConfigError: the configuration lacks a unit that those in ``having`` have."""
+        names = ", ".join(having) or "no configuration"
+        raise ConfigError(f"{self}: {self.config.name} has no {unit} ({why}); {names} has it")
+
+    def lacks(self, unit: str, why: str, **features: Any) -> None:
+        """Raise ConfigError: the configuration lacks a unit that others have."""
+        self.lacks_one_of(unit, why, configurations_with(**features))

@@ -1,0 +1,95 @@
+"""Rubik: descriptor to registers of RBK (kmd/firmware/rubik.c)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nvdla.descriptors.enums import RubikMode
+from nvdla.firmware.csb import Csb
+from nvdla.firmware.driver import ram_type, unmask_interrupts
+from nvdla.firmware.operation import ELEMENT_BYTES, PRECISIONS, Operation
+
+if TYPE_CHECKING:
+    from nvdla.firmware.processor import Group, Processor
+
+ATOM = 32
+MODES = ("contract", "split", "merge")
+
+
+class RubikDriver:
+    """Drives Rubik, which reorders cubes: contract (deconvolution), split and merge (feature to planes and back)."""
+
+    engine = "rubik"
+    status_unit = "RBK"
+    read_dma = None
+
+    def needs_read_dma(self, operation: Operation) -> bool:
+        return False
+
+    def is_ready(self, processor: Processor, group: Group) -> bool:
+        return True
+
+    def set_producer(self, csb: Csb, group: int, read_dma_group: int) -> None:
+        csb.write("RBK", "S_POINTER", group)
+
+    def enable(self, csb: Csb, operation: Operation, group: int, read_dma: bool, statistics: bool) -> None:
+        if statistics:
+            csb.write("RBK", "D_PERF_ENABLE", 1)
+        csb.write("RBK", "D_OP_ENABLE", 1)
+
+    def check(self, operation: Operation) -> None:
+        op, surface = operation.op, operation.surface
+        if not operation.config.rubik:
+            operation.lacks("Rubik unit", "deconvolution needs it", rubik=True)
+        operation.require_choice(op.mode, MODES, "mode")
+        operation.require_choice(op.precision, PRECISIONS, "precision")
+        operation.require_memory(surface.src_data, "src_data")
+        operation.require_memory(surface.dst_data, "dst_data")
+        operation.require_cube(surface.src_data, "src_data")
+        operation.require(surface.dst_data.channel >= 1, "dst_data has channel 0; it must be at least 1")
+        if op.mode == RubikMode.MERGE:
+            stride = surface.src_data.plane_stride
+            operation.require(
+                stride != 0 and stride % ATOM == 0, f"src_data plane stride {stride} is not a multiple of {ATOM}"
+            )
+        if op.mode == RubikMode.CONTRACT:
+            for name in ("stride_x", "stride_y"):
+                operation.require(getattr(op, name) >= 1, f"{name} is 0; it must be at least 1")
+
+    def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None:
+        unmask_interrupts(csb, "RUBIK_DONE")
+        csb.write_fields("RBK", "D_MISC_CFG", RUBIK_MODE=operation.op.mode, IN_PRECISION=operation.op.precision)
+        _program_input(csb, operation)
+        _program_output(csb, operation)
+
+
+def _program_input(csb: Csb, operation: Operation) -> None:
+    src = operation.surface.src_data
+    csb.write("RBK", "D_DAIN_RAM_TYPE", ram_type(src.type))
+    csb.write_fields("RBK", "D_DATAIN_SIZE_0", DATAIN_WIDTH=src.width - 1, DATAIN_HEIGHT=src.height - 1)
+    csb.write("RBK", "D_DATAIN_SIZE_1", src.channel - 1)
+    csb.write_address("RBK", "D_DAIN_ADDR_LOW", "D_DAIN_ADDR_HIGH", operation.input_address(src))
+    if operation.op.mode == RubikMode.MERGE:
+        csb.write("RBK", "D_DAIN_PLANAR_STRIDE", src.plane_stride)
+    else:
+        csb.write("RBK", "D_DAIN_SURF_STRIDE", src.surf_stride)
+    csb.write("RBK", "D_DAIN_LINE_STRIDE", src.line_stride)
+
+
+def _program_output(csb: Csb, operation: Operation) -> None:
+    op, src, dst = operation.op, operation.surface.src_data, operation.surface.dst_data
+    csb.write("RBK", "D_DAOUT_RAM_TYPE", ram_type(dst.type))
+    csb.write("RBK", "D_DATAOUT_SIZE_1", dst.channel - 1)
+    csb.write_address("RBK", "D_DAOUT_ADDR_LOW", "D_DAOUT_ADDR_HIGH", operation.address(dst, "dst_data"))
+    csb.write("RBK", "D_DAOUT_LINE_STRIDE", dst.line_stride)
+    if op.mode == RubikMode.SPLIT:
+        csb.write("RBK", "D_DAOUT_PLANAR_STRIDE", dst.plane_stride)
+        return
+    csb.write("RBK", "D_DAOUT_SURF_STRIDE", dst.surf_stride)
+    if op.mode == RubikMode.CONTRACT:
+        surfaces = -(-dst.channel * ELEMENT_BYTES[op.precision] // ATOM)
+        csb.write("RBK", "D_CONTRACT_STRIDE_0", surfaces * src.surf_stride)
+        csb.write("RBK", "D_CONTRACT_STRIDE_1", op.stride_y * dst.line_stride)
+        csb.write_fields(
+            "RBK", "D_DECONV_STRIDE", DECONV_X_STRIDE=op.stride_x - 1, DECONV_Y_STRIDE=op.stride_y - 1
+        )

@@ -1,0 +1,267 @@
+"""The linker: places the memories of a loadable in DRAM and CVSRAM and fills them.
+
+Placement is that of NVIDIA's runtime on the reference platform, so that register logs can be compared address for
+address: DRAM from 0xc0000000 upwards in steps of 4096 bytes, first the memories that the runtime allocates (in list
+order), then the bound inputs and outputs (in bind order); CVSRAM from 0x50000000.
+Source: nvdla/sw umd/core/src/runtime/Runtime.cpp (load, loadMemory, rewriteStrides) and apps/runtime.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from nvdla.errors import LinkError
+from nvdla.loadable.enums import MemoryDomain, MemoryFlags, RelocType
+from nvdla.loadable.model import AddressEntry, Loadable, MemoryEntry, RelocEntry, TaskEntry, TensorDesc
+from nvdla.memory.address_space import AddressSpace, Region, Space
+
+DRAM_BASE = 0xC0000000
+CVSRAM_BASE = 0x50000000
+PAGE = 4096
+DEFAULT_LIMIT = 4 << 30
+
+# The firmware counts the dependencies down in place, so the runtime loads memories with such contents anew
+# before every submit.
+DEPENDENCY_GRAPH = "dep_graph"
+
+
+@dataclass(frozen=True)
+class Window:
+    """One entry of a task's address list: ``size`` bytes of ``region`` from ``address`` on."""
+
+    index: int
+    entry: AddressEntry
+    region: Region
+    address: int
+    size: int
+
+    @property
+    def data(self) -> np.ndarray:
+        """The bytes of the window (uint8 view)."""
+        start = self.address - self.region.base
+        return self.region.data[start : start + self.size]
+
+    def __str__(self) -> str:
+        return f"address {self.index} (0x{self.address:x}, {self.size} bytes of {self.region.name})"
+
+
+@dataclass(frozen=True)
+class Patch:
+    """A 32-bit word that is written over the contents of a memory (a stride relocation)."""
+
+    memory_id: int
+    offset: int
+    value: int
+
+
+class LinkedLoadable:
+    """A loadable in memory. ``regions`` by memory id; ``strides`` of bound tensors that the caller changed, by name.
+
+    Raises LinkError when the memories together pass ``limit`` bytes (nothing is allocated then), overlap, or when a
+    stride cannot be changed.
+    """
+
+    def __init__(
+        self,
+        loadable: Loadable,
+        limit: int = DEFAULT_LIMIT,
+        strides: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
+        self.loadable = loadable
+        self.space = AddressSpace()
+        self.regions: dict[int, Region] = {}
+        self.tensors = _bound_tensors(loadable)
+        self._strides: dict[str, tuple[int, ...]] = {}
+        self._sizes = {memory.id: memory.size for memory in loadable.memories}
+        self._patches: list[Patch] = []
+        for name, wanted in (strides or {}).items():
+            self._change_strides(name, wanted)
+        _check_total(self._sizes.values(), limit)
+        self._place()
+        self.reset()
+
+    def address_list(self, task: TaskEntry) -> list[Window]:
+        """The task's address list; raises LinkError for an entry whose memory is not allocated."""
+        return [self._window(index, address_id, task) for index, address_id in enumerate(task.address_list)]
+
+    def reset(self, memory_ids: Iterable[int] | None = None) -> None:
+        """Give memories (all by default) their contents as loaded: zero where nothing is loaded."""
+        wanted = self.regions if memory_ids is None else set(memory_ids)
+        for memory in self.loadable.memories:
+            if memory.id in wanted and memory.id in self.regions:
+                self._fill(memory)
+
+    def bind(self, memory: MemoryEntry, data: bytes | bytearray | memoryview | np.ndarray) -> None:
+        """Copy ``data`` into the bound memory; raises LinkError when the size differs."""
+        source = np.frombuffer(data, np.uint8)
+        bound = self.data(memory)
+        if source.size != bound.size:
+            raise LinkError(f"{self._describe(memory)} takes {bound.size} bytes, but {source.size} bytes were given")
+        bound[:] = source
+
+    def data(self, memory: MemoryEntry) -> np.ndarray:
+        """The bytes of a memory (uint8 view); raises LinkError if it is not allocated."""
+        if memory.id not in self.regions:
+            raise LinkError(
+                f"memory {memory.id} of {memory.size} bytes is not allocated: it needs a size and one of the flags "
+                "ALLOC, INPUT, OUTPUT"
+            )
+        return self.regions[memory.id].data[: self._sizes[memory.id]]
+
+    def strides_of(self, tensor: TensorDesc) -> tuple[int, ...]:
+        """The strides of a bound tensor: its own, or those that the caller gave."""
+        return self._strides.get(tensor.name, tensor.strides)
+
+    def memories_of(self, arrays: Iterable[np.ndarray]) -> set[int]:
+        """Ids of the memories that any of the array views lies in."""
+        bounds = [_bounds(array) for array in arrays if array.size]
+        found = set()
+        for memory_id, region in self.regions.items():
+            start, end = _bounds(region.data)
+            if any(low < end and start < high for low, high in bounds):
+                found.add(memory_id)
+        return found
+
+    def dependency_graphs(self) -> set[int]:
+        """Ids of the memories that hold a dependency graph."""
+        return {
+            memory.id
+            for memory in self.loadable.memories
+            if any(DEPENDENCY_GRAPH in content for content in memory.contents)
+        }
+
+    def _window(self, index: int, address_id: int, task: TaskEntry) -> Window:
+        entry = self.loadable.address(address_id)
+        memory = self.loadable.memory(entry.mem_id)
+        if memory.id not in self.regions:
+            raise LinkError(
+                f"task {task.id}, address {index} (address list id {entry.id}): memory {memory.id} is not allocated"
+            )
+        region, room = self.regions[memory.id], self._sizes[memory.id] - entry.offset
+        if entry.offset < 0 or room < 0:
+            raise LinkError(
+                f"task {task.id}, address {index} (address list id {entry.id}): offset {entry.offset} lies outside "
+                f"memory {memory.id} of {self._sizes[memory.id]} bytes"
+            )
+        # Compilers give concatenated tensors the size of the whole from an offset on, so the memory's end decides;
+        # and the caller's strides may have made a bound memory larger.
+        bound = memory.is_input or memory.is_output
+        size = room if bound or not entry.size else min(entry.size, room)
+        return Window(index, entry, region, region.base + entry.offset, size)
+
+    def _place(self) -> None:
+        """Map every allocated memory in the order of NVIDIA's runtime."""
+        loadable = self.loadable
+        free = [memory for memory in loadable.memories if not (memory.is_input or memory.is_output)]
+        own = [memory for memory in free if memory.flags & MemoryFlags.ALLOC]
+        bound = list({memory.id: memory for memory in (*loadable.inputs, *loadable.outputs)}.values())
+        next_base = {Space.DRAM: DRAM_BASE, Space.CVSRAM: CVSRAM_BASE}
+        for memory in (*own, *bound):
+            size = self._sizes[memory.id]
+            if not size:
+                continue
+            space = Space.CVSRAM if memory.domain == MemoryDomain.SRAM else Space.DRAM
+            base = _align(next_base[space], max(PAGE, memory.alignment))
+            # Whole pages, as the driver allocates them: read DMAs fetch whole atoms, also at the end of a small memory.
+            region = self.space.map(f"memory {memory.id}", space, base, _align(size, PAGE))
+            self.regions[memory.id] = region
+            next_base[space] = region.end
+
+    def _fill(self, memory: MemoryEntry) -> None:
+        self.regions[memory.id].data[:] = 0
+        data = self.data(memory)
+        if memory.flags & MemoryFlags.SET:
+            for name, offset in zip(memory.contents, memory.offsets, strict=True):
+                blob = np.frombuffer(self.loadable.blob(name).data, np.uint8)
+                if offset < 0 or offset + blob.size > data.size:
+                    raise LinkError(
+                        f"memory {memory.id}: blob {name} ({blob.size} bytes) at offset {offset} ends outside its "
+                        f"{data.size} bytes"
+                    )
+                data[offset : offset + blob.size] = blob
+        for patch in self._patches:
+            if patch.memory_id == memory.id:
+                data[patch.offset : patch.offset + 4] = np.frombuffer(patch.value.to_bytes(4, "little"), np.uint8)
+
+    def _change_strides(self, name: str, strides: tuple[int, ...]) -> None:
+        """Note the relocations that give the bound tensor ``name`` other strides, and enlarge its memory."""
+        if name not in self.tensors:
+            raise LinkError(f"no bound tensor is called {name!r}: there are {', '.join(self.tensors)}")
+        memory, tensor = self.tensors[name]
+        wanted = tuple(int(each) for each in strides) + tensor.strides[len(strides) :]
+        if wanted[0] != tensor.strides[0] or wanted[3:] != tensor.strides[3:] or len(wanted) != len(tensor.strides):
+            raise LinkError(f"tensor {name}: only the line and surface stride can be changed, not {wanted}")
+        if not all(0 < each < 1 << 32 for each in wanted[1:3]):
+            raise LinkError(f"tensor {name}: line stride {wanted[1]} and surface stride {wanted[2]} must be positive")
+        patches = [self._patch(reloc, wanted) for reloc in self._relocs(memory)]
+        for kind in (RelocType.LINE, RelocType.SURFACE):
+            moved = wanted[kind] != tensor.strides[kind]
+            if moved and not any(reloc.reloc_type == kind for reloc in self._relocs(memory)):
+                raise LinkError(f"tensor {name}: the loadable has no relocation for its {kind.name.lower()} stride")
+        self._patches += patches
+        self._strides[name] = wanted
+        self._sizes[memory.id] = self._size_with(memory, tensor, wanted)
+
+    def _relocs(self, memory: MemoryEntry) -> list[RelocEntry]:
+        addresses = {entry.id for entry in self.loadable.addresses if entry.mem_id == memory.id}
+        return [
+            reloc
+            for reloc in self.loadable.relocs
+            if reloc.address_id in addresses and reloc.reloc_type in (RelocType.LINE, RelocType.SURFACE)
+        ]
+
+    def _patch(self, reloc: RelocEntry, strides: tuple[int, ...]) -> Patch:
+        """``write_id`` is an address list entry; the byte offset counts from its window."""
+        target = self.loadable.address(reloc.write_id)
+        offset = target.offset + reloc.offset
+        size = self._sizes.get(target.mem_id, 0)
+        if not 0 <= offset <= size - 4:
+            raise LinkError(f"relocation at byte {offset} lies outside memory {target.mem_id} of {size} bytes")
+        return Patch(target.mem_id, offset, strides[reloc.reloc_type])
+
+    def _size_with(self, memory: MemoryEntry, tensor: TensorDesc, strides: tuple[int, ...]) -> int:
+        """Bytes of a bound memory with other strides. The images of a batch lie where the address list says."""
+        surfaces = max(tensor.size // max(tensor.n, 1) // tensor.surface_stride, 1) if tensor.surface_stride else 1
+        image = (surfaces - 1) * strides[2] + max((tensor.h - 1) * strides[1], 0) + tensor.line_stride
+        offsets = sorted(entry.offset for entry in self.loadable.addresses if entry.mem_id == memory.id)
+        gaps = [after - before for before, after in itertools.pairwise(offsets) if after > before]
+        room = min(gaps, default=image)
+        if image > room:
+            raise LinkError(
+                f"tensor {tensor.name}: an image with strides {strides[1:3]} takes {image} bytes, but the images of "
+                f"the batch lie {room} bytes apart"
+            )
+        return max((offsets[-1] if offsets else 0) + max(image, surfaces * strides[2]), memory.size)
+
+    def _describe(self, memory: MemoryEntry) -> str:
+        kind = "input" if memory.is_input else "output"
+        names = [name for name, (bound, _) in self.tensors.items() if bound.id == memory.id]
+        return f"{kind} {memory.bind_id} ({', '.join(names) or f'memory {memory.id}'})"
+
+
+def _bound_tensors(loadable: Loadable) -> dict[str, tuple[MemoryEntry, TensorDesc]]:
+    bound = (*loadable.inputs, *loadable.outputs)
+    tensors = [(memory, loadable.tensor(memory.tensor_desc_id)) for memory in bound]
+    return {tensor.name: (memory, tensor) for memory, tensor in tensors}
+
+
+def _check_total(sizes: Iterable[int], limit: int) -> None:
+    total = sum(_align(size, PAGE) for size in sizes)
+    if total > limit:
+        raise LinkError(
+            f"the memory list asks for {total} bytes ({total / (1 << 30):.2f} GiB) in all, more than the limit of "
+            f"{limit} bytes; pass a higher memory limit if that is meant"
+        )
+
+
+def _align(value: int, alignment: int) -> int:
+    return -(-value // alignment) * alignment
+
+
+def _bounds(array: np.ndarray) -> tuple[int, int]:
+    low, high = np.lib.array_utils.byte_bounds(array) if hasattr(np.lib, "array_utils") else np.byte_bounds(array)
+    return low, high

@@ -1,0 +1,259 @@
+"""Surface layouts: how tensors lie in memory, as strided numpy views, with packing and unpacking to NCHW.
+
+Feature layout ("NCxHWx"): channels are cut into atoms of 32 (nv_small: 8) bytes; a surface holds one atom of channels
+of every position. An element (n, c, h, w) lies at ``n * image_stride + c // x * surface_stride + h * line_stride +
+w * atom + c % x * element`` with x elements in an atom. Source: NVDLA doc, hw/v1/format.rst "feature data format".
+Pixel layouts: lines of packed pixels (format.rst "pixel format").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from nvdla.errors import FormatError, LinkError
+from nvdla.loadable.enums import DataType, PixelFormat
+from nvdla.loadable.model import TensorDesc
+
+DTYPES = {DataType.INT8: np.dtype("i1"), DataType.INT16: np.dtype("<i2"), DataType.HALF: np.dtype("<f2")}
+FEATURE_ATOMS = {PixelFormat.FEATURE: 32, PixelFormat.FEATURE_X8: 8}
+
+
+class Layout(Protocol):
+    """How an NCHW tensor lies in ``size`` bytes. Buffers are uint8 vectors of that size."""
+
+    shape: tuple[int, int, int, int]
+    dtype: np.dtype
+    size: int
+
+    def pack(self, array: np.ndarray, buffer: np.ndarray) -> None:
+        """Write an array (N, C, H, W) into the buffer; bytes that hold no element keep what they were."""
+
+    def unpack(self, buffer: np.ndarray) -> np.ndarray:
+        """The tensor (N, C, H, W) in the buffer, as a new array."""
+
+
+@dataclass(frozen=True)
+class FeatureLayout:
+    """Feature layout; strides in bytes. ``atom`` is 8 or 32."""
+
+    shape: tuple[int, int, int, int]
+    dtype: np.dtype
+    atom: int
+    line_stride: int
+    surface_stride: int
+    image_stride: int
+    size: int
+
+    def __post_init__(self) -> None:
+        n, _, height, width = _checked_shape(self.shape)
+        if self.line_stride < 0 or self.surface_stride < 0 or self.image_stride < 0:
+            raise LinkError(f"negative stride: line {self.line_stride}, surface {self.surface_stride}")
+        last = (n - 1) * self.image_stride + (self.surfaces - 1) * self.surface_stride
+        end = last + (height - 1) * self.line_stride + width * self.atom
+        if end > self.size:
+            raise LinkError(
+                f"a feature tensor {self.shape} with line stride {self.line_stride} and surface stride "
+                f"{self.surface_stride} takes {end} bytes, more than its {self.size}"
+            )
+
+    @property
+    def elements(self) -> int:
+        """Elements (channels) of an atom."""
+        return self.atom // self.dtype.itemsize
+
+    @property
+    def surfaces(self) -> int:
+        """Surfaces of an image."""
+        return -(-self.shape[1] // self.elements)
+
+    def view(self, buffer: np.ndarray) -> np.ndarray:
+        """All elements, padding channels included: a view (N, surfaces, H, W, elements of an atom)."""
+        n, _, height, width = self.shape
+        strides = (self.image_stride, self.surface_stride, self.line_stride, self.atom, 1)
+        flat = as_strided(buffer, (n, self.surfaces, height, width, self.atom), strides)
+        return flat.view(self.dtype)
+
+    def pack(self, array: np.ndarray, buffer: np.ndarray) -> None:
+        view = self.view(buffer)
+        channels, full = self.shape[1], self.shape[1] // self.elements
+        grouped = array[:, : full * self.elements].reshape(array.shape[0], full, self.elements, *array.shape[2:])
+        view[:, :full] = np.moveaxis(grouped, 2, -1)
+        if channels > full * self.elements:
+            rest = channels - full * self.elements
+            view[:, full, :, :, :rest] = np.moveaxis(array[:, full * self.elements :], 1, -1)
+
+    def unpack(self, buffer: np.ndarray) -> np.ndarray:
+        view = np.moveaxis(self.view(buffer), -1, 2)
+        n, surfaces, elements, height, width = view.shape
+        return np.array(view.reshape(n, surfaces * elements, height, width)[:, : self.shape[1]], self.dtype, order="C")
+
+
+# Interleaved formats: element type and, for each component in memory order, its channel (0..3 = R G B A or Y U V A).
+# Names of the formats list components from the most significant bits down, so memory order is their reverse.
+_CHANNEL = {"R": 0, "Y": 0, "G": 1, "U": 1, "B": 2, "V": 2, "A": 3, "X": 3}
+_PACKED_10 = {
+    PixelFormat.A2B10G10R10: "ABGR",
+    PixelFormat.A2R10G10B10: "ARGB",
+    PixelFormat.B10G10R10A2: "BGRA",
+    PixelFormat.R10G10B10A2: "RGBA",
+    PixelFormat.A2Y10U10V10: "AYUV",
+    PixelFormat.V10U10Y10A2: "VUYA",
+}
+_SINGLE = {
+    PixelFormat.R8: "u1",
+    PixelFormat.R10: "<u2",
+    PixelFormat.R12: "<u2",
+    PixelFormat.R16: "<u2",
+    PixelFormat.R16_I: "<i2",
+    PixelFormat.R16_F: "<f2",
+}
+
+
+def _interleaved(name: str) -> tuple[int, ...]:
+    """Channels in memory order from a name such as A8B8G8R8."""
+    return tuple(_CHANNEL[letter] for letter in reversed([each for each in name if each in _CHANNEL]))
+
+
+@dataclass(frozen=True)
+class PixelLayout:
+    """Lines of pixels, one to four components each. ``shape`` is (N, C, H, W) with C up to the pixel's components.
+
+    Components of 8 and 16 bits are elements of ``dtype``; in the 10-bit formats three of 10 and one of 2 share a
+    32-bit word, and elements are their unsigned values. Channels are R, G, B, A (Y, U, V, A).
+    """
+
+    shape: tuple[int, int, int, int]
+    dtype: np.dtype
+    format: PixelFormat
+    line_stride: int
+    image_stride: int
+    size: int
+
+    def __post_init__(self) -> None:
+        n, channels, height, width = _checked_shape(self.shape)
+        if channels > self.components:
+            raise LinkError(f"{self.format.name} has {self.components} channels, the tensor {channels}")
+        end = (n - 1) * self.image_stride + (height - 1) * self.line_stride + width * self.pixel_bytes
+        if self.line_stride < 0 or end > self.size:
+            raise LinkError(
+                f"an image {self.shape} in {self.format.name} with line stride {self.line_stride} takes {end} bytes, "
+                f"more than its {self.size}"
+            )
+
+    @property
+    def components(self) -> int:
+        return 1 if self.format in _SINGLE else 4
+
+    @property
+    def pixel_bytes(self) -> int:
+        if self.format in _PACKED_10:
+            return 4
+        return self.components * self._stored.itemsize
+
+    @property
+    def atom(self) -> int:
+        """Bytes of a pixel (what a width step is, as in a feature layout)."""
+        return self.pixel_bytes
+
+    @property
+    def surface_stride(self) -> int:
+        """An image has one surface."""
+        return 0
+
+    def pack(self, array: np.ndarray, buffer: np.ndarray) -> None:
+        if self.format in _PACKED_10:
+            self._words(buffer)[:] = self._pack_10(array)
+            return
+        pixels = self._pixels(buffer)
+        for position, channel in enumerate(self._order):
+            if channel < array.shape[1]:
+                pixels[..., position] = array[:, channel].astype(self.dtype, copy=False).view(self._stored)
+
+    def unpack(self, buffer: np.ndarray) -> np.ndarray:
+        channels = self.shape[1]
+        if self.format in _PACKED_10:
+            return self._unpack_10(buffer)[:, :channels]
+        pixels = self._pixels(buffer)
+        planes = [pixels[..., self._order.index(channel)].view(self.dtype) for channel in range(channels)]
+        return np.stack(planes, axis=1)
+
+    @property
+    def _stored(self) -> np.dtype:
+        if self.format in _SINGLE:
+            return np.dtype(_SINGLE[self.format])
+        return np.dtype("u1" if "8" in self.format.name else "<u2")
+
+    @property
+    def _order(self) -> tuple[int, ...]:
+        return (0,) if self.format in _SINGLE else _interleaved(self.format.name.removesuffix("_F"))
+
+    def _pixels(self, buffer: np.ndarray) -> np.ndarray:
+        """View (N, H, W, components) in memory order, element type as stored."""
+        n, _, height, width = self.shape
+        shape = (n, height, width, self.pixel_bytes)
+        return as_strided(buffer, shape, (self.image_stride, self.line_stride, self.pixel_bytes, 1)).view(self._stored)
+
+    def _words(self, buffer: np.ndarray) -> np.ndarray:
+        n, _, height, width = self.shape
+        flat = as_strided(buffer, (n, height, width, 4), (self.image_stride, self.line_stride, 4, 1))
+        return flat.view("<u4")[..., 0]
+
+    def _fields(self) -> list[tuple[int, int, int]]:
+        """(channel, shift, bits) of each component, from the least significant bits up."""
+        fields, shift = [], 0
+        for letter in reversed(_PACKED_10[self.format]):
+            bits = 2 if letter == "A" else 10
+            fields.append((_CHANNEL[letter], shift, bits))
+            shift += bits
+        return fields
+
+    def _pack_10(self, array: np.ndarray) -> np.ndarray:
+        word = np.zeros((array.shape[0], *array.shape[2:]), np.uint32)
+        for channel, shift, bits in self._fields():
+            if channel < array.shape[1]:
+                word |= (array[:, channel].astype(np.uint32) & ((1 << bits) - 1)) << np.uint32(shift)
+        return word
+
+    def _unpack_10(self, buffer: np.ndarray) -> np.ndarray:
+        words = self._words(buffer)
+        planes = [None] * 4
+        for channel, shift, bits in self._fields():
+            planes[channel] = (words >> np.uint32(shift) & ((1 << bits) - 1)).astype(self.dtype)
+        return np.stack(planes, axis=1)
+
+
+def tensor_layout(tensor: TensorDesc, size: int, strides: tuple[int, ...] | None = None) -> Layout:
+    """The layout of a bound tensor in a memory of ``size`` bytes, with its own strides or the given ones.
+
+    Raises FormatError for a data type or pixel format that a bound tensor cannot have, LinkError where it does not fit.
+    """
+    line, surface = (strides or tensor.strides)[1:3]
+    dtype = DTYPES.get(tensor.data_type)
+    if dtype is None:
+        known = ", ".join(each.name for each in DTYPES)
+        raise FormatError(f"tensor {tensor.name}: data type {tensor.data_type.name} is not one of {known}")
+    shape = (tensor.n, tensor.c, tensor.h, tensor.w)
+    _checked_shape(shape)
+    image_stride = size // tensor.n
+    if tensor.pixel_format in FEATURE_ATOMS:
+        atom = FEATURE_ATOMS[tensor.pixel_format]
+        return FeatureLayout(shape, dtype, atom, line, surface, image_stride, size)
+    if tensor.pixel_format in _SINGLE or tensor.pixel_format in _PACKED_10 or _is_interleaved(tensor.pixel_format):
+        return PixelLayout(shape, dtype, tensor.pixel_format, line, image_stride, size)
+    raise FormatError(
+        f"tensor {tensor.name}: pixel format {tensor.pixel_format.name} has several planes; bind its bytes as they are"
+    )
+
+
+def _is_interleaved(pixel_format: PixelFormat) -> bool:
+    return PixelFormat.A16B16G16R16 <= pixel_format <= PixelFormat.V8U8Y8A8
+
+
+def _checked_shape(shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
+    if min(shape) < 1:
+        raise LinkError(f"a tensor of N x C x H x W = {shape} is empty")
+    return shape

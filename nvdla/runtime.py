@@ -1,0 +1,240 @@
+"""The runtime: links a loadable, puts tensors in, lets firmware and hardware work, takes tensors out.
+
+    runtime = nvdla.Runtime(nvdla.load("lenet.nvdla"))
+    outputs = runtime.run("digit.pgm")
+
+The first run goes through the firmware: descriptors become register writes, registers become prepared jobs of the
+engines. Later runs of the same Runtime repeat those jobs in the same order (a :class:`nvdla.plan.Plan`), because
+nothing that they depend on but the data has changed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from nvdla.cpu import CpuTask
+from nvdla.descriptors import abi_named, decode_tasks, detect
+from nvdla.errors import FormatError, ScheduleError
+from nvdla.firmware.budget import RunBudget
+from nvdla.firmware.choice import choose_configuration
+from nvdla.firmware.csb import CsbLog
+from nvdla.firmware.scheduler import Observer, Scheduler, ScheduleStep
+from nvdla.firmware.task import FirmwareTask
+from nvdla.hardware.configuration import configuration
+from nvdla.hardware.machine import Machine
+from nvdla.loadable.enums import Interface
+from nvdla.loadable.model import Loadable, MemoryEntry
+from nvdla.memory.linker import DEFAULT_LIMIT, LinkedLoadable
+from nvdla.memory.surfaces import Layout, tensor_layout
+from nvdla.plan import OnOperation, Plan, Recorder
+from nvdla.tensors.files import fit, read_tensor
+from nvdla.tensors.images import Preprocessing
+
+Input = np.ndarray | bytes | bytearray | memoryview | str | os.PathLike
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A bound tensor: ``shape`` is (N, C, H, W), ``size`` the bytes of its surface, strides are in bytes.
+
+    ``layout`` packs and unpacks; ``memory`` is the entry of the memory list that it is bound to.
+    """
+
+    name: str
+    shape: tuple[int, int, int, int]
+    dtype: np.dtype
+    size: int
+    strides: tuple[int, ...]
+    pixel_format: str
+    layout: Layout
+    memory: MemoryEntry
+
+    @property
+    def line_stride(self) -> int:
+        return self.strides[1]
+
+    @property
+    def surface_stride(self) -> int:
+        return self.strides[2]
+
+
+class Runtime:
+    """A loadable on a simulated NVDLA.
+
+    ``config``: a configuration's name, or "auto" (``config_reason`` says why it was chosen). ``abi``: "auto", "old"
+    (28-byte data cube) or "new" (``abi_reason``). ``threads``: how many the kernels use, None = all cores.
+    ``memory_limit``: bytes that the memory list may ask for in all. ``budget``: operations and multiplications that a
+    run may take. ``strides``: other strides of bound tensors by name, (element, line, surface) in bytes.
+
+    Raises NvdlaError for a file that cannot run: broken references (LinkError, DescriptorError), what the
+    configuration lacks (ConfigError), more work or memory than allowed (ScheduleError, LinkError).
+    """
+
+    def __init__(
+        self,
+        loadable: Loadable,
+        config: str = "auto",
+        abi: str = "auto",
+        threads: int | None = None,
+        *,
+        memory_limit: int = DEFAULT_LIMIT,
+        budget: RunBudget | None = None,
+        strides: Mapping[str, tuple[int, ...]] | None = None,
+    ) -> None:
+        self.loadable = loadable
+        self.threads = _checked_threads(threads)
+        chosen, self.abi_reason = detect(loadable, abi)
+        self.abi = chosen.name
+        if config == "auto":
+            self.config, self.config_reason = choose_configuration(loadable, decode_tasks(loadable, chosen))
+        else:
+            self.config, self.config_reason = configuration(config), "chosen by the caller"
+        self.linked = LinkedLoadable(loadable, memory_limit, strides)
+        self.inputs = [self._tensor(memory) for memory in loadable.inputs]
+        self.outputs = [self._tensor(memory) for memory in loadable.outputs]
+        self.tasks = self._decode_tasks()
+        (budget or RunBudget()).check([task for task in self.tasks if isinstance(task, FirmwareTask)])
+        self.steps: list[ScheduleStep] = []
+        self._plan: Plan | None = None
+        self._dirty: set[int] | None = set()
+
+    def run(
+        self,
+        inputs: Input | Sequence[Input] | Mapping[str, Input],
+        on_operation: OnOperation | None = None,
+        preprocessing: Preprocessing | None = None,
+    ) -> dict[str, np.ndarray]:
+        """Run on tensors (N, C, H, W) of the inputs' element types, files (images, .npy, .dimg, .bin) or raw bytes.
+
+        ``inputs``: by name, in bind order, or one alone. ``preprocessing`` says how images become numbers.
+        Returns the outputs by name, arrays (N, C, H, W). Raises NvdlaError.
+        """
+        given = self._by_position(inputs)
+        surfaces = [
+            self._surface(tensor, value, preprocessing) for tensor, value in zip(self.inputs, given, strict=True)
+        ]
+        return self.unpack(self.run_raw(surfaces, on_operation))
+
+    def run_raw(
+        self,
+        inputs: Sequence[bytes | bytearray | memoryview | np.ndarray],
+        on_operation: OnOperation | None = None,
+        csb_log: CsbLog | None = None,
+    ) -> list[bytes]:
+        """Run on raw surfaces in bind order; returns the raw bytes of the bound outputs in bind order.
+
+        ``on_operation(event)`` is called when the firmware finds an operation completed, in that order
+        (:class:`nvdla.plan.OperationEvent`). ``csb_log``: a list that takes every register write.
+        """
+        if len(inputs) != len(self.inputs):
+            names = ", ".join(tensor.name for tensor in self.inputs) or "none"
+            raise FormatError(f"the network has {len(self.inputs)} inputs ({names}), {len(inputs)} were given")
+        self.linked.reset(self._dirty)
+        self._dirty = None  # everything, until the run is through
+        for tensor, data in zip(self.inputs, inputs, strict=True):
+            self.linked.bind(tensor.memory, data)
+        _use_threads(self.threads)
+        if self._plan is None or csb_log is not None:
+            self._plan = self._run_firmware(on_operation, csb_log)
+        else:
+            self._plan.run(on_operation)
+        self._dirty = self._plan.dirty
+        return [self.linked.data(tensor.memory).tobytes() for tensor in self.outputs]
+
+    def pack(self, index: int, array: np.ndarray) -> bytes:
+        """The surface of input ``index`` that holds an array (N, C, H, W)."""
+        return self._surface(self.inputs[index], array, None)
+
+    def unpack(self, surfaces: Sequence[bytes]) -> dict[str, np.ndarray]:
+        """Arrays (N, C, H, W) by name of the raw outputs of :meth:`run_raw`."""
+        return {
+            tensor.name: tensor.layout.unpack(np.frombuffer(surface, np.uint8))
+            for tensor, surface in zip(self.outputs, surfaces, strict=True)
+        }
+
+    def _decode_tasks(self) -> list[FirmwareTask | CpuTask]:
+        """The tasks in the order in which they are submitted."""
+        abi = abi_named(self.abi)
+        tasks: list[FirmwareTask | CpuTask] = []
+        for entry in self.loadable.submit_order:
+            for task in (self.loadable.task(each) for each in entry.task_ids):
+                if task.interface == Interface.DLA1:
+                    made = FirmwareTask(self.linked, task, abi, self.config)
+                    made.check()
+                    tasks.append(made)
+                elif task.interface == Interface.EMU1:
+                    tasks.append(CpuTask(self.linked, task, abi))
+                else:
+                    raise ScheduleError(f"task {task.id} is for {task.interface.name}; known are DLA1 and EMU1")
+        return tasks
+
+    def _run_firmware(self, on_operation: OnOperation | None, log: CsbLog | None) -> Plan:
+        """Run through the firmware and record what the hardware does."""
+        machine = Machine(self.config, self.linked.space, self.threads)
+        recorder = Recorder(on_operation)
+        scheduler = Scheduler(machine, log, Observer(completed=recorder.completed, ran=recorder.ran))
+        for task in self.tasks:
+            if isinstance(task, FirmwareTask):
+                scheduler.run(task)
+            else:
+                recorder.cpu(task)
+        self.steps = scheduler.steps
+        return recorder.plan(self.linked)
+
+    def _tensor(self, memory: MemoryEntry) -> Tensor:
+        tensor = self.loadable.tensor(memory.tensor_desc_id)
+        strides = self.linked.strides_of(tensor)
+        size = self.linked.data(memory).size
+        layout = tensor_layout(tensor, size, strides)
+        return Tensor(tensor.name, layout.shape, layout.dtype, size, strides, tensor.pixel_format.name, layout, memory)
+
+    def _by_position(self, inputs: Any) -> list[Input]:
+        """The inputs in bind order."""
+        names = [tensor.name for tensor in self.inputs]
+        if isinstance(inputs, Mapping):
+            unknown = [str(name) for name in inputs if name not in names]
+            missing = [name for name in names if name not in inputs]
+            if unknown or missing:
+                problem = f"no input is called {', '.join(unknown)}" if unknown else f"{', '.join(missing)} is missing"
+                raise FormatError(f"{problem}; the network's inputs are {', '.join(names) or 'none'}")
+            return [inputs[name] for name in names]
+        if isinstance(inputs, (list, tuple)):
+            given = list(inputs)
+        else:
+            given = [] if inputs is None else [inputs]
+        if len(given) != len(names):
+            raise FormatError(
+                f"the network has {len(names)} inputs ({', '.join(names) or 'none'}), {len(given)} were given"
+            )
+        return given
+
+    def _surface(self, tensor: Tensor, value: Input, preprocessing: Preprocessing | None) -> bytes:
+        """The raw surface of an input given as array, bytes or file."""
+        if isinstance(value, (str, os.PathLike)):
+            value = read_tensor(value, tensor.shape, tensor.dtype, preprocessing)
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return bytes(value)
+        buffer = np.zeros(tensor.size, np.uint8)
+        tensor.layout.pack(fit(np.asarray(value), tensor.shape, tensor.dtype, f"input {tensor.name}"), buffer)
+        return buffer.tobytes()
+
+
+def _checked_threads(threads: int | None) -> int | None:
+    if threads is not None and threads < 1:
+        raise FormatError(f"threads is {threads}; it must be at least 1, or None for all cores")
+    return threads
+
+
+def _use_threads(threads: int | None) -> None:
+    """Let the kernels use that many threads (a property of the calling thread in numba)."""
+    import numba
+
+    available = numba.config.NUMBA_NUM_THREADS
+    numba.set_num_threads(min(threads or available, available))
+
+
