@@ -1,15 +1,79 @@
-"""CDP, the cross-channel data processor: local response normalisation."""
+"""CDP, the cross-channel data processor: local response normalisation.
+
+Source: cmod/cdp/NV_NVDLA_cdp.cpp; programming guide, "Cross-Channel Data Processor".
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from nvdla.errors import ConfigError
+import numpy as np
+
+from nvdla.errors import ConfigError, ScheduleError
+from nvdla.hardware.configuration import configurations
+from nvdla.hardware.cube import ElementType, cube, element_type, elements_of, memory_space, surfaces_of
 from nvdla.hardware.lut import LookupTables
 from nvdla.hardware.register_file import RegisterGroup
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
+
+# Counter registers by statistic, in the order of the kernels' counters.
+COUNTERS = {
+    "saturation": "D_OUT_SATURATION",
+    "lut_underflow": "D_PERF_LUT_UFLOW",
+    "lut_overflow": "D_PERF_LUT_OFLOW",
+    "lut_hybrid": "D_PERF_LUT_HYBRID",
+    "lut_le_hit": "D_PERF_LUT_LE_HIT",
+    "lut_lo_hit": "D_PERF_LUT_LO_HIT",
+}
+SPECIAL = {"inf_input": "D_INF_INPUT_NUM", "nan_input": "D_NAN_INPUT_NUM", "nan_output": "D_NAN_OUTPUT_NUM"}
+
+# Bits of (input converter's result, product with the table value, output).
+_WIDTHS = {"int8": (9, 25, 8), "int16": (17, 33, 16)}
+
+
+class CdpJob:
+    """One prepared normalisation. The tables are those of the moment when it was prepared."""
+
+    def __init__(
+        self, g: RegisterGroup, elements: ElementType, channels: int, views: tuple[np.ndarray, np.ndarray], tables: Any
+    ) -> None:
+        self.group = g
+        self.elements = elements
+        self.channels = channels
+        self.source, self.destination = views
+        self.statistics: dict[str, int] = {}
+        self._le, self._lo = tables
+        self._settings = _decode(g, elements)
+
+    def run(self, source: Any = None) -> None:
+        data = elements_of(self.source, self.elements)
+        direct = self.destination.flags.c_contiguous
+        out = self.destination if direct else np.empty(self.destination.shape, np.uint8)
+        counters, special = self._compute(data, out.view(self.elements.dtype))
+        if not direct:
+            self.destination[...] = out
+        self.statistics = dict(zip(COUNTERS, map(int, counters), strict=True)) | special
+        for name, register in (COUNTERS | SPECIAL).items():
+            self.group.values[register] = self.statistics.get(name, 0) & 0xFFFFFFFF
+
+    def _compute(self, data: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, dict[str, int]]:
+        function, le, lo, priority = (self._settings[key] for key in ("function", "le", "lo", "priority"))
+        if self.elements.name == "fp16":
+            from nvdla.kernels.cdp_fp16 import normalise_fp16
+            from nvdla.kernels.pdp_fp16 import count_special
+
+            infinities, nans = count_special(data)
+            tables = (le, lo, self._le.view(np.uint16), self._lo.view(np.uint16))
+            flush = self._settings["flush_nan"]
+            counters, nan_output = normalise_fp16(data, out, self.channels, function, flush, *tables, priority)
+            return counters, {"inf_input": infinities, "nan_input": nans, "nan_output": nan_output}
+        from nvdla.kernels.cdp import normalise
+
+        converters = (self._settings["icvt"], self._settings["ocvt"])
+        counters = normalise(data, out, self.channels, function, *converters, le, lo, self._le, self._lo, priority)
+        return counters, {}
 
 
 class Cdp:
@@ -21,5 +85,102 @@ class Cdp:
         machine.registers.on_write("CDP", self.tables.written)
         machine.registers.on_read("CDP", self.tables.read)
 
-    def prepare(self, groups: dict[str, RegisterGroup]) -> Any:
-        raise ConfigError("CDP operations are not yet modelled")
+    def prepare(self, groups: dict[str, RegisterGroup]) -> CdpJob:
+        """Decode and check. Raises ConfigError for what the hardware lacks, ScheduleError for what never ends."""
+        config = self.machine.config
+        if not config.cdp_throughput:
+            able = ", ".join(each.name for each in configurations().values() if each.cdp_throughput)
+            raise ConfigError(f"{config.name} has no CDP; configurations with it: {able}")
+        if "CDP_RDMA" not in groups:
+            raise ScheduleError("CDP waits for ever: it takes its data from memory, but CDP_RDMA is not enabled")
+        g, rdma = groups["CDP"], groups["CDP_RDMA"]
+        elements = element_type(g, "D_DATA_FORMAT.INPUT_DATA_TYPE", config)
+        if rdma["D_DATA_FORMAT.INPUT_DATA"] != elements.value:
+            raise ScheduleError(
+                f"CDP waits for ever: CDP.D_DATA_FORMAT is {elements.value}, CDP_RDMA.D_DATA_FORMAT is "
+                f"{rdma['D_DATA_FORMAT.INPUT_DATA']}: they must be equal"
+            )
+        channels = rdma["D_DATA_CUBE_CHANNEL.CHANNEL"] + 1
+        tables = (self.tables.le.copy(), self.tables.lo.copy())
+        return CdpJob(g, elements, channels, self._views(g, rdma, surfaces_of(channels, elements, config)), tables)
+
+    def _views(self, g: RegisterGroup, rdma: RegisterGroup, surfaces: int) -> tuple[np.ndarray, np.ndarray]:
+        memory, config = self.machine.memory, self.machine.config
+        width, height = rdma["D_DATA_CUBE_WIDTH.WIDTH"] + 1, rdma["D_DATA_CUBE_HEIGHT.HEIGHT"] + 1
+        shape = (surfaces, height, width, config.memory_atom)
+        source = cube(
+            memory,
+            memory_space(rdma, "D_SRC_DMA_CFG.SRC_RAM_TYPE", config),
+            rdma.address("D_SRC_BASE_ADDR_HIGH", "D_SRC_BASE_ADDR_LOW"),
+            shape,
+            (rdma["D_SRC_LINE_STRIDE"], rdma["D_SRC_SURFACE_STRIDE"]),
+            "CDP source",
+        )
+        destination = cube(
+            memory,
+            memory_space(g, "D_DST_DMA_CFG.DST_RAM_TYPE", config),
+            g.address("D_DST_BASE_ADDR_HIGH", "D_DST_BASE_ADDR_LOW"),
+            shape,
+            (g["D_DST_LINE_STRIDE"], g["D_DST_SURFACE_STRIDE"]),
+            "CDP destination",
+        )
+        return source, destination
+
+
+def _decode(g: RegisterGroup, elements: ElementType) -> dict[str, Any]:
+    """The registers as the kernels take them."""
+    from nvdla.kernels.cdp import Converter, Function, Priority
+
+    bypass = (g["D_FUNC_BYPASS.SQSUM_BYPASS"], g["D_FUNC_BYPASS.MUL_BYPASS"])
+    in_bits, product_bits, out_bits = _WIDTHS.get(elements.name, (0, 0, 0))
+    settings: dict[str, Any] = {
+        "function": Function(g["D_LRN_CFG.NORMALZ_LEN"] + 1, *bypass, product_bits),
+        "le": _table(g, "LE", elements.name),
+        "lo": _table(g, "LO", elements.name),
+        "priority": Priority(*(g[f"S_LUT_CFG.LUT_{which}_PRIORITY"] for which in ("UFLOW", "OFLOW", "HYBRID"))),
+        "flush_nan": bool(g["D_NAN_FLUSH_TO_ZERO.NAN_TO_ZERO"]),
+    }
+    if elements.name != "fp16":
+        offset = _signed(g["D_DATIN_OFFSET.DATIN_OFFSET"], 8 * elements.dtype.itemsize)
+        scale, shift = g.signed("D_DATIN_SCALE.DATIN_SCALE"), g["D_DATIN_SHIFTER.DATIN_SHIFTER"]
+        settings["icvt"] = Converter(offset, scale, shift, in_bits)
+        offset = _signed(g["D_DATOUT_OFFSET"], 25 if elements.name == "int8" else 32)
+        scale, shift = g.signed("D_DATOUT_SCALE.DATOUT_SCALE"), g["D_DATOUT_SHIFTER.DATOUT_SHIFTER"]
+        settings["ocvt"] = Converter(offset, scale, shift, out_bits)
+    return settings
+
+
+def _table(g: RegisterGroup, name: str, precision: str) -> Any:
+    """One table's registers. Starts and ends: 38 bits signed for integers, fp32 for fp16; slopes: int16 or fp16."""
+    from nvdla.kernels.cdp import Table
+
+    def limit(which: str) -> int:
+        low = g[f"S_LUT_{name}_{which}_LOW"]
+        if precision == "fp16":
+            return low
+        return _signed(g[f"S_LUT_{name}_{which}_HIGH.LUT_{name}_{which}_HIGH"] << 32 | low, 38)
+
+    def slope(which: str) -> tuple[int, int]:
+        scale = f"S_LUT_{name}_SLOPE_SCALE.LUT_{name}_SLOPE_{which}_SCALE"
+        shift = g.signed(f"S_LUT_{name}_SLOPE_SHIFT.LUT_{name}_SLOPE_{which}_SHIFT")
+        return (g[scale] if precision == "fp16" else g.signed(scale)), shift
+
+    exponential = name == "LE" and g["S_LUT_CFG.LUT_LE_FUNCTION"] == 0
+    select = _index_select(g[f"S_LUT_INFO.LUT_{name}_INDEX_SELECT"], precision)
+    offset = g.signed("S_LUT_INFO.LUT_LE_INDEX_OFFSET") if name == "LE" else 0
+    return Table(int(exponential), limit("START"), limit("END"), offset, select, *slope("UFLOW"), *slope("OFLOW"))
+
+
+def _index_select(value: int, precision: str) -> int:
+    """The register has 8 bits; the integer models take bit 5 or 6 for the sign and keep positive values whole
+    (NV_NVDLA_cdp.cpp:1265, :1620)."""
+    if precision == "fp16":
+        return _signed(value, 8)
+    bits = 6 if precision == "int8" else 7
+    return _signed(value, bits) if value >> (bits - 1) & 1 else value
+
+
+def _signed(value: int, bits: int) -> int:
+    """The low ``bits`` as a two's complement number."""
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
