@@ -50,8 +50,8 @@ class Parameter:
 
     ``dtype`` is a key of ELEMENT_BITS and ``shape`` a tuple, or both are None where the container does not record them
     (then it is a run of bytes). ``data`` is a read-only, one-dimensional byte view, little-endian, C order; it is None
-    for a splat, which repeats ``pattern`` over ``length`` bytes. ``metadata`` is what else the container says of it:
-    plain JSON values.
+    for a splat, which repeats ``pattern`` over ``length`` bytes, and for data in a file of their own (no pattern then).
+    ``metadata`` is what else the container says of it: plain JSON values.
     """
 
     name: str
@@ -61,6 +61,8 @@ class Parameter:
     length: int
     pattern: bytes | None = None
     metadata: Mapping[str, Any] = field(default_factory=lambda: _NO_METADATA)
+    #: What the container this came from holds for it, so that writing the same format again loses nothing.
+    origin: Any = field(default=None, repr=False, compare=False)
 
     @classmethod
     def from_bytes(cls, name: str, data: bytes | memoryview, dtype: str | None = None,
@@ -82,11 +84,14 @@ class Parameter:
         """The bytes, a splat written out; FormatError when a splat would take more than ``limit`` bytes."""
         if self.data is not None:
             return self.data
+        if self.pattern is None:
+            raise FormatError(f"parameter {self.name!r}: its {self.length} bytes lie in an external file; name the "
+                              "folder that may be read (option external)")
         if self.length > limit:
             raise FormatError(f"parameter {self.name!r}: a splat of {self.length} bytes, over the limit of {limit}; "
                               "keep it a splat, or raise the limit")
         pattern = self.pattern or b"\0"
-        return memoryview((pattern * (self.length // len(pattern) + 1))[: self.length])
+        return memoryview((pattern * (self.length // len(pattern) + 1))[: self.length]).toreadonly()
 
     def as_array(self, limit: int = MATERIALISE_LIMIT) -> np.ndarray:
         """The tensor as a read-only array (a view where there is data). uint8 bytes when the type is not recorded;

@@ -16,7 +16,6 @@ import importlib
 import mmap
 import os
 import pkgutil
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -27,6 +26,7 @@ from typing import Any, TypeVar
 import nvdla.containers
 from nvdla.containers.parameters import Parameter
 from nvdla.errors import FormatError
+from nvdla.files import whole_file
 
 #: Bytes of the beginning of a file that ``Format.sniff`` sees (a tar's magic lies at 257).
 HEADER_BYTES = 4096
@@ -143,6 +143,15 @@ class Container(ABC):
                               "`nvdla container list` shows the names")
         return list(written)
 
+    def disassemble(self) -> str:
+        """The programs of the file as text. FormatError where the format holds none."""
+        raise FormatError(f"{self.source.name}: a {self.format.name} file holds no program to disassemble")
+
+    def call(self, function: str, inputs: Sequence[str], options: Options | None = None) -> dict[str, Any]:
+        """Runs a function of the file on inputs given as text; ``results`` is a list of {type, value}. FormatError
+        where the format holds none."""
+        raise FormatError(f"{self.source.name}: a {self.format.name} file holds no function to run")
+
     def convert(self, target: Format, options: Options | None = None) -> bytes:
         """This container as another format (or the same one, rewritten). Default: through the parameters."""
         return target.create(self.parameters(), options)
@@ -165,6 +174,14 @@ class Format(ABC):
     @abstractmethod
     def open(self, source: Source, options: Options | None = None) -> Container:
         """Parses; FormatError where it cannot be read."""
+
+    def verify(self, source: Source, strict: bool = False, options: Options | None = None) -> list[Finding]:
+        """What ``verify`` prints. Default: opens the file and asks it; a file that cannot be opened is one finding."""
+        try:
+            container = self.open(source, options)
+        except FormatError as error:
+            return [Finding(Severity.ERROR, "file", None, str(error))]
+        return container.verify(strict)
 
     def create(self, parameters: Sequence[Parameter], options: Options | None = None) -> bytes:
         """The bytes of a new file holding these parameters. FormatError where the format is read only."""
@@ -233,10 +250,10 @@ def detect(source: Source) -> Format:
 
 
 def open(source: Source | str | os.PathLike[str] | bytes | bytearray | memoryview,
-         options: Options | None = None) -> Container:
-    """Opens any known container: a path (mapped) or bytes (viewed), the format found by content."""
+         options: Options | None = None, format: str | None = None) -> Container:
+    """Opens any known container: a path (mapped) or bytes (viewed), the format found by content unless it is named."""
     where = Source.of(source)
-    return detect(where).open(where, options)
+    return (detect(where) if format is None else format_named(format)).open(where, options)
 
 
 _UNSAFE = {ord(c): "_" for c in '\\:*?"<>|'} | dict.fromkeys(range(32), "_")
@@ -250,31 +267,14 @@ def safe_relative_path(name: str) -> Path:
 
 
 def write_whole(path: str | os.PathLike[str], chunks: Iterable[bytes | memoryview]) -> None:
-    """Writes a file whole or not at all: a temporary file beside it, then a rename."""
+    """Writes a file whole or not at all, and the folders above it."""
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:100]}.", dir=target.parent)
     except OSError as error:
-        raise FormatError(f"{target}: cannot be written: {error.strerror}") from None
-    try:
-        with os.fdopen(handle, "wb") as file:
-            for chunk in chunks:
-                file.write(chunk)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, target)
-    except OSError as error:
-        _remove(temporary)
-        raise FormatError(f"{target}: cannot be written: {error.strerror}") from None
-    except BaseException:
-        _remove(temporary)
-        raise
-
-
-def _remove(path: str) -> None:
-    """Removes a temporary file, if it is still there."""
-    Path(path).unlink(missing_ok=True)
+        raise FormatError(f"{target.parent}: cannot be created: {error.strerror}") from None
+    with whole_file(target) as file:
+        for chunk in chunks:
+            file.write(chunk)
 
 

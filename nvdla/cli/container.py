@@ -1,0 +1,236 @@
+"""``nvdla container``: the containers next to the loadable, found by content, all with one interface."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table
+from nvdla.containers import registry
+from nvdla.containers.parameters import Parameter
+from nvdla.errors import FormatError
+
+COMMAND = "container"
+HELP = """Neighbouring compiled-model containers: IREE archives and modules, TVM model libraries, tensor files.
+
+  nvdla container list model.irpa
+  nvdla container verify --strict model.vmfb
+  nvdla container convert model.safetensors model.irpa
+  nvdla container run module.vmfb --function abs --input -5"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="container_command", required=True, metavar="COMMAND")
+
+    def command(name: str, help: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=help, description=help)
+        add_format_options(sub)
+        return sub
+
+    command("formats", "the formats that are known, and the options they take")
+    _add_file(command("list", "what is in a file"))
+    verify = _add_file(command("verify", "check a file; exit code 1 when it fails"))
+    verify.add_argument("--strict", action="store_true", help="what the specification forbids fails, even if readers "
+                        "accept it")
+    extract = _add_file(command("extract", "write the parts of a file below a folder"))
+    extract.add_argument("names", nargs="*", metavar="NAME", help="only these parts")
+    extract.add_argument("-o", "--output", default=".", metavar="FOLDER", help="folder (default: here)")
+    _configure_writers(command)
+    run = _add_file(command("run", "run a function of a module in the interpreter"))
+    run.add_argument("--function", required=True, metavar="NAME", help="exported function")
+    run.add_argument("--input", action="append", default=[], metavar="VALUE", help="one argument; repeat in order")
+    _add_file(command("disassemble", "the programs of a file as text"))
+
+
+def _configure_writers(command: Any) -> None:
+    convert = command("convert", "write one or more files as another format, or rewrite as the same")
+    convert.add_argument("files", nargs="+", metavar="INPUT", help="files to read")
+    convert.add_argument("output", metavar="OUTPUT", help="file to write")
+    convert.add_argument("--exclude", action="append", default=[], metavar="NAME", help="leave a parameter out")
+    convert.add_argument("--rename", action="append", default=[], metavar="OLD=NEW", help="rename a parameter")
+    convert.add_argument("--strip", action="store_true", help="replace all data by splats of zero")
+    convert.add_argument("--splat", action="append", default=[], metavar="NAME[=[TYPE=]VALUE]",
+                         help="replace a parameter's data by a splat")
+    create = command("create", "write a new file, from values, from files, or both")
+    create.add_argument("output", metavar="OUTPUT", help="file to write")
+    create.add_argument("files", nargs="*", metavar="INPUT", help="files whose content goes in")
+    create.add_argument("--data", action="append", default=[], metavar="NAME=SHAPExTYPE[=VALUE]",
+                        help="a parameter filled with a value, such as w=64x3xf32=0.5")
+    create.add_argument("--splat", action="append", default=[], metavar="NAME=SHAPExTYPE[=VALUE]",
+                        help="the same, stored as a splat where the format can")
+    for writer in (convert, create):
+        writer.add_argument("--to", metavar="FORMAT", help="format to write (default: by the output's ending)")
+        _add_options(writer)
+    edit = command("edit", "change an .irpa archive in place: erase, replace, append")
+    edit.add_argument("file", metavar="FILE")
+    edit.add_argument("--erase", action="append", default=[], metavar="NAME", help="erase a parameter")
+    edit.add_argument("--scrub", action="store_true", help="also zero the bytes of what is erased")
+    edit.add_argument("--replace", action="append", default=[], metavar="NAME=FILE",
+                      help="new data from a file; they must fit where the old ones lie")
+    edit.add_argument("--append", action="append", default=[], metavar="INPUT",
+                      help="link an archive with the parameters of this file (any format) to the end")
+
+
+def _add_file(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    parser.add_argument("file", metavar="FILE")
+    _add_options(parser)
+    return parser
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", metavar="NAME", help="read as this format instead of finding it by content")
+    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE",
+                        help="an option of the format ('nvdla container formats' lists them)")
+
+
+def run(args: argparse.Namespace) -> int:
+    """0 fine, 1 a check failed; bad input raises FormatError."""
+    return globals()[f"_run_{args.container_command}"](args)
+
+
+def _options(args: argparse.Namespace) -> dict[str, str]:
+    return dict(_pair(text, "--option", "KEY=VALUE") for text in args.option)
+
+
+def _pair(text: str, what: str, form: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator:
+        raise FormatError(f"{what} {text}: expected {form}")
+    return key, value
+
+
+def _open(args: argparse.Namespace) -> registry.Container:
+    return registry.open(Path(args.file), _options(args), args.format)
+
+
+def _run_formats(args: argparse.Namespace) -> int:
+    rows = [{"format": f.name, "title": f.title, "suffixes": list(f.suffixes), "options": dict(f.options)}
+            for f in registry.formats().values()]
+    if not print_document(rows, args):
+        print_table("formats", rows, ["format", "title", "suffixes"])
+        print_table("options", [{"format": r["format"], "option": k, "meaning": v}
+                                for r in rows for k, v in r["options"].items()])
+    return 0
+
+
+def _run_list(args: argparse.Namespace) -> int:
+    container = _open(args)
+    info, rows = container.info(), container.rows()
+    if not print_document({"file": args.file, "format": container.format.name, "info": info, "rows": rows}, args):
+        print(f"{args.file}: {container.format.title}")
+        print_pairs("facts", info)
+        print_table("content", rows)
+    return 0
+
+
+def _run_verify(args: argparse.Namespace) -> int:
+    source = registry.Source.of(Path(args.file))
+    form = registry.detect(source) if args.format is None else registry.format_named(args.format)
+    findings = form.verify(source, args.strict, _options(args))
+    passed = not any(finding.severity is registry.Severity.ERROR for finding in findings)
+    rows = [finding.as_dict() for finding in findings]
+    document = {"file": args.file, "format": form.name, "strict": args.strict, "passed": passed, "findings": rows}
+    if not print_document(document, args):
+        if rows:
+            print_table("findings", rows)
+        print(f"{args.file}: {form.title}: {'passed' if passed else 'FAILED'}")
+    return 0 if passed else 1
+
+
+def _run_extract(args: argparse.Namespace) -> int:
+    container = _open(args)
+    written = [str(path) for path in container.extract(args.output, args.names or None)]
+    if not print_document({"file": args.file, "format": container.format.name, "written": written}, args):
+        print("\n".join(written) if written else f"{args.file}: nothing to extract")
+    return 0
+
+
+def _run_convert(args: argparse.Namespace) -> int:
+    from nvdla.containers.transform import transform
+
+    target, options = _target(args)
+    sources = [registry.open(Path(name), None, args.format) for name in args.files]
+    if len(sources) == 1 and not (args.exclude or args.rename or args.strip or args.splat):
+        # The source may understand options of its own (a folder of external files), the target the others.
+        source = sources[0]
+        if source.format.options is not target.options:
+            own = {k: v for k, v in options.items() if k in source.format.options and k not in target.options}
+            options = {k: v for k, v in options.items() if k not in own}
+            source = registry.open(Path(args.files[0]), own, args.format)
+        data = source.convert(target, options)
+    else:
+        renames = dict(_pair(text, "--rename", "OLD=NEW") for text in args.rename)
+        parameters = [p for source in sources for p in source.parameters()]
+        data = target.create(transform(parameters, args.exclude, renames, args.strip, args.splat), options)
+    return _write(args, target, data)
+
+
+def _run_create(args: argparse.Namespace) -> int:
+    from nvdla.containers.values import shaped_parameter
+
+    target, options = _target(args)
+    given = [shaped_parameter(text, as_splat=False) for text in args.data]
+    given += [shaped_parameter(text, as_splat=True) for text in args.splat]
+    if given:
+        read = [p for name in args.files for p in registry.open(Path(name), None, args.format).parameters()]
+        return _write(args, target, target.create(_splats_first(given) + read, options))
+    return _write(args, target, target.build([Path(name) for name in args.files], options))
+
+
+def _splats_first(parameters: Sequence[Parameter]) -> list[Parameter]:
+    """iree-create-parameters lists its splats before its data."""
+    return sorted(parameters, key=lambda p: p.data is not None)
+
+
+def _target(args: argparse.Namespace) -> tuple[registry.Format, dict[str, str]]:
+    form = registry.format_named(args.to) if args.to else registry.format_for_output(args.output)
+    return form, _options(args)
+
+
+def _write(args: argparse.Namespace, target: registry.Format, data: bytes) -> int:
+    registry.write_whole(args.output, [data])
+    if not print_document({"output": args.output, "format": target.name, "bytes": len(data)}, args):
+        print(f"{args.output}: {target.title}, {len(data)} bytes")
+    return 0
+
+
+def _run_edit(args: argparse.Namespace) -> int:
+    from nvdla.containers.irpa import append_file, erase, replace
+    from nvdla.containers.irpa.editing import mapped_for_writing
+    from nvdla.containers.irpa_format import entry_spec
+
+    registry.open(Path(args.file), None, "irpa")  # refuses what is no archive before anything is changed
+    replacements = [_pair(text, "--replace", "NAME=FILE") for text in args.replace]
+    contents = [(name, registry.Source.of(Path(path)).data) for name, path in replacements]
+    specs = [[entry_spec(p) for p in registry.open(Path(name)).parameters()] for name in args.append]
+    document: dict[str, Any] = {"file": args.file, "erased": 0, "replaced": [], "appended_at": []}
+    if args.erase or contents:
+        with mapped_for_writing(args.file) as mapping:
+            for name, data in contents:
+                replace(mapping, name, data)
+                document["replaced"].append(name)
+            if args.erase:
+                document["erased"] = erase(mapping, args.erase, args.scrub)
+    document["appended_at"] = [append_file(args.file, group) for group in specs]
+    if not print_document(document, args):
+        print(f"{args.file}: {document['erased']} erased, {len(contents)} replaced, {len(specs)} archives appended")
+    return 0
+
+
+def _run_run(args: argparse.Namespace) -> int:
+    container = registry.open(Path(args.file), None, args.format)
+    outcome = container.call(args.function, args.input, _options(args))
+    if not print_document({"file": args.file, "function": args.function, **outcome}, args):
+        for position, result in enumerate(outcome["results"]):
+            print(f"result[{position}]: {result['type']}={result['value']}")
+    return 0
+
+
+def _run_disassemble(args: argparse.Namespace) -> int:
+    container = _open(args)
+    text = container.disassemble()
+    if not print_document({"file": args.file, "format": container.format.name, "text": text}, args):
+        print(text, end="" if text.endswith("\n") else "\n")
+    return 0

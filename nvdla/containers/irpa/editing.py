@@ -1,0 +1,207 @@
+"""Changing an archive without rewriting it: erase, replace, append.
+
+The functions on buffers (a bytearray, or a writable mapping of a file) check everything before they change the first
+byte. Data that only shrink or keep their size are replaced where they lie; larger data need erase and append, then
+repack.
+"""
+
+from __future__ import annotations
+
+import bisect
+import mmap
+import os
+from collections.abc import Iterable
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from nvdla.containers.irpa import layout
+from nvdla.containers.irpa.layout import EntryType
+from nvdla.containers.irpa.reader import Archive, Entry, read
+from nvdla.containers.irpa.writer import EntrySpec, chunks
+from nvdla.errors import FormatError
+
+Buffer = bytearray | mmap.mmap | memoryview
+
+
+def erase(buffer: Buffer, names: Iterable[str], scrub: bool = False) -> int:
+    """Turns every entry of these names into SKIP; with ``scrub`` also zeroes their data, names and metadata (unless
+    another entry uses the same bytes). Returns how many entries were erased."""
+    wanted = set(names)
+    with memoryview(buffer) as view:
+        archive = read(view)
+        try:
+            victims = [entry for entry in archive.entries if entry.name in wanted]
+            missing = wanted - {entry.name for entry in victims}
+            if missing:
+                raise FormatError(f"no parameter named {', '.join(sorted(map(repr, missing)))}; nothing was erased")
+            for start, length in _exclusive_spans(archive, victims) if scrub else []:
+                view[start : start + length] = bytes(length)
+            for entry in victims:
+                _store(view, entry.record + layout.TYPE_FIELD, EntryType.SKIP, 4)
+        finally:
+            _release(archive)
+    return len(victims)
+
+
+def _exclusive_spans(archive: Archive, victims: list[Entry]) -> list[tuple[int, int]]:
+    """Byte ranges of the victims' data and text which no surviving entry touches."""
+    gone = {entry.record for entry in victims}
+    kept = sorted(span for entry in archive.entries if entry.record not in gone for span in _spans(archive, entry))
+    merged: list[list[int]] = []
+    for start, length in kept:
+        if merged and start <= merged[-1][1]:
+            merged[-1][1] = max(merged[-1][1], start + length)
+        else:
+            merged.append([start, start + length])
+    starts = [start for start, _ in merged]
+    result = []
+    for start, length in (span for entry in victims for span in _spans(archive, entry)):
+        before = bisect.bisect_left(starts, start + length) - 1  # the last kept range that begins before our end
+        if before < 0 or merged[before][1] <= start:
+            result.append((start, length))
+    return result
+
+
+def _spans(archive: Archive, entry: Entry) -> list[tuple[int, int]]:
+    header = archive.headers[entry.header]
+    raw = layout.EntryHeader.from_buffer_copy(archive.source.data[entry.record :][: layout.ENTRY_HEADER_SIZE])
+    spans = [(header.metadata[0] + r.offset, r.length) for r in (raw.name, raw.metadata)]
+    if entry.kind is EntryType.DATA:
+        spans.append((entry.offset or 0, entry.length))
+    return [span for span in spans if span[1]]
+
+
+def replace(buffer: Buffer, name: str, data: bytes | memoryview) -> None:
+    """New data for the first entry of this name, where the old lie: they must fit before the next entry's data (or the
+    end of the storage segment). The entry's length changes with them; what is left over is zeroed."""
+    with memoryview(buffer) as view:
+        archive = read(view)
+        try:
+            entry = archive[name]
+            if entry.kind is not EntryType.DATA:
+                raise FormatError(f"parameter {name!r} is a {entry.kind.name.lower()} entry and has no data to replace")
+            room = _room(archive, entry)
+            if len(data) > room:
+                raise FormatError(f"parameter {name!r}: {len(data)} bytes do not fit where there is room for "
+                                  f"{room}; erase it, append the new one, and repack")
+            start = entry.offset or 0
+            view[start : start + len(data)] = data
+            if entry.length > len(data):
+                view[start + len(data) : start + entry.length] = bytes(entry.length - len(data))
+            _store(view, entry.record + layout.DataEntry.storage.offset + layout.Range.length.offset, len(data), 8)
+        finally:
+            _release(archive)
+
+
+def _room(archive: Archive, entry: Entry) -> int:
+    start = entry.offset or 0
+    end = sum(archive.headers[entry.header].storage)
+    for other in archive.entries:
+        if other is entry or other.kind is not EntryType.DATA or not other.length:
+            continue
+        begin = other.offset or 0
+        if begin < start + entry.length and start < begin + other.length:
+            raise FormatError(f"parameter {entry.name!r} shares bytes with {other.name!r}; "
+                              "replacing it would change both")
+        if begin >= start:
+            end = min(end, begin)
+    return end - start
+
+
+def replace_splat(buffer: Buffer, name: str, pattern: bytes) -> None:
+    """A new pattern for a SPLAT entry; its length must be a multiple of the pattern's."""
+    if len(pattern) not in layout.PATTERN_LENGTHS:
+        raise FormatError(f"a pattern has 1, 2, 4, 8 or 16 bytes, not {len(pattern)}")
+    with memoryview(buffer) as view:
+        archive = read(view)
+        try:
+            entry = archive[name]
+            if entry.kind is not EntryType.SPLAT:
+                raise FormatError(f"parameter {name!r} is no splat but a {entry.kind.name.lower()} entry")
+            if entry.length % len(pattern):
+                raise FormatError(f"parameter {name!r}: length {entry.length} is no multiple of {len(pattern)} bytes")
+            at = entry.record + layout.SplatEntry.pattern.offset
+            view[at : at + layout.MAX_PATTERN] = pattern.ljust(layout.MAX_PATTERN, b"\0")
+            _store(view, entry.record + layout.SplatEntry.pattern_length.offset, len(pattern), 1)
+        finally:
+            _release(archive)
+
+
+def append(data: bytes | memoryview, entries: Iterable[EntrySpec], alignment: int = layout.DATA_ALIGNMENT) -> bytes:
+    """``data`` with one more archive linked behind it."""
+    start, link_at, link = _link(read(data))
+    new = b"".join(chunks(entries, alignment, base=start))
+    result = bytearray(data)
+    result[link_at : link_at + 8] = link.to_bytes(8, "little")
+    return bytes(result) + bytes(start - len(result)) + new
+
+
+def append_file(path: str | os.PathLike[str], entries: Iterable[EntrySpec],
+                alignment: int = layout.DATA_ALIGNMENT) -> int:
+    """Links one more archive behind a file without rewriting it; returns the new archive's offset. The link is written
+    last, so a reader at any moment sees the old chain or the new one; on an error the file is cut back."""
+    archive = read(Path(path))
+    start, link_at, link = _link(archive)
+    old_size = len(archive.source.data)
+    _release(archive)
+    with _writable(path) as file:
+        try:
+            file.seek(0, os.SEEK_END)
+            file.write(bytes(start - old_size))
+            for chunk in chunks(entries, alignment, base=start):
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            file.truncate(old_size)
+            raise
+        file.seek(link_at)
+        file.write(link.to_bytes(8, "little"))
+    return start
+
+
+def _link(archive: Archive) -> tuple[int, int, int]:
+    """(offset of a new archive, offset of the field that links to it, value of that field)."""
+    last = archive.headers[-1]
+    start = layout.align(max(len(archive.source.data), last.end), layout.FILE_ALIGNMENT)
+    return start, last.offset + layout.NEXT_HEADER_FIELD, start - last.offset
+
+
+@contextmanager
+def mapped_for_writing(path: str | os.PathLike[str]):
+    """A writable mapping of a file, for :func:`erase` and :func:`replace`."""
+    with _writable(path) as file:
+        if not os.fstat(file.fileno()).st_size:
+            raise FormatError(f"{path}: the file is empty")
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_WRITE)
+        try:
+            yield mapping
+            mapping.flush()
+        finally:
+            # While an error is on its way its traceback still holds views; the mapping then closes with them.
+            with suppress(BufferError):
+                mapping.close()
+
+
+@contextmanager
+def _writable(path: str | os.PathLike[str]):
+    try:
+        with open(path, "r+b") as file:
+            yield file
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be changed: {error.strerror or error}") from None
+
+
+def _store(view: memoryview, offset: int, value: int, size: int) -> None:
+    view[offset : offset + size] = int(value).to_bytes(size, "little")
+
+
+def _release(archive: Archive) -> None:
+    """Drops the views an archive holds, so that the buffer under them may be resized or closed."""
+    for entry in (*archive.entries, *archive.skipped):
+        entry.metadata.release()
+        if entry.data is not None:
+            entry.data.release()
+    archive.source.data.release()
+
+

@@ -1,0 +1,288 @@
+"""Reading an IREE parameter archive: every header of the chain by its own fields, every range checked.
+
+Offsets are 64-bit in the file and unbounded here, so nothing wraps; a link points forward, so a chain that stays in
+the file ends. Entry tables, names and metadata blobs may together not take more bytes than the file has: real tables
+do not overlap, and tables that do could be made to cost the square of the file's size.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from nvdla.containers.irpa import layout
+from nvdla.containers.irpa.layout import EntryType
+from nvdla.containers.registry import Finding, Severity, Source
+from nvdla.errors import FormatError
+
+
+@dataclass(frozen=True)
+class Header:
+    """One archive of the chain. Offsets are absolute in the file, lengths in bytes."""
+
+    index: int
+    offset: int
+    next_offset: int | None
+    flags: int
+    entry_count: int
+    entries: tuple[int, int]
+    metadata: tuple[int, int]
+    storage: tuple[int, int]
+    #: Where parsing of the entry table ended (after the last counted entry and its padding).
+    entries_end: int = 0
+
+    @property
+    def end(self) -> int:
+        """First byte after everything this header claims."""
+        spans = (self.entries, self.metadata, self.storage)
+        return max(self.offset + layout.HEADER_SIZE, *(start + length for start, length in spans))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One entry. ``name`` is UTF-8 with undecodable bytes as surrogates; ``offset`` is the absolute offset of DATA, and
+    of EXTERNAL data in its own file; ``record`` the absolute offset of the entry in the table."""
+
+    kind: EntryType
+    name: str
+    metadata: memoryview
+    length: int
+    header: int
+    record: int
+    flags: int
+    minimum_alignment: int
+    offset: int | None = None
+    data: memoryview | None = None
+    pattern: bytes | None = None
+    path: str | None = None
+
+    @property
+    def name_bytes(self) -> bytes:
+        return self.name.encode("utf-8", "surrogateescape")
+
+
+@dataclass
+class Archive:
+    """A parsed file: its chain of headers and its entries in order, SKIP entries apart."""
+
+    source: Source
+    headers: list[Header] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    skipped: list[Entry] = field(default_factory=list)
+    problems: list[Finding] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
+
+    def __getitem__(self, name: str) -> Entry:
+        """The first entry of this name, as IREE looks it up."""
+        for entry in self.entries:
+            if entry.name == name:
+                return entry
+        raise FormatError(f"{self.source.name}: no parameter named {name!r}")
+
+    def external_data(self, entry: Entry, folder: Path | None) -> memoryview:
+        """The bytes of an EXTERNAL entry, from a file below ``folder`` and nowhere else."""
+        if folder is None:
+            raise FormatError(f"{self.source.name}: parameter {entry.name!r} lies in the external file {entry.path!r}; "
+                              "name the folder that may be read (option external)")
+        root = folder.resolve()
+        try:
+            path = (root / str(entry.path)).resolve()
+        except (OSError, ValueError, RuntimeError) as error:
+            raise FormatError(f"{self.source.name}: external path {entry.path!r}: {error}") from None
+        if root not in path.parents:
+            raise FormatError(f"{self.source.name}: parameter {entry.name!r} points to {entry.path!r}, outside the "
+                              f"folder {folder} that may be read")
+        if not path.is_file():
+            raise FormatError(f"{self.source.name}: parameter {entry.name!r}: no regular file {path}")
+        data = Source.of(path).data
+        start = entry.offset or 0
+        if start > len(data) or entry.length > len(data) - start:
+            raise FormatError(f"{self.source.name}: parameter {entry.name!r} takes bytes {start} to "
+                              f"{start + entry.length} of {path}, which has {len(data)}")
+        return data[start : start + entry.length]
+
+
+def read(source: Source | bytes | memoryview | str | Path, offset: int = 0, keep_going: bool = False) -> Archive:
+    """Parses the chain that begins at byte ``offset``. Raises FormatError at the first fault, or with ``keep_going``
+    collects faults in ``problems`` and goes on with what can still be read."""
+    return _Parser(Source.of(source), keep_going).run(offset)
+
+
+class _StopChainError(Exception):
+    """Nothing after this point of the chain can be read."""
+
+
+class _Parser:
+    def __init__(self, source: Source, keep_going: bool) -> None:
+        self.source = source
+        self.data = source.data
+        self.keep_going = keep_going
+        self.archive = Archive(source)
+        self.table_budget = len(self.data)
+        self.name_budget = len(self.data)
+        self.blob_budget = len(self.data)
+        self.blobs: set[tuple[int, int]] = set()
+
+    def run(self, offset: int) -> Archive:
+        here: int | None = offset
+        while here is not None:
+            try:
+                header = self.read_header(here)
+            except _StopChainError:
+                break
+            end = self.read_entries(header)
+            self.archive.headers.append(Header(**{**vars(header), "entries_end": end}))
+            here = header.next_offset
+        return self.archive
+
+    def fault(self, where: str, offset: int | None, message: str) -> None:
+        if not self.keep_going:
+            at = "" if offset is None else f" at byte {offset}"
+            raise FormatError(f"{self.source.name}: {where}{at}: {message}")
+        self.archive.problems.append(Finding(Severity.ERROR, where, offset, message))
+
+    def stop(self, where: str, offset: int, message: str) -> NoReturn:
+        self.fault(where, offset, message)
+        raise _StopChainError
+
+    def view(self, start: int, length: int) -> memoryview:
+        return self.data[start : start + length]
+
+    def structure(self, kind: type[Any], offset: int) -> Any:
+        return kind.from_buffer_copy(self.view(offset, ctypes.sizeof(kind)))
+
+    def read_header(self, offset: int) -> Header:
+        index = len(self.archive.headers)
+        where = f"header {index}"
+        size = len(self.data)
+        if offset + layout.PREFIX_SIZE > size:
+            cycle = ": past 64 bits, where readers that wrap would go round in a cycle" if offset >> 64 else ""
+            self.stop(where, offset, f"an archive header takes {layout.HEADER_SIZE} bytes, but the file ends at {size}"
+                      + (f"; the link of the header before is wrong{cycle}" if index else ""))
+        prefix = self.structure(layout.HeaderPrefix, offset)
+        if prefix.magic != layout.MAGIC:
+            self.stop(where, offset, f"magic is 0x{prefix.magic:08x}, must be 0x{layout.MAGIC:08x} (IRPA)")
+        if (prefix.version_major, prefix.version_minor) != (0, 0):
+            self.stop(where, offset + 4, f"version is {prefix.version_major}.{prefix.version_minor}, must be 0.0")
+        if prefix.header_size != layout.HEADER_SIZE:
+            self.stop(where, offset + 8, f"header_size is {prefix.header_size}, version 0.0 has {layout.HEADER_SIZE}")
+        if offset + layout.HEADER_SIZE > size:
+            self.stop(where, offset, f"the header takes {layout.HEADER_SIZE} bytes, but the file ends at {size}")
+        raw = self.structure(layout.HeaderV0, offset)
+        spans = {name: self.segment(where, offset, name, getattr(raw, f"{name}_segment"))
+                 for name in ("entry", "metadata", "storage")}
+        following = offset + prefix.next_header_offset if prefix.next_header_offset else None
+        return Header(index, offset, following, prefix.flags, raw.entry_count, spans["entry"], spans["metadata"],
+                      spans["storage"])
+
+    def segment(self, where: str, base: int, name: str, span: Any) -> tuple[int, int]:
+        start, size = base + span.offset, len(self.data)
+        if start > size or span.length > size - start:
+            self.fault(f"{where}, {name} segment", base, f"takes bytes {start} to {start + span.length} of a file of "
+                       f"{size}")
+            return min(start, size), 0
+        return start, span.length
+
+    def read_entries(self, header: Header) -> int:
+        """Parses the entry table; returns where it ended."""
+        start, length = header.entries
+        self.table_budget -= length
+        if self.table_budget < 0:
+            self.fault(f"header {header.index}, entry segment", start, "entry tables overlap: together they are longer "
+                       "than the file")
+            return start
+        here, end = start, start + length
+        for number in range(header.entry_count):
+            where = f"header {header.index}, entry {number}"
+            if end - here < layout.ENTRY_HEADER_SIZE:
+                self.fault(where, here, f"the table ends at byte {end}, but {header.entry_count} entries are counted, "
+                           f"each of at least {layout.ENTRY_HEADER_SIZE} bytes")
+                break
+            raw = self.structure(layout.EntryHeader, here)
+            if not layout.ENTRY_HEADER_SIZE <= raw.entry_size <= end - here:
+                self.fault(where, here, f"entry_size is {raw.entry_size}, must be {layout.ENTRY_HEADER_SIZE} to "
+                           f"{end - here} (the end of the table)")
+                break
+            self.read_entry(header, where, here, raw)
+            # Padding counts from the start of the table, as IREE's parser has it.
+            here = min(end, start + layout.align(here - start + raw.entry_size, layout.ENTRY_ALIGNMENT))
+        return here
+
+    def read_entry(self, header: Header, where: str, here: int, raw: Any) -> None:
+        try:
+            kind = EntryType(raw.type)
+        except ValueError:
+            self.fault(where, here + layout.TYPE_FIELD, f"type {raw.type} is not known (0 skip, 1 splat, 2 data, "
+                       "3 external)")
+            return
+        if kind is EntryType.SKIP:
+            # Erased: whatever else it holds is of no account.
+            self.archive.skipped.append(Entry(kind, "", memoryview(b""), 0, header.index, here, raw.flags,
+                                              raw.minimum_alignment))
+            return
+        structure = layout.ENTRY_STRUCTURES[kind]
+        if raw.entry_size < ctypes.sizeof(structure):
+            self.fault(where, here, f"entry_size is {raw.entry_size}, a {kind.name.lower()} entry takes "
+                       f"{ctypes.sizeof(structure)}")
+            return
+        name = self.reference(header, f"{where}, name", here, raw.name, is_blob=False)
+        metadata = self.reference(header, f"{where}, metadata", here, raw.metadata, is_blob=True)
+        if name is None or metadata is None:
+            return
+        common = {"kind": kind, "name": bytes(name).decode("utf-8", "surrogateescape"), "metadata": metadata,
+                  "header": header.index, "record": here, "flags": raw.flags,
+                  "minimum_alignment": raw.minimum_alignment}
+        entry = self.read_body(header, where, here, self.structure(structure, here), common)
+        if entry is not None:
+            self.archive.entries.append(entry)
+
+    def read_body(self, header: Header, where: str, here: int, raw: Any, common: dict[str, Any]) -> Entry | None:
+        """The part of an entry that depends on its type."""
+        if common["kind"] is EntryType.SPLAT:
+            if raw.pattern_length > layout.MAX_PATTERN:
+                self.fault(where, here, f"pattern_length is {raw.pattern_length}, the limit is {layout.MAX_PATTERN}")
+                return None
+            return Entry(**common, length=raw.length, pattern=bytes(raw.pattern)[: raw.pattern_length])
+        if common["kind"] is EntryType.DATA:
+            start, length = header.storage
+            if raw.storage.offset > length or raw.storage.length > length - raw.storage.offset:
+                self.fault(where, here, f"data take bytes {raw.storage.offset} to "
+                           f"{raw.storage.offset + raw.storage.length} of a storage segment of {length}")
+                return None
+            begin = start + raw.storage.offset
+            return Entry(**common, length=raw.storage.length, offset=begin,
+                         data=self.view(begin, raw.storage.length))
+        path = self.reference(header, f"{where}, path", here, raw.path, is_blob=False)
+        if path is None:
+            return None
+        return Entry(**common, length=raw.range.length, offset=raw.range.offset,
+                     path=bytes(path).decode("utf-8", "surrogateescape"))
+
+    def reference(self, header: Header, where: str, here: int, span: Any, is_blob: bool) -> memoryview | None:
+        """A range of the metadata segment."""
+        start, length = header.metadata
+        if span.offset > length or span.length > length - span.offset:
+            self.fault(where, here, f"takes bytes {span.offset} to {span.offset + span.length} of a metadata segment "
+                       f"of {length}")
+            return None
+        begin = start + span.offset
+        if is_blob:
+            # Entries may share a blob, but not many different overlapping ones.
+            if (begin, span.length) not in self.blobs:
+                self.blobs.add((begin, span.length))
+                self.blob_budget -= span.length
+        else:
+            self.name_budget -= span.length
+        if self.name_budget < 0 or self.blob_budget < 0:
+            self.fault(where, here, "names or metadata overlap: together they are longer than the file")
+            self.name_budget = self.blob_budget = 0
+            return None
+        return self.view(begin, span.length)

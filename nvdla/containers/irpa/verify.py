@@ -1,0 +1,147 @@
+"""Verification of an IREE parameter archive beyond what reading it needs.
+
+Lenient: what IREE's tools write and read passes with warnings. Strict: what the specification
+(iree/schemas/parameter_archive.h) rules out is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from nvdla.containers.irpa import layout
+from nvdla.containers.irpa.layout import EntryType
+from nvdla.containers.irpa.reader import Archive, Entry
+from nvdla.containers.registry import Finding, Severity
+from nvdla.errors import FormatError
+
+_HEADER_START = layout.MAGIC.to_bytes(4, "little") + bytes(4) + layout.HEADER_SIZE.to_bytes(8, "little")
+
+
+def verify(archive: Archive, strict: bool = False, external: Path | None = None) -> list[Finding]:
+    """All findings, in file order within each rule: those of parsing first, then of headers, entries, names, alignment,
+    overlaps, external files and unlinked archives."""
+    found = list(archive.problems)
+    rule = Severity.ERROR if strict else Severity.WARNING
+    for check in (_headers, _entries, _names, _alignment, _overlaps, _unlinked):
+        found += check(archive, rule)
+    return found + list(_external(archive, external))
+
+
+def _headers(archive: Archive, rule: Severity) -> Iterator[Finding]:
+    for header in archive.headers:
+        where = f"header {header.index}"
+        if header.offset % layout.HEADER_ALIGNMENT:
+            yield Finding(rule, where, header.offset, f"the header lies at byte {header.offset}, not a multiple of "
+                          f"{layout.HEADER_ALIGNMENT}")
+        if header.flags:
+            yield Finding(rule, where, header.offset, f"flags are 0x{header.flags:x}, version 0.0 reserves them as 0")
+        left = header.entries[0] + header.entries[1] - header.entries_end
+        if left >= layout.ENTRY_HEADER_SIZE:
+            yield Finding(rule, where, header.entries_end, f"{left} bytes of the entry table lie after the "
+                          f"{header.entry_count} entries that are counted")
+        if header.entries[1] and header.entries[0] < header.offset + layout.HEADER_SIZE:
+            yield Finding(rule, f"{where}, entry segment", header.entries[0], "lies on the header")
+        yield from _segment_overlaps(where, rule, {"entry": header.entries, "metadata": header.metadata,
+                                                   "storage": header.storage})
+
+
+def _segment_overlaps(where: str, rule: Severity, spans: dict[str, tuple[int, int]]) -> Iterator[Finding]:
+    names = list(spans)
+    for position, first in enumerate(names):
+        for second in names[position + 1 :]:
+            start = max(spans[first][0], spans[second][0])
+            if start < min(sum(spans[first]), sum(spans[second])):
+                yield Finding(rule, where, start, f"the {first} segment and the {second} segment overlap")
+
+
+def _entries(archive: Archive, rule: Severity) -> Iterator[Finding]:
+    for entry in archive.entries:
+        where = _where(entry)
+        if entry.flags:
+            yield Finding(rule, where, entry.record, f"flags are 0x{entry.flags:x}, version 0.0 defines none")
+        if entry.kind is EntryType.SPLAT:
+            yield from _pattern(entry, where, rule)
+        if entry.kind is EntryType.EXTERNAL:
+            yield Finding(Severity.NOTE, where, entry.record, f"lies in the external file {entry.path!r}, which IREE's "
+                          "own reader does not support")
+
+
+def _pattern(entry: Entry, where: str, rule: Severity) -> Iterator[Finding]:
+    length = len(entry.pattern or b"")
+    if length not in layout.PATTERN_LENGTHS:
+        yield Finding(rule, where, entry.record, f"pattern_length is {length}, must be one of "
+                      f"{', '.join(map(str, layout.PATTERN_LENGTHS))}")
+    if length and entry.length % length:
+        yield Finding(rule, where, entry.record, f"length {entry.length} is no multiple of the pattern's {length}")
+
+
+def _names(archive: Archive, rule: Severity) -> Iterator[Finding]:
+    first: dict[str, Entry] = {}
+    for entry in archive.entries:
+        where = _where(entry)
+        if entry.name in first:
+            yield Finding(rule, where, entry.record, "the same name as the entry at byte "
+                          f"{first[entry.name].record}; the first one counts")
+        first.setdefault(entry.name, entry)
+        if any("\ud800" <= c <= "\udfff" for c in entry.name):
+            yield Finding(rule, where, entry.record, "the name is not valid UTF-8 (IREE's Python API refuses it)")
+        if "\0" in entry.name:
+            yield Finding(rule, where, entry.record, "the name holds a NUL, which C tools take for its end")
+
+
+def _alignment(archive: Archive, rule: Severity) -> Iterator[Finding]:
+    for entry in archive.entries:
+        wanted = entry.minimum_alignment
+        if wanted & (wanted - 1):
+            yield Finding(rule, _where(entry), entry.record, f"minimum_alignment {wanted} is no power of two")
+        elif entry.kind is EntryType.DATA and wanted and entry.length and entry.offset % wanted:
+            # IREE's writer stores 64 whatever --alignment it packs with.
+            yield Finding(rule, _where(entry), entry.record, f"data lie at byte {entry.offset}, no multiple of the "
+                          f"entry's minimum_alignment {wanted}")
+
+
+def _overlaps(archive: Archive, rule: Severity) -> Iterator[Finding]:
+    data = sorted((e for e in archive.entries if e.kind is EntryType.DATA and e.length),
+                  key=lambda e: (e.offset, -e.length))
+    reach: Entry | None = None
+    for entry in data:
+        if reach is not None and entry.offset < reach.offset + reach.length:
+            same = (entry.offset, entry.length) == (reach.offset, reach.length)
+            severity, word = (Severity.NOTE, "shares") if same else (rule, "overlaps")
+            yield Finding(severity, _where(entry), entry.offset, f"{word} the data of {_label(reach.name)}")
+        if reach is None or entry.offset + entry.length > reach.offset + reach.length:
+            reach = entry
+
+
+def _unlinked(archive: Archive, rule: Severity) -> Iterator[Finding]:
+    """Archives after the chain's end that nothing links to (plain concatenation)."""
+    if not archive.headers or any(p.where.startswith("header") for p in archive.problems):
+        return
+    end = max(header.end for header in archive.headers)
+    tail = bytes(archive.source.data[end:])
+    at = tail.find(_HEADER_START)
+    if at >= 0:
+        yield Finding(rule, "file", end + at, f"no header links to the archive at byte {end + at}, so readers ignore "
+                      "it; `nvdla container edit --append` links files properly")
+
+
+def _external(archive: Archive, folder: Path | None) -> Iterator[Finding]:
+    if folder is None:
+        return
+    for entry in archive.entries:
+        if entry.kind is EntryType.EXTERNAL:
+            try:
+                archive.external_data(entry, folder)
+            except FormatError as error:
+                yield Finding(Severity.ERROR, _where(entry), entry.record, str(error))
+
+
+def _where(entry: Entry) -> str:
+    return f"entry {_label(entry.name)}"
+
+
+def _label(name: str) -> str:
+    """A name for messages: quoted, escaped, not endless."""
+    text = repr(name)
+    return text if len(text) <= 100 else text[:97] + "..."

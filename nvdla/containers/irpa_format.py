@@ -1,0 +1,133 @@
+"""IREE parameter archives as a container."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nvdla.containers.irpa import metadata
+from nvdla.containers.irpa.layout import DATA_ALIGNMENT, FILE_ALIGNMENT, EntryType
+from nvdla.containers.irpa.reader import Archive, Entry, read
+from nvdla.containers.irpa.verify import verify
+from nvdla.containers.irpa.writer import EntrySpec, build
+from nvdla.containers.parameters import Parameter
+from nvdla.containers.registry import Container, Finding, Format, Options, Source, register
+from nvdla.errors import FormatError
+
+
+class IrpaContainer(Container):
+    """An open archive; ``archive`` is the typed form."""
+
+    def __init__(self, format: IrpaFormat, archive: Archive, external: Path | None) -> None:
+        self.format = format
+        self.archive = archive
+        self.source = archive.source
+        self.external = external
+
+    def info(self) -> dict[str, Any]:
+        kinds = [entry.kind for entry in self.archive.entries]
+        return {"version": "0.0", "archives": len(self.archive.headers), "entries": len(kinds),
+                **{kind.name.lower(): kinds.count(kind) for kind in EntryType if kind is not EntryType.SKIP},
+                "skipped": len(self.archive.skipped), "data_bytes": sum(e.length for e in self.archive.entries)}
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [self._row(entry) for entry in self.archive.entries]
+
+    def _row(self, entry: Entry) -> dict[str, Any]:
+        dtype, shape, extra = metadata.decode(entry.metadata, entry.length)
+        # IREE lists empty data at 0, wherever its entry says it is.
+        start = None if entry.kind is EntryType.SPLAT else (entry.offset if entry.length else 0)
+        return {"name": entry.name, "type": entry.kind.name.lower(), "start": start,
+                "end": None if start is None else start + entry.length, "length": entry.length, "dtype": dtype,
+                "shape": None if shape is None else list(shape),
+                "pattern": None if entry.pattern is None else entry.pattern.hex(), "path": entry.path,
+                "alignment": entry.minimum_alignment, "archive": entry.header, "metadata": extra}
+
+    def verify(self, strict: bool = False) -> list[Finding]:
+        return verify(self.archive, strict, self.external)
+
+    def parameters(self) -> list[Parameter]:
+        return [self._parameter(entry) for entry in self.archive.entries]
+
+    def _parameter(self, entry: Entry) -> Parameter:
+        dtype, shape, extra = metadata.decode(entry.metadata, entry.length)
+        data = entry.data
+        if entry.kind is EntryType.EXTERNAL and self.external is not None:
+            data = self.archive.external_data(entry, self.external)
+        return Parameter(entry.name, dtype, shape, data, entry.length, entry.pattern, extra, entry)
+
+
+@register
+class IrpaFormat(Format):
+    """IREE's parameter archive, version 0.0."""
+
+    name = "irpa"
+    title = "IREE parameter archive"
+    suffixes = (".irpa",)
+    options: ClassVar[Mapping[str, str]] = {
+        "external": "folder below which external parameter files may be read (reading)",
+        "offset": "byte offset of the first archive in the file (reading; default 0)",
+        "alignment": f"bytes, minimum alignment of data (writing; default {DATA_ALIGNMENT})",
+        "packing": "bytes, where data are placed whatever their alignment field says (writing)",
+        "file-alignment": f"bytes, the file is padded to a multiple (writing; default {FILE_ALIGNMENT})",
+        "metadata": "tensor (default): record type and shape as IREE's Python writers do; none: do not (writing)",
+    }
+
+    def sniff(self, header: bytes, path: Path | None) -> bool:
+        return header[:4] == b"IRPA"
+
+    def open(self, source: Source, options: Options | None = None) -> IrpaContainer:
+        chosen = self.check_options(options)
+        return IrpaContainer(self, read(source, number(chosen, "offset", 0)), _folder(chosen))
+
+    def verify(self, source: Source, strict: bool = False, options: Options | None = None) -> list[Finding]:
+        chosen = self.check_options(options)
+        archive = read(source, number(chosen, "offset", 0), keep_going=True)
+        return verify(archive, strict, _folder(chosen))
+
+    def create(self, parameters: Sequence[Parameter], options: Options | None = None) -> bytes:
+        chosen = self.check_options(options)
+        mode = chosen.get("metadata", "tensor")
+        if mode not in ("tensor", "none"):
+            raise FormatError(f"option metadata is {mode!r}, must be tensor or none")
+        packing = number(chosen, "packing", 0) or None
+        return build([entry_spec(parameter, mode == "tensor") for parameter in parameters],
+                     number(chosen, "alignment", DATA_ALIGNMENT), number(chosen, "file-alignment", FILE_ALIGNMENT),
+                     packing)
+
+
+def entry_spec(parameter: Parameter, with_metadata: bool = True) -> EntrySpec:
+    """A parameter as an entry to write. One that came from an archive keeps its metadata blob, alignment and flags."""
+    origin = parameter.origin
+    if isinstance(origin, Entry):
+        spec = replace(EntrySpec.of(origin), name=parameter.name)
+        if parameter.data is not None:
+            return replace(spec, data=parameter.data, path=None, pattern=None, length=0, offset=0)
+        if parameter.pattern is not None and origin.kind is not EntryType.SPLAT:
+            return replace(spec, data=None, path=None, pattern=parameter.pattern, length=parameter.length, offset=0,
+                           minimum_alignment=None)
+        return spec if parameter.pattern is None else replace(spec, pattern=parameter.pattern)
+    blob = metadata.encode(parameter) if with_metadata else b""
+    if parameter.data is not None:
+        return EntrySpec(parameter.name, data=parameter.data, metadata=blob)
+    if parameter.pattern is None:
+        parameter.as_bytes()  # says what is missing
+    return EntrySpec(parameter.name, pattern=parameter.pattern, length=parameter.length, metadata=blob)
+
+
+def number(options: Mapping[str, str], key: str, default: int) -> int:
+    """A non-negative whole number among the options."""
+    text = options.get(key, str(default))
+    try:
+        value = int(text, 0)
+    except ValueError:
+        value = -1
+    if not 0 <= value < 1 << 64:
+        raise FormatError(f"option {key} is {text!r}, must be a number from 0 to 2^64 - 1")
+    return value
+
+
+def _folder(options: Mapping[str, str]) -> Path | None:
+    return Path(options["external"]) if "external" in options else None

@@ -1,0 +1,1 @@
+"""IREE VM bytecode modules (.vmfb): read, verify, disassemble, interpret, re-wrap."""
