@@ -163,7 +163,7 @@ class TensorDesc:
 class RelocEntry:
     """A stride of the tensor behind address ``address_id`` lies at byte ``offset`` of memory ``write_id``.
 
-    ``write_id`` is a memory id: NVIDIA's runtime compares it with those (umd/core/src/runtime/Runtime.cpp:1284), and
+    ``write_id`` is a memory id: NVIDIA's runtime compares it with those (umd/core/src/runtime/Runtime.cpp:1287), and
     files with batches, where address and memory ids differ, agree.
     """
 

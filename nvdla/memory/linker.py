@@ -215,13 +215,11 @@ class LinkedLoadable:
         ]
 
     def _patch(self, reloc: RelocEntry, strides: tuple[int, ...]) -> Patch:
-        """``write_id`` is an address list entry; the byte offset counts from its window."""
-        target = self.loadable.address(reloc.write_id)
-        offset = target.offset + reloc.offset
-        size = self._sizes.get(target.mem_id, 0)
-        if not 0 <= offset <= size - 4:
-            raise LinkError(f"relocation at byte {offset} lies outside memory {target.mem_id} of {size} bytes")
-        return Patch(target.mem_id, offset, strides[reloc.reloc_type])
+        """``write_id`` is a memory id (Runtime.cpp:1287), and the byte offset counts from that memory's first byte."""
+        size = self._sizes.get(reloc.write_id, 0)
+        if not 0 <= reloc.offset <= size - 4:
+            raise LinkError(f"relocation at byte {reloc.offset} lies outside memory {reloc.write_id} of {size} bytes")
+        return Patch(reloc.write_id, reloc.offset, strides[reloc.reloc_type])
 
     def _size_with(self, memory: MemoryEntry, tensor: TensorDesc, strides: tuple[int, ...]) -> int:
         """Bytes of a bound memory with other strides. The images of a batch lie where the address list says."""

@@ -54,6 +54,20 @@ def test_lenet_is_what_its_compiler_made_it(corpus: list[Path]) -> None:
     assert {task.interface for task in loadable.tasks} == {Interface.DLA1, Interface.EMU1}
 
 
+def test_relocations_name_memories_and_bytes_that_hold_the_stride(corpus: list[Path]) -> None:
+    """Where address ids and memory ids differ (batches), only memory ids find the tensor's stride in the list."""
+    apart = 0
+    for path in corpus:
+        loadable = load(path)
+        for reloc in loadable.relocs:
+            tensor = loadable.tensor(loadable.memory(loadable.address(reloc.address_id).mem_id).tensor_desc_id)
+            (_, blob), *_ = loadable.contents(loadable.memory(reloc.write_id))
+            stored = int.from_bytes(blob.data[reloc.offset : reloc.offset + 4], "little")
+            assert stored == tensor.strides[reloc.reloc_type], path
+            apart += loadable.address(reloc.write_id).mem_id != reloc.write_id
+    assert apart
+
+
 def test_files_of_2018_have_no_identifier_and_are_read(corpus: list[Path]) -> None:
     by_name = {path.name: load(path) for path in corpus if path.name.endswith("_fbuf")}
     assert by_name["CONV_D_L0_0_fbuf"].identifier == ""
