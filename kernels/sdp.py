@@ -72,7 +72,7 @@ def clamp(x, low, high):
 
 
 @njit(cache=True, nogil=True)
-def _load_operand(line, operand, row, start, count):
+def load_operand(line, operand, row, start, count):
     """Operand elements for ``count`` pixels: per element, or one atom (or register) repeated along the line."""
     row = row % operand.shape[0]
     atom = operand.shape[2]
@@ -132,10 +132,10 @@ def _x_block(line, operand, alu, mul, row, start, count, stage):
     """One X block on a line: ALU, multiplier, shift, ReLU."""
     size = count * alu.shape[2]
     if stage.algorithm != NO_ALU:
-        _load_operand(operand, alu, row, start, count)
+        load_operand(operand, alu, row, start, count)
         _alu(line, operand, size, stage)
     if stage.multiply != NO_MUL:
-        _load_operand(operand, mul, row, start, count)
+        load_operand(operand, mul, row, start, count)
     _multiply(line, operand, size, stage)
     if stage.relu:
         for i in range(size):
@@ -190,7 +190,7 @@ def _bias_lines(source, bias, floor, converter, out, first, last):
     repeated = np.empty(step * atom, np.float64)
     saturated = 0
     for row in range(first, last):
-        _load_operand(repeated, bias, row, 0, step)
+        load_operand(repeated, bias, row, 0, step)
         values = source[row].reshape(-1)
         result = out[row].reshape(-1)
         for start in range(0, pixels * atom, step * atom):

@@ -25,10 +25,9 @@ from nvdla.kernels.floats import (
     fp_relu,
     is_nan,
 )
+from nvdla.kernels.sdp import LINE, MAX, MIN, MUL, NO_ALU, NO_MUL, PRELU, SUM, load_operand
 
-LINE = 2048
-MAX, MIN, SUM, EQL, NO_ALU = 0, 1, 2, 3, 4
-NO_MUL, MUL, PRELU = 0, 1, 2
+EQL = 3
 TO_INT8, TO_INT16, TO_FP16 = 0, 1, 2
 
 
@@ -104,17 +103,6 @@ def _multiply(line, operand, result, size, prelu):
 
 
 @njit(cache=True, nogil=True)
-def _load_operand(line, operand, row, start, count):
-    """Operand elements for ``count`` pixels: per element, or one atom (or register) repeated along the line."""
-    row = row % operand.shape[0]
-    atom = operand.shape[2]
-    step = 1 if operand.shape[1] > 1 else 0
-    for pixel in range(count):
-        for lane in range(atom):
-            line[pixel * atom + lane] = operand[row, (start + pixel) * step, lane]
-
-
-@njit(cache=True, nogil=True)
 def float_block(source, alu, algorithm, mul, multiply, mul_first, relu, out):
     """One block: X is ALU, multiplier, ReLU; Y (``mul_first``) is multiplier, ALU. Shifts do not exist here.
 
@@ -133,10 +121,10 @@ def float_block(source, alu, algorithm, mul, multiply, mul_first, relu, out):
             for turn in range(2):
                 if (turn == 0) == mul_first:
                     if multiply != NO_MUL:
-                        _load_operand(operand, mul, row, start, count)
+                        load_operand(operand, mul, row, start, count)
                         _multiply(line, operand, result, size, multiply == PRELU)
                 elif algorithm != NO_ALU:
-                    _load_operand(operand, alu, row, start, count)
+                    load_operand(operand, alu, row, start, count)
                     _alu(line, operand, result, size, algorithm)
             if relu:
                 for i in range(size):
@@ -161,3 +149,22 @@ def narrow(source, mode, out, counts):
         if mode == TO_FP16:
             counts[0] += (bits & 0x7FFF) == FP16_LARGEST
             counts[1] += is_nan(bits, FP16)
+
+
+__all__ = [
+    "EQL",
+    "MAX",
+    "MIN",
+    "MUL",
+    "NO_ALU",
+    "NO_MUL",
+    "PRELU",
+    "SUM",
+    "TO_FP16",
+    "TO_INT8",
+    "TO_INT16",
+    "float_block",
+    "flush_nan",
+    "narrow",
+    "widen",
+]

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 
 from nvdla.kernels.integers import int_shift_right, saturate
-from nvdla.kernels.sdp import LINE, MAX, MIN, MUL, NO_ALU, NO_MUL, PRELU, SUM
+from nvdla.kernels.sdp import LINE, MAX, MIN, MUL, NO_ALU, NO_MUL, PRELU, SUM, load_operand
 
 EQL = 3
 
@@ -32,17 +32,6 @@ def convert_operand(operand, offset, scale, truncate):
     for i in range(flat.size):
         out[i] = int_shift_right((np.int64(flat[i]) - offset) * scale, truncate, 32)
     return out.reshape(operand.shape)
-
-
-@njit(cache=True, nogil=True)
-def _load_operand(line, operand, row, start, count):
-    """Operand elements for ``count`` pixels: per element, or one atom (or register) repeated along the line."""
-    row = row % operand.shape[0]
-    atom = operand.shape[2]
-    step = 1 if operand.shape[1] > 1 else 0
-    for pixel in range(count):
-        for lane in range(atom):
-            line[pixel * atom + lane] = operand[row, (start + pixel) * step, lane]
 
 
 @njit(cache=True, nogil=True)
@@ -84,10 +73,10 @@ def y_core(source, mul, alu, core, out):
             size = count * atom
             line[:size] = source[row].reshape(-1)[start * atom : start * atom + size]
             if core.multiply != NO_MUL:
-                _load_operand(operand, mul, row, start, count)
+                load_operand(operand, mul, row, start, count)
                 _multiply(line, operand, size, core)
             if core.algorithm != NO_ALU:
-                _load_operand(operand, alu, row, start, count)
+                load_operand(operand, alu, row, start, count)
                 _alu(line, operand, size, core.algorithm)
             result = out[row].reshape(-1)[start * atom : start * atom + size]
             for i in range(size):
