@@ -1,0 +1,163 @@
+"""Rubik, the data reshape engine: no arithmetic, only bytes in another order.
+
+Contract turns stride_x * stride_y groups of surfaces into one cube that is as many times wider and higher (the second
+half of a deconvolution), split turns a feature cube into planes, merge turns planes into a feature cube.
+Source: cmod/rubik/NV_NVDLA_rbk.cpp.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nvdla.errors import ConfigError, ScheduleError
+from nvdla.hardware.configuration import configurations_with
+from nvdla.hardware.cube import ElementType, cube, element_type, elements_of, memory_space, surfaces_of
+from nvdla.hardware.register_file import RegisterGroup
+
+if TYPE_CHECKING:
+    from nvdla.hardware.machine import Machine
+
+CONTRACT, SPLIT, MERGE = 0, 1, 2
+BURST = 32  # bytes; the write DMA fills the last one of a plane's line with zeros
+
+
+class ContractJob:
+    """Input surface (sy * stride_x + sx) * surfaces + s, element (h, w) -> output (s, h * stride_y + sy, w * stride_x
+    + sx) (:302, :683). ``targets``: a view (surfaces, height, width * stride_x, atom) for each sy."""
+
+    def __init__(
+        self, source: np.ndarray, targets: list[np.ndarray], destination: np.ndarray, strides: tuple[int, int]
+    ) -> None:
+        self.source = source
+        self.targets = targets
+        self.destination: np.ndarray | None = destination
+        self.strides = strides
+        self.statistics: dict[str, int] = {}
+
+    def run(self, source: Any = None) -> None:
+        _, stride_x = self.strides
+        for sy, target in enumerate(self.targets):
+            surfaces = target.shape[0]
+            for sx in range(stride_x):
+                first = (sy * stride_x + sx) * surfaces
+                target[:, :, sx::stride_x] = self.source[first : first + surfaces]
+
+
+class SplitJob:
+    """Feature cube (S, H, W, atom) -> planes, a line of a plane in whole bursts (:868)."""
+
+    def __init__(self, source: np.ndarray, destination: np.ndarray, elements: ElementType) -> None:
+        self.source = source
+        self.destination: np.ndarray | None = destination
+        self.elements = elements
+        self.statistics: dict[str, int] = {}
+
+    def run(self, source: Any = None) -> None:
+        data = elements_of(self.source, self.elements)
+        surfaces, height, width, atom = data.shape
+        planes, _, bursts, _ = self.destination.shape
+        lines = np.zeros((planes, height, bursts * BURST // self.elements.dtype.itemsize), self.elements.dtype)
+        lines[:, :, :width] = data.transpose(0, 3, 1, 2).reshape(surfaces * atom, height, width)[:planes]
+        self.destination[...] = lines.view(np.uint8).reshape(self.destination.shape)
+
+
+class MergeJob:
+    """Planes (C, H, 1, bytes of a line) -> feature cube; unused channels of the last surface become 0."""
+
+    def __init__(self, source: np.ndarray, destination: np.ndarray, elements: ElementType) -> None:
+        self.source = source
+        self.destination: np.ndarray | None = destination
+        self.elements = elements
+        self.statistics: dict[str, int] = {}
+
+    def run(self, source: Any = None) -> None:
+        lines = elements_of(self.source, self.elements)
+        planes, height, _, width = lines.shape
+        surfaces, _, _, atom_bytes = self.destination.shape
+        atom = atom_bytes // self.elements.dtype.itemsize
+        data = np.zeros((surfaces * atom, height, width), self.elements.dtype)
+        data[:planes] = lines.reshape(planes, height, width)
+        atoms = np.ascontiguousarray(data.reshape(surfaces, atom, height, width).transpose(0, 2, 3, 1))
+        self.destination[...] = atoms.view(np.uint8)
+
+
+class Rubik:
+    """The Rubik engine of one machine."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    def prepare(self, groups: dict[str, RegisterGroup]) -> ContractJob | SplitJob | MergeJob:
+        """Decode and check. Raises ConfigError for what the hardware lacks, ScheduleError for what never ends."""
+        config, g = self.machine.config, groups["RBK"]
+        if not config.rubik:
+            has = ", ".join(configurations_with(rubik=True))
+            raise ConfigError(f"{config.name} has no Rubik: configurations with it are {has}")
+        mode = g["D_MISC_CFG.RUBIK_MODE"]
+        if mode > MERGE:
+            raise ConfigError(f"RBK.D_MISC_CFG.RUBIK_MODE is {mode}: known are 0 (contract), 1 (split), 2 (merge)")
+        elements = element_type(g, "D_MISC_CFG.IN_PRECISION", config)
+        return (self._contract, self._split, self._merge)[mode](g, elements)
+
+    def _contract(self, g: RegisterGroup, elements: ElementType) -> ContractJob:
+        atom = self.machine.config.memory_atom
+        width, height, _ = _size(g)
+        stride_x, stride_y = g["D_DECONV_STRIDE.DECONV_X_STRIDE"] + 1, g["D_DECONV_STRIDE.DECONV_Y_STRIDE"] + 1
+        surfaces = surfaces_of(g["D_DATAOUT_SIZE_1.DATAOUT_CHANNEL"] + 1, elements, self.machine.config)
+        source_shape = (surfaces * stride_x * stride_y, height, width, atom)
+        source = self._read(g, source_shape, (g["D_DAIN_LINE_STRIDE"], g["D_DAIN_SURF_STRIDE"]))
+        line, block, surface = g["D_DAOUT_LINE_STRIDE"], g["D_CONTRACT_STRIDE_1"], g["D_DAOUT_SURF_STRIDE"]
+        shape = (surfaces, height, width * stride_x, atom)
+        targets = [self._written(g, shape, (block, surface), sy * line) for sy in range(stride_y)]
+        whole = targets[0]
+        if block == line * stride_y:
+            whole = self._written(g, (surfaces, height * stride_y, width * stride_x, atom), (line, surface))
+        return ContractJob(source, targets, whole, (stride_y, stride_x))
+
+    def _split(self, g: RegisterGroup, elements: ElementType) -> SplitJob:
+        width, height, channels = _size(g)
+        config = self.machine.config
+        planes = g["D_DATAOUT_SIZE_1.DATAOUT_CHANNEL"] + 1
+        surfaces = surfaces_of(channels, elements, config)
+        if surfaces_of(planes, elements, config) != surfaces:
+            raise ScheduleError(
+                f"Rubik waits for ever: it reads {channels} channels and writes {planes} planes, which are not as many "
+                "surfaces"
+            )
+        strides = (g["D_DAIN_LINE_STRIDE"], g["D_DAIN_SURF_STRIDE"])
+        source = self._read(g, (surfaces, height, width, config.memory_atom), strides)
+        bursts = -(-width * elements.dtype.itemsize // BURST)
+        strides = (g["D_DAOUT_LINE_STRIDE"], g["D_DAOUT_PLANAR_STRIDE"])
+        return SplitJob(source, self._written(g, (planes, height, bursts, BURST), strides), elements)
+
+    def _merge(self, g: RegisterGroup, elements: ElementType) -> MergeJob:
+        width, height, channels = _size(g)
+        line_bytes = width * elements.dtype.itemsize
+        strides = (g["D_DAIN_LINE_STRIDE"], g["D_DAIN_PLANAR_STRIDE"])
+        source = self._read(g, (channels, height, 1, line_bytes), strides)
+        config = self.machine.config
+        shape = (surfaces_of(channels, elements, config), height, width, config.memory_atom)
+        return MergeJob(source, self._written(g, shape, (g["D_DAOUT_LINE_STRIDE"], g["D_DAOUT_SURF_STRIDE"])), elements)
+
+    def _read(self, g: RegisterGroup, shape: tuple[int, int, int, int], strides: tuple[int, int]) -> np.ndarray:
+        space = memory_space(g, "D_DAIN_RAM_TYPE.DATAIN_RAM_TYPE", self.machine.config)
+        address = g.address("D_DAIN_ADDR_HIGH", "D_DAIN_ADDR_LOW")
+        return cube(self.machine.memory, space, address, shape, strides, "Rubik source")
+
+    def _written(
+        self, g: RegisterGroup, shape: tuple[int, int, int, int], strides: tuple[int, int], offset: int = 0
+    ) -> np.ndarray:
+        space = memory_space(g, "D_DAOUT_RAM_TYPE.DATAOUT_RAM_TYPE", self.machine.config)
+        address = g.address("D_DAOUT_ADDR_HIGH", "D_DAOUT_ADDR_LOW") + offset
+        return cube(self.machine.memory, space, address, shape, strides, "Rubik destination")
+
+
+def _size(g: RegisterGroup) -> tuple[int, int, int]:
+    """Width, height and channels of the input."""
+    return (
+        g["D_DATAIN_SIZE_0.DATAIN_WIDTH"] + 1,
+        g["D_DATAIN_SIZE_0.DATAIN_HEIGHT"] + 1,
+        g["D_DATAIN_SIZE_1.DATAIN_CHANNEL"] + 1,
+    )
