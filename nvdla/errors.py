@@ -37,3 +37,7 @@ class TraceError(NvdlaError):
 
 class FormatError(NvdlaError):
     """A tensor, image, label or container file other than a loadable is malformed or of the wrong kind."""
+
+
+class BuildError(NvdlaError):
+    """A network cannot become a loadable: a shape, scale or layer that the hardware cannot do, or bad arguments."""
