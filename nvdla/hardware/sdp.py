@@ -10,7 +10,7 @@ import numpy as np
 from nvdla.errors import ScheduleError
 from nvdla.hardware.lut import LookupTables
 from nvdla.hardware.register_file import RegisterGroup
-from nvdla.hardware.sdp_operands import Operands, input_reader, operand_source, ram_space
+from nvdla.hardware.sdp_operands import Operands, cube_view, input_reader, operand_source, ram_space
 from nvdla.hardware.sdp_settings import Precision, decode
 
 if TYPE_CHECKING:
@@ -125,7 +125,8 @@ class SdpJob:
         shape = (surfaces, settings.height, settings.width, self.config.memory_atom)
         base = group.address("D_DST_BASE_ADDR_HIGH", "D_DST_BASE_ADDR_LOW")
         return [
-            machine.memory.surface(
+            cube_view(
+                machine.memory,
                 ram_space(group["D_DST_DMA_CFG.DST_RAM_TYPE"], machine.config),
                 base + batch * group["D_DST_BATCH_STRIDE"],
                 shape,

@@ -19,6 +19,7 @@ from nvdla.memory.address_space import AddressSpace, Space
 
 USE_MUL, USE_ALU, USE_BOTH = 0, 1, 2
 TRANSACTION = 32  # bytes: nv_full moves whole atoms of this size
+OVERLAP_LIMIT = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,29 @@ class Operands:
             elements = elements.astype(np.int16, copy=False)
             return elements, elements
         return elements[..., 0::2].astype(np.int16), elements[..., 1::2].astype(np.int16)
+
+
+def cube_view(
+    memory: AddressSpace,
+    space: Space,
+    address: int,
+    shape: tuple[int, int, int, int],
+    line_stride: int,
+    surface_stride: int,
+    what: str,
+) -> np.ndarray:
+    """A cube in memory, uint8 (surfaces, height, width, bytes).
+
+    Strides may let lines overlap, so that a small region stands for a huge cube: refused beyond OVERLAP_LIMIT bytes.
+    """
+    view = memory.surface(space, address, shape, line_stride, surface_stride, what)
+    footprint = (shape[0] - 1) * surface_stride + (shape[1] - 1) * line_stride + shape[2] * shape[3]
+    if view.size > max(footprint, OVERLAP_LIMIT):
+        raise ConfigError(
+            f"{what}: {view.size} bytes in {footprint} bytes of memory: the line stride {line_stride} or surface "
+            f"stride {surface_stride} makes lines overlap"
+        )
+    return view
 
 
 def check_cube(rdma: RegisterGroup, settings: SdpSettings) -> None:
@@ -88,7 +112,7 @@ def operand_source(
     if per_element:
         shape = (settings.surfaces, settings.height, settings.width, length)
         line, surface = rdma[f"D_{block.name}_LINE_STRIDE"], rdma[f"D_{block.name}_SURFACE_STRIDE"]
-    view = memory.surface(space, address, shape, line, surface, f"SDP {unit} operands")
+    view = cube_view(memory, space, address, shape, line, surface, f"SDP {unit} operands")
     return Operands(view, size, use == USE_BOTH)
 
 
@@ -151,7 +175,8 @@ def input_reader(
             f"SDP waits for ever: {source.name.lower()} data processed as {processing.name.lower()} need an even "
             f"number of {settings.atom}-channel surfaces, not {settings.surfaces}"
         )
-    view = memory.surface(
+    view = cube_view(
+        memory,
         ram_space(rdma["D_SRC_DMA_CFG.SRC_RAM_TYPE"], config),
         rdma.address("D_SRC_BASE_ADDR_HIGH", "D_SRC_BASE_ADDR_LOW"),
         (surfaces, settings.height, settings.width, atom),
