@@ -114,11 +114,14 @@ class Runtime:
         ``inputs``: by name, in bind order, or one alone. ``preprocessing`` says how images become numbers.
         Returns the outputs by name, arrays (N, C, H, W). Raises NvdlaError.
         """
+        return self.unpack(self.run_raw(self.surfaces(inputs, preprocessing), on_operation))
+
+    def surfaces(
+        self, inputs: Input | Sequence[Input] | Mapping[str, Input], preprocessing: Preprocessing | None = None
+    ) -> list[bytes]:
+        """The raw surfaces, in bind order, of inputs given as to :meth:`run`."""
         given = self._by_position(inputs)
-        surfaces = [
-            self._surface(tensor, value, preprocessing) for tensor, value in zip(self.inputs, given, strict=True)
-        ]
-        return self.unpack(self.run_raw(surfaces, on_operation))
+        return [self._surface(tensor, value, preprocessing) for tensor, value in zip(self.inputs, given, strict=True)]
 
     def run_raw(
         self,

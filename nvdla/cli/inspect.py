@@ -1,0 +1,54 @@
+"""``nvdla inspect``: what is in a loadable."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import nvdla
+from nvdla import inspect as views
+from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table
+from nvdla.descriptors import decode_tasks, detect
+from nvdla.firmware.choice import choose_configuration
+
+HELP = "What is in a loadable: overview, tasks, memory, blobs, tensors, relocations, operations, dependency graph."
+
+SECTIONS = ("tasks", "memory", "blobs", "tensors", "relocs", "ops", "graph")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("loadable", help="the loadable")
+    for name in SECTIONS:
+        parser.add_argument(f"--{name}", action="store_true", help=f"show {name} instead of the overview")
+    parser.add_argument("--all", action="store_true", help="show everything")
+    parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
+    add_format_options(parser, yaml=True)
+
+
+def run(args: argparse.Namespace) -> int:
+    loadable = nvdla.load(args.loadable)
+    abi, abi_reason = detect(loadable, args.abi)
+    tasks = decode_tasks(loadable, abi)
+    config, config_reason = choose_configuration(loadable, tasks)
+    makers: dict[str, Any] = {
+        "overview": lambda: views.overview(loadable, tasks, abi, abi_reason, config.name, config_reason),
+        "tasks": lambda: views.task_rows(loadable, tasks),
+        "memory": lambda: views.memory_rows(loadable),
+        "blobs": lambda: views.blob_rows(loadable),
+        "tensors": lambda: views.tensor_rows(loadable),
+        "relocs": lambda: views.relocation_rows(loadable),
+        "ops": lambda: views.operation_rows(tasks),
+        "graph": lambda: views.graph_rows(tasks),
+    }
+    wanted = [name for name in SECTIONS if args.all or getattr(args, name)]
+    if args.all or not wanted:
+        wanted = ["overview", *wanted]
+    document = {name: makers[name]() for name in wanted}
+    if print_document(document, args):
+        return 0
+    for name, content in document.items():
+        if name == "overview":
+            print_pairs(loadable.name, {key: value for key, value in content.items() if key != "file"})
+        else:
+            print_table(name, content)
+    return 0

@@ -1,0 +1,231 @@
+"""``nvdla run`` (= ``nvdla-run``): a loadable on an input, bit-exactly."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nvdla
+from nvdla.cli.output import add_format_options, print_document, print_table
+from nvdla.compare import Difference, compare
+from nvdla.errors import FormatError
+from nvdla.files import read_file, write_file
+from nvdla.tensors.dimg import read_dimg
+from nvdla.tensors.files import OUTPUT_ENDINGS, ending, read_npy, write_tensor
+from nvdla.tensors.images import ORDERS, Preprocessing
+from nvdla.tensors.ranking import read_labels, top
+
+HELP = """Run a loadable on an image or raw tensors: the bytes of the output are those of the hardware.
+
+Inputs by ending: .pgm .ppm .png .jpg images (converted as NVIDIA's runtime does), .npy and .dimg tensors in the
+input's element type, .bin the raw bound surface. Outputs by ending: .npy .dimg .json .png .bin."""
+
+MAX_GOLDEN = 1 << 30
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("loadable", help="the loadable")
+    parser.add_argument("--input", "-i", action="append", default=[], metavar="[NAME=]FILE", help="an input")
+    parser.add_argument("--output", "-o", action="append", default=[], metavar="[NAME=]FILE", help="write an output")
+    parser.add_argument("--config", default="auto", help="hardware configuration (default: decided from the file)")
+    parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
+    parser.add_argument("--threads", type=int, default=None, metavar="N", help="threads of the kernels (default: all)")
+    add_format_options(parser)
+    image = parser.add_argument_group("images")
+    image.add_argument("--mean", type=_numbers, default=(), metavar="M[,M,M]", help="subtracted from pixels (fp16)")
+    image.add_argument("--normalize", type=float, default=1.0, metavar="X", help="pixels are divided by it (fp16)")
+    image.add_argument("--order", choices=ORDERS, default="bgr", help="channel order of colour images (default: bgr)")
+    image.add_argument("--resize", action="store_true", help="scale an image of another size to the input's")
+    result = parser.add_argument_group("results")
+    result.add_argument("--top", type=int, default=5, metavar="K", help="show the K greatest values (default: 5)")
+    result.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
+    result.add_argument("--compare", action="append", default=[], metavar="[NAME=]GOLDEN", help=_COMPARE_HELP)
+    result.add_argument("--tolerance", type=float, default=0.0, metavar="X", help="largest difference that is let pass")
+    result.add_argument("--dump-ops", metavar="DIR", help="write what every operation wrote to memory, one file each")
+    result.add_argument("--stats", action="store_true", help="counters of every operation: saturation, NaN, LUT hits")
+    result.add_argument("--quiet", "-q", action="store_true", help="no progress on the terminal")
+
+
+_COMPARE_HELP = "compare an output: .bin byte by byte, .npy and .dimg element by element; exit code 1 if different"
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(float(word) for word in text.split(","))
+
+
+def run(args: argparse.Namespace) -> int:
+    loadable = nvdla.load(args.loadable)
+    labels = read_labels(args.labels) if args.labels else None
+    for name in args.output:
+        ending(_split(name)[1], OUTPUT_ENDINGS, "an output")
+    runtime = nvdla.Runtime(loadable, config=args.config, abi=args.abi, threads=args.threads)
+    outputs = _named(args.output, [tensor.name for tensor in runtime.outputs], "output")
+    goldens = _named(args.compare, [tensor.name for tensor in runtime.outputs], "output")
+    preprocessing = Preprocessing(args.mean, args.normalize, args.order, args.resize)
+    surfaces = runtime.surfaces(_inputs(args, runtime), preprocessing)
+    watcher = _Watcher(args, runtime)
+    began = time.perf_counter()
+    with watcher:
+        raw = runtime.run_raw(surfaces, on_operation=watcher.callback)
+    seconds = time.perf_counter() - began
+    tensors = runtime.unpack(raw)
+    for name, path in outputs.items():
+        index = list(tensors).index(name)
+        write_tensor(path, tensors[name], raw[index], runtime.outputs[index])
+    differences = {
+        name: compare_with(path, tensors[name], raw[list(tensors).index(name)]) for name, path in goldens.items()
+    }
+    _report(args, runtime, tensors, labels, differences, watcher, seconds)
+    return 0 if all(each.within(args.tolerance) for each in differences.values()) else 1
+
+
+def _inputs(args: argparse.Namespace, runtime: Any) -> dict[str, str]:
+    names = [tensor.name for tensor in runtime.inputs]
+    given = _named(args.input, names, "input")
+    missing = [name for name in names if name not in given]
+    if missing:
+        raise FormatError(
+            f"input {', '.join(missing)} is missing; give {' '.join(f'--input {name}=FILE' for name in missing)}"
+        )
+    return given
+
+
+def _split(word: str) -> tuple[str | None, str]:
+    """ "name=file" -> (name, file); a file alone has no name. A path that exists is never split."""
+    name, sign, path = word.partition("=")
+    return (name, path) if sign and not Path(word).exists() else (None, word)
+
+
+def _named(words: list[str], names: list[str], what: str) -> dict[str, str]:
+    """Files by tensor name: given as NAME=FILE, or in bind order."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, path = _split(word)
+        if name is None:
+            name = next((each for each in names if each not in found), None)
+        if name not in names or name in found:
+            known = ", ".join(names) or "none"
+            problem = "is one too many" if name is None or name in found else f"names no {what}"
+            raise FormatError(f"--{what} {word} {problem}: the network's {what}s are {known}")
+        found[name] = path
+    return found
+
+
+def compare_with(path: str, tensor: np.ndarray, raw: bytes) -> Difference:
+    """An output against a golden file: .bin is compared with the raw surface, others element by element."""
+    suffix = ending(path, (".bin", ".npy", ".dimg"), "a golden")
+    if suffix == ".bin":
+        golden = np.frombuffer(read_file(path, MAX_GOLDEN, "golden"), np.uint8)
+        actual = np.frombuffer(raw, np.uint8)
+    else:
+        golden = read_npy(path) if suffix == ".npy" else read_dimg(path)
+        actual = tensor
+        if suffix == ".dimg" and golden.dtype == np.int16 and tensor.dtype == np.float16:
+            golden = golden.view(np.float16)  # NVIDIA's runtime marks a CPU task's halves as integers
+    if golden.size != actual.size:
+        raise FormatError(f"{path}: {golden.size} elements, but the output has {actual.size} (shape {actual.shape})")
+    return compare(golden.reshape(actual.shape), actual)
+
+
+class _Watcher:
+    """Progress on a terminal, dumps and statistics: whatever wants to see every operation."""
+
+    def __init__(self, args: argparse.Namespace, runtime: Any) -> None:
+        self.directory = Path(args.dump_ops) if args.dump_ops else None
+        self.wants_statistics = args.stats
+        self.statistics: list[dict[str, Any]] = []
+        self.progress: Any = None
+        if sys.stderr.isatty() and not args.quiet and not args.json:
+            self.progress = _progress(sum(len(task.operations()) for task in runtime.tasks if hasattr(task, "network")))
+        watching = self.directory or self.wants_statistics or self.progress
+        self.callback = self._operation if watching else None
+        if self.directory:
+            self.directory.mkdir(parents=True, exist_ok=True)
+
+    def __enter__(self) -> _Watcher:
+        if self.progress:
+            self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.progress:
+            self.progress.stop()
+
+    def _operation(self, event: Any) -> None:
+        label = f"task {event.task} op {event.index} {event.engine}"
+        if self.progress:
+            self.progress.update(self.progress.task_ids[0], advance=1, description=label)
+        if self.wants_statistics:
+            self.statistics.append(
+                {"task": event.task, "operation": event.index, "engine": event.engine, **event.statistics}
+            )
+        if self.directory and event.destination is not None:
+            name = f"task{event.task}-op{event.index:04d}-{event.engine}.bin"
+            write_file(self.directory / name, np.ascontiguousarray(event.destination).tobytes())
+
+
+def _progress(total: int) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    progress.add_task("starting", total=total)
+    return progress
+
+
+def _report(
+    args: argparse.Namespace,
+    runtime: Any,
+    tensors: dict[str, np.ndarray],
+    labels: list[str] | None,
+    differences: dict[str, Difference],
+    watcher: _Watcher,
+    seconds: float,
+) -> None:
+    ranks = {
+        name: [top(image, args.top, labels) for image in tensor] for name, tensor in tensors.items() if args.top > 0
+    }
+    document = {
+        "loadable": args.loadable,
+        "configuration": runtime.config.name,
+        "configuration_reason": runtime.config_reason,
+        "abi": runtime.abi,
+        "seconds": seconds,
+        "outputs": [
+            {
+                "name": name,
+                "shape": list(tensor.shape),
+                "dtype": str(tensor.dtype),
+                "top": [[vars(rank) for rank in image] for image in ranks.get(name, [])],
+            }
+            for name, tensor in tensors.items()
+        ],
+        "differences": {name: each.as_dict() for name, each in differences.items()},
+        "statistics": watcher.statistics,
+    }
+    if print_document(document, args):
+        return
+    for name, tensor in tensors.items():
+        shape = " x ".join(map(str, tensor.shape))
+        print(f"{name}: {shape} {tensor.dtype} on {runtime.config.name} in {seconds * 1e3:.1f} ms")
+        for number, image in enumerate(ranks.get(name, [])):
+            _print_ranks(number if len(tensor) > 1 else None, image)
+    if watcher.statistics:
+        keys = dict.fromkeys(key for row in watcher.statistics for key in row)
+        print_table("statistics", watcher.statistics, list(keys))
+    for name, difference in differences.items():
+        print(f"{name}: {difference}")
+
+
+def _print_ranks(image: int | None, ranks: list[Any]) -> None:
+    if image is not None:
+        print(f"  image {image}")
+    for rank in ranks:
+        label = f"  {rank.label}" if rank.label else ""
+        print(f"  {rank.index:>5}  {rank.value:<10g}{label}")
