@@ -76,7 +76,10 @@ class LibraryFormat(Format):
     name = "tvm-mlf"
     title = "TVM Model Library Format"
     suffixes = (".mlf.tar", ".mlf", ".tar")
-    options: ClassVar[Mapping[str, str]] = {}
+    options: ClassVar[Mapping[str, str]] = {
+        "name": "name of the model in a new library (default: the file's)",
+        "registry": "function registry of a new library: 0.9 (default, count of 16 bits) or 0.8 (of 8 bits)",
+    }
 
     def sniff(self, header: bytes, path: Path | None) -> bool:
         if not header and path is not None and path.is_dir():
@@ -86,6 +89,21 @@ class LibraryFormat(Format):
     def open(self, source: Source, options: Options | None = None) -> LibraryContainer:
         self.check_options(options)
         return LibraryContainer(self, source)
+
+    def build(self, inputs: Sequence[Path], options: Options | None = None) -> bytes:
+        """A library of loadables."""
+        import nvdla
+        from nvdla.containers.tvm import mlf_create
+
+        chosen = self.check_options(options)
+        widths = {"0.9": 2, "0.8": 1}
+        width = widths.get(chosen.get("registry", "0.9"))
+        if width is None:
+            raise FormatError(f"unknown registry {chosen['registry']!r}; known are {', '.join(widths)}")
+        if "name" in chosen and len(inputs) != 1:
+            raise FormatError(f"one name for {len(inputs)} loadables; leave it out, and each takes its file's")
+        named = [(chosen.get("name", Path(path).stem), nvdla.load(path)) for path in inputs]
+        return mlf_create.pack(named, width)
 
     def create(self, parameters: Sequence[Parameter], options: Options | None = None) -> bytes:
         raise FormatError("a model library is made of a loadable (nvdla container create), not of parameters alone")
