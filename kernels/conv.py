@@ -17,7 +17,7 @@ import numpy as np
 from numba import njit
 from numpy.lib.stride_tricks import as_strided
 
-from nvdla.kernels.integers import int_shift_right
+from nvdla.kernels.integers import int_shift_right, round_half_away
 
 CACC_BITS = 48
 BLOCK_ELEMENTS = 1 << 21
@@ -121,3 +121,10 @@ def deliver(sums, truncate, out):
                             value = result
                         out[n, s, y, x, a] = value
     return saturated
+
+
+@njit(cache=True, nogil=True)
+def shift(accumulators, truncate):
+    """CACC's delivery in place, for int32 sums that are exact: shift right, round half away from zero."""
+    for i in range(accumulators.size):
+        accumulators[i] = round_half_away(np.int64(accumulators[i]), truncate)

@@ -37,11 +37,14 @@ class ConvolutionBuffer:
         usable = settings.weight_reuse and self.layout == settings.layout
         return self.weights if usable else None
 
-    def finish(self, settings: ConvolutionSettings, lines: np.ndarray, weights: np.ndarray) -> None:
-        """The layer has run: release what it releases, keep the rest (its last lines)."""
+    def finish(self, settings: ConvolutionSettings, lines: np.ndarray | None, weights: np.ndarray | None) -> None:
+        """The layer has run: release what it releases, keep the rest (its last lines).
+
+        ``lines`` and ``weights`` may be None where the settings release them all.
+        """
         released = 0 if settings.keep_data else settings.released_lines
-        kept = lines[:, released:]
-        self.lines = np.array(kept) if kept.shape[1] else None
+        left = None if lines is None else lines[:, released:]
+        self.lines = left if left is not None and left.shape[1] else None
         self.whole = settings.keep_data
         self.weights = np.array(weights) if settings.keep_weights else None
         self.layout = settings.layout

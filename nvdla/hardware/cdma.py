@@ -45,6 +45,15 @@ class FeatureSource:
             for batch in range(settings.batches)
         ]
 
+    @property
+    def verbatim(self) -> bool:
+        """True when the lines hold the very elements that lie in memory."""
+        return self.settings.input_precision is not Precision.FP16 and self.settings.converts_nothing
+
+    def surfaces(self) -> list[np.ndarray]:
+        """The cubes (surfaces, height, width, elements of an atom) as they lie in memory, one a batch."""
+        return [view.view(self.settings.input_precision.dtype) for view in self.views]
+
     def read(self) -> np.ndarray:
         """The lines as an array (batches, height, width, channels)."""
         settings = self.settings
@@ -59,7 +68,7 @@ class FeatureSource:
         settings = self.settings
         if settings.input_precision is Precision.FP16:
             return flush_nan(cube) if settings.nan_to_zero else cube
-        if not settings.converter.enabled:
+        if settings.converts_nothing:
             return cube
         from nvdla.kernels.conversion import convert_input
 
@@ -69,6 +78,8 @@ class FeatureSource:
 
 class WinogradSource(FeatureSource):
     """Feature data for Winograd mode: padded, and with each stride turned into channels."""
+
+    verbatim = False
 
     def read(self) -> np.ndarray:
         """The extended lines as an array (batches, lines, columns, extended channels).
@@ -93,6 +104,8 @@ class WinogradSource(FeatureSource):
 
 class ImageSource:
     """An image in memory, one or two planes."""
+
+    verbatim = False
 
     def __init__(
         self, cdma: RegisterGroup, settings: ConvolutionSettings, config: Configuration, memory: AddressSpace

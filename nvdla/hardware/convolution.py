@@ -77,14 +77,38 @@ class ConvolutionJob:
     def run(self, source: Any = None) -> np.ndarray:
         """Convolve. Returns (batches, surfaces, height, width, atom elements): int32, or fp32 bits for fp16."""
         fetched_lines, fetched_weights = self.engine.take_fetched()
-        lines = self._lines(fetched_lines)
-        elements = self._elements(fetched_weights)
-        packed = self.arithmetic.pack(elements) if self._packed is None else self._packed
-        accumulators = self.arithmetic.compute(lines, packed)
-        self._packed = packed if self.keep_weights else None
+        packed, elements = self._weights(fetched_weights)
+        if self.plain and fetched_lines is None:
+            lines = None
+            accumulators = self.arithmetic.compute_surfaces(self.source.surfaces(), packed)
+        else:
+            lines = self._lines(fetched_lines)
+            accumulators = self.arithmetic.compute(lines, packed)
         self.engine.buffer.finish(self.settings, lines, elements)
         self._count()
         return accumulators
+
+    @property
+    def plain(self) -> bool:
+        """True when the data can be taken from memory as they lie: none are left from before, and none are kept."""
+        settings = self.settings
+        return (
+            self.arithmetic.takes_surfaces
+            and self.source.verbatim
+            and not settings.data_reuse
+            and not settings.keep_data
+            and settings.released_lines >= settings.extended.height
+            and settings.extended.height <= settings.data.height
+        )
+
+    def _weights(self, fetched: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
+        """Packed weights and, where they were read, their elements in memory order."""
+        if self._packed is not None and not self.settings.weight_reuse and not self.settings.keep_weights:
+            return self._packed, None
+        elements = self._elements(fetched)
+        packed = self.arithmetic.pack(elements)
+        self._packed = packed if self.keep_weights else None
+        return packed, elements
 
     def _lines(self, fetched: np.ndarray | None) -> np.ndarray:
         """The lines in the convolution buffer: what is left, then what is fetched."""

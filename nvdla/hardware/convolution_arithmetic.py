@@ -17,11 +17,15 @@ from nvdla.hardware.convolution_settings import ConvolutionSettings, Precision, 
 from nvdla.hardware.sequence import Step, atom_places, direct_sequence, image_sequence
 from nvdla.hardware.weights import unpack_direct, unpack_image, unpack_winograd
 
+DOT_TERMS = (1 << 17) - 1
+"""Products of two int8 that an int32 sum can hold whatever they are."""
+
 
 class Arithmetic(Protocol):
     """How one convolution is computed."""
 
     saturated: int
+    takes_surfaces: bool
 
     def pack(self, elements: np.ndarray) -> Any:
         """Weight elements, in memory order, in the form that ``compute`` takes."""
@@ -35,10 +39,16 @@ def arithmetic(settings: ConvolutionSettings, config: Configuration) -> Arithmet
     half = settings.precision is Precision.FP16
     if settings.winograd:
         return WinogradHalves(settings, config) if half else WinogradIntegers(settings, config)
-    return DirectHalves(settings, config) if half else DirectIntegers(settings, config)
+    if half:
+        return DirectHalves(settings, config)
+    kind = DirectDots if DirectDots.serves(settings) else DirectIntegers
+    return kind(settings, config)
 
 
 class _Base:
+    takes_surfaces = False
+    """Whether there is a ``compute_surfaces`` that takes feature cubes as they lie in memory."""
+
     def __init__(self, settings: ConvolutionSettings, config: Configuration) -> None:
         self.settings = settings
         self.config = config
@@ -99,6 +109,68 @@ class DirectIntegers(_Direct):
         if matrix is None:
             return self.deliver(conv.saturating_sums(padded, weights, window, self.sequence()))
         return self.deliver(conv.exact_sums(padded, matrix, window, weights.shape[1:]))
+
+
+class DirectDots(_Direct):
+    """int8 with the processor's dot-product instruction, where it has one and sums fit an int32 in any order.
+
+    Within that bound nothing saturates: neither 48 bits in CACC nor the 32 bits it delivers.
+    """
+
+    takes_surfaces = True
+
+    @staticmethod
+    def serves(settings: ConvolutionSettings) -> bool:
+        """True for int8 layers whose sums have few enough terms, on a processor that has the instruction."""
+        from nvdla.kernels.dot_tile import available
+
+        kernel = settings.kernel
+        terms = kernel.width * kernel.height * kernel.channels
+        return settings.precision is Precision.INT8 and terms <= DOT_TERMS and available()
+
+    def pack(self, elements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Weights in the order of the dot-product tile, and what the offset of the data adds to each sum."""
+        from nvdla.kernels.conv_int8_dot import pack_weights
+
+        return pack_weights(self.unpack(elements).transpose(0, 3, 1, 2), self._dilated)
+
+    def compute(self, lines: np.ndarray, packed: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """From lines (batches, height, width, channels): each is a cube of one surface with wide atoms."""
+        if self.settings.image:
+            missing = padded_size(self.settings)[1] - lines.shape[2]
+            lines = np.pad(lines, ((0, 0), (0, 0), (0, max(missing, 0)), (0, 0)))
+        return self.compute_surfaces([line[None] for line in lines], packed)
+
+    def compute_surfaces(self, cubes: list[np.ndarray], packed: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """From feature cubes (surfaces, height, width, atom) int8 as they lie in memory, one a batch."""
+        from nvdla.kernels import conv, conv_int8_dot
+
+        settings, steps = self.settings, window_steps(self.settings)
+        rows, columns = padded_size(settings)
+        left = 0 if settings.image else settings.pad_left
+        stored = settings.extended.channels if settings.image else -(-settings.extended.channels // 4) * 4
+        weights, correction = packed
+        flat = np.empty(rows * columns * stored + 4, np.uint8)  # the last dot may read past the last line's end
+        data = flat[: rows * columns * stored].reshape(rows, columns, stored)
+        y = np.arange(settings.output.height)[:, None] * (settings.stride_y * columns)
+        pixels = ((y + np.arange(settings.output.width) * settings.stride_x) * stored).reshape(-1)
+        taps = np.arange(settings.kernel.height) * (steps["dilation_y"] * columns * stored)
+        if self._dilated:
+            taps = (taps[:, None] + np.arange(settings.kernel.width) * (settings.dilation_x * stored)).reshape(-1)
+        out = np.empty(self.shape, np.int32)
+        pad = int(pad_element(settings))
+        for cube, target in zip(cubes, out, strict=True):
+            cube = np.ascontiguousarray(cube)
+            conv_int8_dot.padded_cube(cube, stored, settings.pad_top, left, rows, columns, pad, data)
+            sums = target.reshape(target.shape[0], pixels.size, target.shape[3])
+            conv_int8_dot.accumulate(flat, pixels, taps, weights.shape[2], weights, correction, sums)
+        if settings.truncate:
+            conv.shift(out.reshape(-1), settings.truncate)
+        return out
+
+    @property
+    def _dilated(self) -> bool:
+        return not self.settings.image and self.settings.dilation_x > 1
 
 
 class DirectHalves(_Direct):
@@ -200,19 +272,23 @@ def window_steps(settings: ConvolutionSettings) -> dict[str, int]:
     }
 
 
+def padded_size(settings: ConvolutionSettings) -> tuple[int, int]:
+    """Lines and columns of the padded cube: what the windows of all outputs cover."""
+    kernel, out, steps = settings.kernel, settings.output, window_steps(settings)
+    rows = (out.height - 1) * settings.stride_y + (kernel.height - 1) * steps["dilation_y"] + 1
+    elements = (out.width - 1) * steps["step_x"] + (kernel.width - 1) * steps["step_column"] + kernel.channels
+    return rows, -(-elements // settings.extended.channels)
+
+
 def pad_lines(lines: np.ndarray, settings: ConvolutionSettings) -> np.ndarray:
     """Padded lines (batches, rows, elements) that hold every element that any output needs.
 
     Outside the cube lies the padding value; behind the end of an image line (which CDMA has padded) zeros
     (cmod/csc/NV_NVDLA_csc.cpp:770, :2875).
     """
-    kernel, out = settings.kernel, settings.output
     batches, height, width, channels = lines.shape
     left = 0 if settings.image else settings.pad_left
-    steps = window_steps(settings)
-    rows = (out.height - 1) * settings.stride_y + (kernel.height - 1) * steps["dilation_y"] + 1
-    needed = (out.width - 1) * steps["step_x"] + (kernel.width - 1) * steps["step_column"] + kernel.channels
-    columns = -(-needed // channels)
+    rows, columns = padded_size(settings)
     padded = np.empty((batches, rows, columns, channels), lines.dtype)
     top = min(settings.pad_top, rows)
     used = min(height, rows - top)

@@ -125,6 +125,13 @@ class ConvolutionSettings:
     fetch_padding: Padding
 
     @property
+    def converts_nothing(self) -> bool:
+        """True when the input converter is off, or cannot change an integer element."""
+        converter = self.converter
+        identity = (converter.offsets[0], converter.scale, converter.truncate) == (0, 1, 0)
+        return not converter.enabled or (identity and self.input_precision is self.precision)
+
+    @property
     def layout(self) -> tuple[bool, bool, tuple[int, int]]:
         """What must be the same for a layer to re-use what the one before left in the convolution buffer."""
         return self.winograd, self.image, self.banks
@@ -190,6 +197,7 @@ def decode(groups: dict[str, RegisterGroup], config: Configuration) -> Convoluti
     )
     _check_configuration(settings, config)
     _check_agreement(groups)
+    _check_conversion(settings)
     _check_geometry(settings, config)
     if settings.winograd:
         _check_winograd(settings)
@@ -270,6 +278,20 @@ def _same(group: RegisterGroup, csc: RegisterGroup, field: str) -> None:
         raise ScheduleError(
             f"the convolution waits for ever: {group.unit}.{field} is {group[field]}, but CSC.{field} is {csc[field]}"
         )
+
+
+def _check_conversion(settings: ConvolutionSettings) -> None:
+    """Input precisions that the converter cannot turn into the processing precision."""
+    before, after = settings.input_precision, settings.precision
+    if before is after:
+        return
+    names = f"input precision {before.name.lower()} and processing precision {after.name.lower()}"
+    if before is Precision.FP16:
+        raise ConfigError(f"{names}: fp16 data can only be processed as fp16")
+    if not settings.converter.enabled:
+        raise ConfigError(f"{names} differ, but the input converter (CDMA.D_CVT_CFG.CVT_EN) is off")
+    if not settings.image and before.bytes != after.bytes:
+        raise ConfigError(f"{names}: feature data cannot change their width, only images can")
 
 
 def _check_geometry(settings: ConvolutionSettings, config: Configuration) -> None:
