@@ -87,10 +87,13 @@ def operand_source(
     memory: AddressSpace,
 ) -> Operands | None:
     """Where the block's operands lie; None when it takes none from memory. Raises NvdlaError."""
-    if not block.needs_alu and not block.needs_mul:
-        return None
     unit = {"BS": "BRDMA", "BN": "NRDMA", "EW": "ERDMA"}[block.name]
-    if rdma is None or rdma[f"D_{unit}_CFG.{unit}_DISABLE"]:
+    enabled = rdma is not None and not rdma[f"D_{unit}_CFG.{unit}_DISABLE"]
+    if not block.needs_alu and not block.needs_mul:
+        if enabled:
+            raise ScheduleError(f"SDP waits for ever: {unit} delivers operands that {block.name} does not take")
+        return None
+    if rdma is None or not enabled:
         raise ScheduleError(f"SDP waits for ever: {block.name} takes operands from memory, but {unit} is not enabled")
     check_cube(rdma, settings)
     use = rdma[f"D_{unit}_CFG.{unit}_DATA_USE"]
