@@ -149,7 +149,7 @@ def _find(tensors: list[Any], key: Any, what: str) -> int:
         return names.index(key)
     if isinstance(key, int) and 0 <= key < len(names):
         return key
-    raise FormatError(f"there is no {what} {str(key)[:80]!r}; there are {', '.join(map(repr, names[:16]))}")
+    raise FormatError(f"there is no {what} {repr(key)[:80]}; there are {', '.join(map(repr, names[:16]))}")
 
 
 class Functions:

@@ -35,7 +35,7 @@ from nvdla.containers.tvm.rpc_protocol import (
 )
 from nvdla.containers.tvm.rpc_server import Limits, RpcServer
 from nvdla.containers.tvm.rpc_session import RpcSession
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, LoadableError
 
 
 def demo_session() -> RpcSession:
@@ -305,3 +305,88 @@ def test_an_unmodified_tvm_client_calls_functions_and_moves_tensors(run_tvm):
         thread.join(10)
     assert "there is no file '../../etc/passwd'" in said
     assert "bytes asked for" in said
+
+
+NETWORK = """
+import json, sys, numpy, tvm
+from tvm import rpc
+remote = rpc.connect("127.0.0.1", int(sys.argv[1]))
+call, device = remote.get_function, remote.cpu()
+data = bytearray(open(sys.argv[2], "rb").read())
+network = call("nvdla.load")(data)
+said = json.loads(call("nvdla.describe")(network))
+assert said["config"] == sys.argv[5], said
+source, target = said["inputs"][0], said["outputs"][0]
+surface = tvm.runtime.tensor(numpy.fromfile(sys.argv[3], "uint8"), device)
+golden = numpy.fromfile(sys.argv[4], "uint8")
+for _ in range(2):
+    assert (call("nvdla.run_raw")(network, surface).numpy() == golden).all()
+raw = tvm.runtime.empty(golden.shape, "uint8", device)
+network["run_raw"](surface, raw)
+assert (raw.numpy() == golden).all()
+
+values = numpy.zeros(source["shape"], source["dtype"])
+tensor = tvm.runtime.tensor(values, device)
+one = call("nvdla.run")(network, tensor)
+assert (list(one.shape), str(one.dtype)) == (target["shape"], target["dtype"])
+out = tvm.runtime.empty(tuple(target["shape"]), target["dtype"], device)
+assert call("nvdla.run")(network, tensor, out) is None
+assert (out.numpy() == one.numpy()).all()
+network["set_input"](source["name"], tensor)
+network["run"]()
+assert (network["get_output"](0).numpy() == one.numpy()).all()
+assert network["get_num_inputs"]() == len(said["inputs"])
+
+remote.upload(data, "net.nvdla")
+again = remote.load_module("net.nvdla")
+timed = again.time_evaluator("run_raw", device, number=2, repeat=2)(surface)
+assert len(timed.results) == 2 and timed.mean > 0
+for wrong, word in ((lambda: network["run"](tensor, tensor, tensor), "it got 3 arguments"),
+                    (lambda: network["run"](surface), "input"),
+                    (lambda: network["get_output"](9), "there is no output 9"),
+                    (lambda: call("nvdla.load")(data, "nv_tiny"), "nv_tiny")):
+    try:
+        wrong()
+    except tvm.error.RPCError as error:
+        assert word in str(error), str(error)
+    else:
+        raise SystemExit("no error: " + word)
+del network, again
+print("done")
+"""
+
+
+@pytest.mark.parametrize("name", ["conv1x1/nv_small-int8-fast-math", "ip_softmax/nv_full-fp16-fast-math"])
+def test_an_unmodified_tvm_client_runs_a_network_bit_exactly(formats, run_tvm, name):
+    folder = formats.parent / "loadables"
+    cases = json.loads((folder / "manifest.json").read_text())["cases"]
+    case = next(entry for entry in cases if entry["id"] == name)
+    server = RpcServer(Service().session)
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    try:
+        said = run_tvm(NETWORK, server.address[1], folder / case["path"], folder / case["inputs"][0]["file"],
+                       folder / case["outputs"][0]["file"], case["config"])
+    finally:
+        server.stop()
+        thread.join(10)
+    assert said == "done\n"
+
+
+def test_files_of_the_offered_folder_open_by_name_and_no_others(tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / "junk.nvdla").write_bytes(b"junk")
+    (tmp_path / "secret").write_bytes(b"secret")
+    (tmp_path / "models" / "link").symlink_to(tmp_path / "secret")
+    crt = Service(models=tmp_path / "models").session().runtime
+
+    def load(name: str) -> None:
+        crt.call(crt.get_global("nvdla.load"), name)
+
+    with pytest.raises(LoadableError):
+        load("junk.nvdla")
+    for name in ("../secret", "link", str(tmp_path / "secret"), "a\0b"):
+        with pytest.raises(FormatError, match="there is no file"):
+            load(name)
+    with pytest.raises(FormatError, match="cannot be read"):
+        load("none.nvdla")
