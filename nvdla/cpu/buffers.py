@@ -22,6 +22,10 @@ FORMATS = {
 }
 
 
+# The old ABI numbered the formats before there were atoms of 8 bytes.
+OLD_NUMBERS = (EmuFormat.INT8, EmuFormat.INT16, EmuFormat.FF16, EmuFormat.UINT8, EmuFormat.UINT16)
+
+
 @dataclass(frozen=True)
 class CpuBuffer:
     """A cube in memory. ``data`` is everything from its first byte on (uint8); ``what`` names it in messages."""
@@ -38,15 +42,19 @@ class CpuBuffer:
     surface_stride: int
 
     @classmethod
-    def from_descriptor(cls, descriptor: Any, windows: list[Window], what: str) -> CpuBuffer:
+    def from_descriptor(cls, descriptor: Any, windows: list[Window], abi: str, what: str) -> CpuBuffer:
         """Raises DescriptorError for an unknown address index, format or an offset outside the memory."""
         index = descriptor.address_index
         if not 0 <= index < len(windows):
             raise DescriptorError(f"{what}: address index is {index}, must be 0 .. {len(windows) - 1} (address list)")
         number = EmuFormat(descriptor.format)
+        if abi == "old" and descriptor.format < len(OLD_NUMBERS):
+            number = OLD_NUMBERS[descriptor.format]
         if number not in FORMATS:
-            known = ", ".join(f"{int(each)} ({each.name})" for each in FORMATS)
-            raise DescriptorError(f"{what}: format {int(number)} ({number.name}) cannot be computed with: only {known}")
+            known = ", ".join(each.name for each in FORMATS)
+            raise DescriptorError(
+                f"{what}: format {descriptor.format} ({number.name}) cannot be computed with; only {known} can"
+            )
         # The old ABI has no offset.
         offset = getattr(descriptor, "address_index_offset", 0)
         window = windows[index]

@@ -19,7 +19,7 @@ def to_half(values: np.ndarray) -> np.ndarray:
     bits = np.ascontiguousarray(values, np.float32).view(np.uint32).astype(np.int64)
     sign, exponent, fraction = bits >> 16 & 0x8000, bits >> MANTISSA_BITS & 0xFF, bits & MANTISSA_MASK
     # Below 2^-14 a half has the exponent of 2^-14 and loses one bit more for each power of two; 25 clears everything.
-    lost = np.clip(BIAS_DIFFERENCE + 1 - exponent, 0, 11)
+    lost = np.clip(BIAS_DIFFERENCE + 1 - exponent, 0, 12)
     significand = fraction | np.where(exponent > 0, 1 << MANTISSA_BITS, 0)
     shift = 13 + lost
     rounded = (significand + (np.int64(1) << shift - 1)) >> shift

@@ -45,6 +45,7 @@ class CpuTask:
 
     def __init__(self, linked: LinkedLoadable, task: TaskEntry, abi: Abi) -> None:
         self.id = task.id
+        self._abi = abi.name
         self._windows = linked.address_list(task)
         decoded = EmuTask.decode(linked.loadable, task, abi, source=MemorySource(task, self._windows))
         self.operations = [self._operation(found) for found in decoded.operations()]
@@ -60,8 +61,8 @@ class CpuTask:
 
     def _operation(self, found: Any) -> CpuOperation:
         what = f"task {self.id} CPU operation {found.index} ({found.op_type.name})"
-        source = CpuBuffer.from_descriptor(found.src, self._windows, f"{what} source")
-        destination = CpuBuffer.from_descriptor(found.dst, self._windows, f"{what} destination")
+        source = CpuBuffer.from_descriptor(found.src, self._windows, self._abi, f"{what} source")
+        destination = CpuBuffer.from_descriptor(found.dst, self._windows, self._abi, f"{what} destination")
         if source.format != destination.format:
             raise DescriptorError(
                 f"{what}: source format {source.format.name} and destination format {destination.format.name} differ; "
