@@ -1,0 +1,199 @@
+"""Pooling kernels against a walk in plain Python."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from pdp_reference import average, pool_plane, signed
+from test_floats import expected_product, expected_sum, nan, parts, widened
+
+from nvdla.kernels.floats import FP16, FP17, fp17_to_fp16
+from nvdla.kernels.pdp import pool_average, pool_extreme
+from nvdla.kernels.pdp_fp16 import AVERAGE, MAXIMUM, MINIMUM, count_special, flush_nan, pool_fp16
+
+
+@st.composite
+def windows(draw):
+    """(size, (kernel, stride, pad before, pad after)) such that each window holds an element of the cube."""
+    size, kernel, stride = draw(st.integers(1, 9)), draw(st.integers(1, 8)), draw(st.integers(1, 9))
+    before, after = draw(st.integers(0, kernel - 1)), draw(st.integers(0, kernel - 1))
+    assume(size + before + after >= kernel)
+    outputs = (size + before + after - kernel) // stride + 1
+    assume((outputs - 1) * stride - before < size)
+    return size, (kernel, stride, before, after), outputs
+
+
+@st.composite
+def layers(draw, elements):
+    """A cube of one surface and two elements an atom, and its windows."""
+    height, vertical, out_height = draw(windows())
+    width, horizontal, out_width = draw(windows())
+    cube = draw(st.lists(elements, min_size=2 * height * width, max_size=2 * height * width))
+    shape = (1, height, width, 2)
+    return np.array(cube, np.int64).reshape(shape), vertical, horizontal, (1, out_height, out_width, 2)
+
+
+def geometry(vertical, horizontal):
+    return tuple(zip(vertical[:3], horizontal[:3], strict=True))  # kernel, stride, pad: (vertical, horizontal)
+
+
+def planes(cube):
+    return [cube[0, :, :, lane].tolist() for lane in range(2)]
+
+
+def gathered(results, shape, dtype):
+    out = np.zeros(shape, dtype)
+    for lane, result in enumerate(results):
+        assert len(result) == shape[1] * shape[2]
+        for (y, x), element in result.items():
+            out[0, y, x, lane] = element
+    return out
+
+
+INTEGERS = st.one_of(st.integers(-128, 127), st.sampled_from([-128, -127, -1, 0, 1, 127]))
+
+
+@settings(max_examples=60)
+@given(layers(INTEGERS), st.booleans(), st.sampled_from([np.int8, np.int16]))
+def test_max_and_min_take_the_elements_of_the_cube_alone(layer, least, dtype):
+    cube, vertical, horizontal, shape = layer
+    if dtype is np.int16:
+        cube = cube * 256 + 255
+    pick = min if least else max
+    keep = [lambda total, missing: total] * 2
+    expected = [
+        pool_plane(p, vertical, horizontal, int, pick, lambda row, total: pick(total, row), *keep) for p in planes(cube)
+    ]
+    out = np.zeros(shape, dtype)
+    pool_extreme(cube.astype(dtype), out, *geometry(vertical, horizontal), least)
+    assert np.array_equal(out, gathered(expected, shape, dtype))
+
+
+@settings(max_examples=80)
+@given(
+    layers(INTEGERS),
+    st.lists(st.integers(-1024, 1023), min_size=7, max_size=7),
+    st.tuples(st.integers(0, 0x1FFFF), st.integers(0, 0x1FFFF)),
+    st.booleans(),
+)
+def test_the_average_rounds_twice_and_counts_the_padding(layer, pads, reciprocal, exact_reciprocal):
+    cube, vertical, horizontal, shape = layer
+    if exact_reciprocal:
+        reciprocal = (round(65536 / vertical[0]), round(65536 / horizontal[0]))
+    pads = [0, *pads]
+    expected = []
+    for plane in planes(cube):
+        sums = pool_plane(
+            plane,
+            vertical,
+            horizontal,
+            int,
+            lambda total, element: total + element,
+            lambda row, total: row + total,
+            lambda total, missing: total + pads[missing],
+            lambda total, missing: total + pads[missing] * horizontal[0],
+        )
+        expected.append({key: average(signed(total, 16), reciprocal, 8) for key, total in sums.items()})
+    out = np.zeros(shape, np.int8)
+    values = np.array(pads, np.int64)
+    pool_average(cube.astype(np.int8), out, *geometry(vertical, horizontal), values, reciprocal, (16, 8))
+    assert np.array_equal(out, gathered(expected, shape, np.int8))
+
+
+def test_the_average_of_the_extremes_stays_exact():
+    for element in (-32768, 32767):
+        cube = np.full((1, 8, 8, 16), element, np.int16)
+        out = np.zeros((1, 1, 1, 16), np.int16)
+        pool_average(cube, out, (8, 8), (1, 1), (0, 0), np.zeros(8, np.int64), (8192, 8192), (32, 16))
+        assert (out == element).all()
+
+
+FP16_PATTERNS = st.one_of(
+    st.integers(0, 0xFFFF),
+    st.sampled_from([0x0000, 0x8000, 0x0001, 0x8001, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF, 0x7C00, 0x7E01, 0xFE55]),
+    st.integers(0x3000, 0x4400),
+)
+
+
+def extreme(method, a, b):
+    """A NaN wins, the first one first; -0 is below +0."""
+    for candidate in (a, b):
+        if nan(candidate, FP16):
+            return candidate
+
+    x, y = np.array([a, b], np.uint16).view(np.float16)
+    above = a if x > y or (x == y and b >> 15) else b
+    below = b if above == a else a
+    return above if method == MAXIMUM else below
+
+
+@settings(max_examples=60)
+@given(layers(FP16_PATTERNS), st.sampled_from([MAXIMUM, MINIMUM]))
+def test_fp16_extremes_let_nan_win(layer, method):
+    cube, vertical, horizontal, shape = layer
+    keep = [lambda total, missing: total] * 2
+
+    def pick(a, b):
+        return extreme(method, a, b)
+
+    expected = [pool_plane(p, vertical, horizontal, int, pick, pick, *keep) for p in planes(cube)]
+    out = np.zeros(shape, np.uint16)
+    none = np.zeros(8, np.int64)
+    nans = pool_fp16(cube.astype(np.uint16), out, method, *geometry(vertical, horizontal), none, (0, 0))
+    golden = gathered(expected, shape, np.uint16)
+    assert np.array_equal(out, golden)
+    assert nans == count_special(golden)[1]
+
+
+@settings(max_examples=40)
+@given(
+    layers(FP16_PATTERNS),
+    st.lists(st.sampled_from([0x00000, 0x07C00, 0x17C00, 0x08000, 0x07800]), min_size=7, max_size=7),
+    st.sampled_from([(0x07C00, 0x07C00), (0x07555, 0x07000), (0x07400, 0x17A00)]),
+)
+def test_the_fp16_average_rounds_each_addition_to_fp17(layer, pads, reciprocal):
+    cube, vertical, horizontal, shape = layer
+    pads = [0, *pads]
+    width = [0x00000, 0x07C00, 0x08000, 0x08200, 0x08400, 0x08500, 0x08600, 0x08700, 0x08800][horizontal[0]]
+
+    def add(a, b):
+        return expected_sum(a, b, FP17)
+
+    expected = []
+    for plane in planes(cube):
+        sums = pool_plane(
+            plane,
+            vertical,
+            horizontal,
+            lambda element: widened(element, FP16, FP17),
+            add,
+            add,
+            lambda total, missing: add(add(total, pads[missing]), 0),
+            lambda total, missing: add(add(total, expected_product(pads[missing], width, FP17)), 0),
+        )
+        for key, total in sums.items():
+            product = expected_product(expected_product(total, reciprocal[1], FP17), reciprocal[0], FP17)
+            sums[key] = fp17_to_fp16(product)
+        expected.append(sums)
+    out = np.zeros(shape, np.uint16)
+    values = np.array(pads, np.int64)
+    pool_fp16(cube.astype(np.uint16), out, AVERAGE, *geometry(vertical, horizontal), values, reciprocal)
+    assert np.array_equal(out, gathered(expected, shape, np.uint16))
+
+
+def test_special_values_are_counted_and_only_nan_is_flushed():
+    values = np.array([[0x7C00, 0xFC00, 0x7C01, 0xFFFF], [0x0000, 0x8000, 0x7BFF, 0x03FF]], np.uint16)
+    assert count_special(values) == (2, 2)
+    flush_nan(values)
+    assert values.tolist() == [[0x7C00, 0xFC00, 0, 0], [0x0000, 0x8000, 0x7BFF, 0x03FF]]
+
+
+@pytest.mark.parametrize("bits", [0x7C00, 0xFC00])
+def test_an_infinity_averages_as_the_largest_fp17_number(bits):
+    cube = np.full((1, 1, 1, 1), bits, np.uint16)
+    out = np.zeros((1, 1, 1, 1), np.uint16)
+    pool_fp16(cube, out, AVERAGE, (1, 1), (1, 1), (0, 0), np.zeros(8, np.int64), (0x07C00, 0x07C00))
+    assert int(out[0, 0, 0, 0]) == (bits & 0x8000 | 0x7BFF)
+    assert parts(int(out[0, 0, 0, 0]), FP16)[1] == 30
