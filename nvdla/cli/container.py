@@ -120,9 +120,17 @@ def _run_list(args: argparse.Namespace) -> int:
     info, rows = container.info(), container.rows()
     if not print_document({"file": args.file, "format": container.format.name, "info": info, "rows": rows}, args):
         print(f"{args.file}: {container.format.title}")
-        print_pairs("facts", info)
+        tables = {key: value for key, value in info.items() if _is_table(value)}
+        print_pairs("facts", {key: value for key, value in info.items() if key not in tables})
+        for title, table in tables.items():
+            print_table(title, table)
         print_table("content", rows)
     return 0
+
+
+def _is_table(value: Any) -> bool:
+    """Whether a fact is a list of things, which reads better as a table of its own."""
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
 def _run_verify(args: argparse.Namespace) -> int:

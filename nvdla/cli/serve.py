@@ -56,12 +56,12 @@ def run(args: argparse.Namespace) -> int:
         if not getattr(args, name) > 0:
             raise FormatError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be more than 0")
     logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, stream=sys.stderr)
-    limits = Limits(args.connections, args.max_message * _MIB, args.memory * _MIB, idle=args.timeout)
-    service = Service(models, limits.memory, limits.message, args.threads)
+    limits = Limits(args.connections, args.max_message * _MIB, idle=args.timeout)
+    service = Service(models, args.memory * _MIB, limits.message, args.threads)
     server = RpcServer(service.session, args.host, args.port, args.key, limits)
     _announce(server.address, args.json)
     if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, lambda *_: server.stop())
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         server.serve()
     except KeyboardInterrupt:

@@ -34,7 +34,7 @@ _NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 
 def element_count(shape: tuple[int, ...]) -> int:
     """Elements of a tensor of this shape (1 for a scalar)."""
-    return math.prod(shape)
+    return 0 if 0 in shape else math.prod(shape)  # a long shape with an extent of 0 must not make a huge number
 
 
 def packed_size(dtype: str, shape: tuple[int, ...]) -> int:

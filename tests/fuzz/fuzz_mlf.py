@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nvdla.containers.registry import Source
-from nvdla.containers.tvm import mlf, mlf_graph, mlf_verify, tar
+from nvdla.containers.tvm import mlf, mlf_create, mlf_graph, mlf_verify, tar
 from nvdla.containers.tvm_mlf_format import LibraryFormat
 from nvdla.errors import FormatError
 
@@ -17,6 +17,8 @@ def one_input(data: bytes) -> None:
         container.verify(strict=True)
         if container.library.repack() != data:
             raise RuntimeError("a model library did not come back byte for byte")
+        for module in container.library.modules:
+            mlf_create.unpack(container.library, module)
     except FormatError:
         pass
     for path in (mlf.METADATA, "codegen/host/src/net_lib0.c"):

@@ -24,6 +24,7 @@ from nvdla.containers.tvm.rpc_protocol import TensorView
 from nvdla.containers.tvm.rpc_session import RpcSession
 from nvdla.errors import FormatError
 from nvdla.files import read_file
+from nvdla.loadable.model import Loadable
 
 _REGISTRY_BYTES = 4096
 _MAX_MODULES = 64
@@ -32,7 +33,9 @@ _MAX_UPLOADS = 256
 
 @dataclass
 class Service:
-    """What all callers share: the folder of loadables (None: only uploads), the limits, and one engine at a time."""
+    """What all callers share: the folder of loadables (None: only uploads), the limits, and one engine at a time.
+
+    ``memory_limit`` bounds each of a caller's tensors, uploads and networks, in bytes."""
 
     models: Path | None = None
     memory_limit: int = 1 << 30
@@ -51,20 +54,20 @@ class Service:
 class Network:
     """A loaded network, run for one caller."""
 
-    def __init__(self, service: Service, session: RpcSession, data: bytes, config: str, abi: str) -> None:
+    def __init__(self, service: Service, session: RpcSession, loadable: Loadable, config: str, abi: str) -> None:
         self._service = service
         self._session = session
-        self.runtime = nvdla.Runtime(nvdla.load(data), config=config, abi=abi, threads=service.threads)
+        self.runtime = nvdla.Runtime(loadable, config=config, abi=abi, threads=service.threads)
         self._inputs: list[np.ndarray | None] = [None] * len(self.runtime.inputs)
         self._outputs: list[np.ndarray] = []
 
-    def module(self) -> CrtModule:
+    def module(self, on_free: Callable[[], None]) -> CrtModule:
         functions: dict[str, Callable[..., Any]] = {
             "run": self.run, "run_raw": self.run_raw, "set_input": self.set_input, "get_output": self.get_output,
             "get_num_inputs": lambda *_: len(self.runtime.inputs),
             "get_num_outputs": lambda *_: len(self.runtime.outputs), "describe": self.describe,
         }  # fmt: skip
-        return CrtModule(FuncRegistry(list(functions), list(functions.values())), self)
+        return CrtModule(FuncRegistry(list(functions), list(functions.values())), self, on_free)
 
     def describe(self, *_: Any) -> str:
         """JSON: the configuration, and name, shape, dtype and size of every input and output."""
@@ -160,6 +163,7 @@ class Functions:
         self._session = session
         self._runtime = session.runtime
         self._files: dict[str, bytes] = {}
+        self._held = 0  # bytes of the networks that are loaded
 
     def register(self) -> None:
         for name, function in {
@@ -193,9 +197,19 @@ class Functions:
             raise FormatError("nvdla.load takes a loadable (bytes, or the name of a file), a configuration and an ABI")
         source, config, abi = (*arguments, "auto", "auto")[:3]
         data = source if isinstance(source, bytes) else self._file(source)
+        loadable = nvdla.load(data)
+        size = sum(memory.size for memory in loadable.memories)
+        if self._held + size > self._service.memory_limit:
+            raise FormatError(f"the network takes {size} bytes, {self._service.memory_limit - self._held} of "
+                              f"{self._service.memory_limit} are left; free others, or start with a larger --memory")
         with self._service.engine:
-            network = Network(self._service, self._session, data, config, abi)
-        return self._runtime.add_module(network.module())
+            network = Network(self._service, self._session, loadable, config, abi)
+        handle = self._runtime.add_module(network.module(lambda: self._release(size)))
+        self._held += size
+        return handle
+
+    def _release(self, size: int) -> None:
+        self._held -= size
 
     def _free(self, *arguments: Any) -> None:
         if len(arguments) != 1 or not isinstance(arguments[0], ModuleHandle):

@@ -23,6 +23,8 @@ from nvdla.errors import FormatError
 
 _LOG = logging.getLogger("nvdla.rpc")
 _POLL_SECONDS = 0.25
+#: Time that calls in progress have to end when the server stops.
+_GRACE_SECONDS = 5.0
 _CHUNK = 1 << 20
 _MAX_KEY = 1024
 _SLOWEST_BYTES_A_SECOND = 1 << 16
@@ -36,7 +38,6 @@ class Limits:
 
     connections: int = 16
     message: int = 256 << 20
-    memory: int = 1 << 30
     handshake: float = 10.0
     packet: float = 60.0
     idle: float = 3600.0
@@ -90,8 +91,9 @@ class RpcServer:
     def _join(self) -> None:
         with self._lock:
             threads = list(self._open.values())
+        deadline = time.monotonic() + _GRACE_SECONDS
         for thread in threads:
-            thread.join(timeout=5)
+            thread.join(timeout=max(deadline - time.monotonic(), 0))
 
     def _start(self, connection: socket.socket, peer: tuple) -> None:
         with self._lock:

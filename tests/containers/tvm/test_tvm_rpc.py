@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import nvdla
 from nvdla.containers.tvm.crt import CrtRuntime, FunctionHandle, ModuleHandle
 from nvdla.containers.tvm.dtype import DataType
 from nvdla.containers.tvm.rpc_functions import Service
@@ -390,3 +391,15 @@ def test_files_of_the_offered_folder_open_by_name_and_no_others(tmp_path):
             load(name)
     with pytest.raises(FormatError, match="cannot be read"):
         load("none.nvdla")
+
+
+def test_networks_count_against_the_callers_memory(formats):
+    path = formats.parent / "loadables" / "conv1x1" / "nv_small-int8-fast-math.nvdla"
+    size = sum(memory.size for memory in nvdla.load(path).memories)
+    crt = Service(memory_limit=size).session().runtime
+    load = crt.get_global("nvdla.load")
+    network = crt.call(load, path.read_bytes())
+    with pytest.raises(FormatError, match=f"takes {size} bytes, 0 of {size} are left"):
+        crt.call(load, path.read_bytes())
+    crt.free_module(network)
+    crt.call(load, path.read_bytes())
