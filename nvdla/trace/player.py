@@ -36,7 +36,7 @@ from nvdla.trace.commands import (
 from nvdla.trace.memory import TraceMemory
 
 # The order in which the interrupts of one chain come: the fetch ends before the sums, those before the results.
-_ORDER = ("CDMA_WT_DONE", "CDMA_DAT_DONE", "CACC_DONE", "SDP_DONE", "CDP_DONE", "PDP_DONE", "RUBIK_DONE", "BDMA_DONE")
+_ORDER = ("CDMA_DAT_DONE", "CDMA_WT_DONE", "CACC_DONE", "SDP_DONE", "CDP_DONE", "PDP_DONE", "RUBIK_DONE", "BDMA_DONE")
 _BITS = [1 << INTERRUPT_BITS[cause] + group for cause in _ORDER for group in range(2)]
 
 
@@ -180,7 +180,26 @@ class Player:
 
 
 class SequentialPlayer(Player):
-    """input.txn: one command after the other."""
+    """input.txn: one command after the other.
+
+    These traces were made on the RTL, where the convolution buffer is still being flushed when the first registers are
+    read after reset: S_CBUF_FLUSH_STATUS is 0 until time passes (the C model starts with 1).
+    """
+
+    def __init__(self, trace: Trace, machine: Machine, memory: TraceMemory) -> None:
+        super().__init__(trace, machine, memory)
+        self._flushing = True
+
+    def tick(self) -> bool:
+        if self._flushing:
+            self._flushing = False
+            return True
+        return super().tick()
+
+    def read(self, command: ReadRegister | Poll) -> int:
+        if self._flushing and str(command.register) == "CDMA.S_CBUF_FLUSH_STATUS":
+            return 0
+        return super().read(command)
 
     def play(self) -> None:
         for command in self.trace.commands:
