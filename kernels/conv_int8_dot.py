@@ -13,27 +13,63 @@ from numba import njit, prange
 from nvdla.kernels.dot_tile import KERNELS, PIXELS, available, dot_row, dot_tile
 
 MAX_TERMS = (1 << 17) - 1
+GROUP = 32
+PARALLEL_BYTES = 1 << 16
 
-__all__ = ["MAX_TERMS", "accumulate", "available", "pack_weights", "padded_cube"]
+__all__ = [
+    "MAX_TERMS",
+    "accumulate",
+    "available",
+    "blocked_cube",
+    "channel_group",
+    "pack_weights",
+    "padded_cube",
+    "tap_offsets",
+]
 
 
-def pack_weights(weights: np.ndarray, dilated: bool) -> tuple[np.ndarray, np.ndarray]:
+def channel_group(channels: int) -> int:
+    """Channels that lie side by side in the data of :func:`blocked_cube`: all of a thin cube, else 32."""
+    return min(-(-channels // 4) * 4, GROUP)
+
+
+def pack_weights(weights: np.ndarray, dilated: bool, group: int | None = None) -> tuple[np.ndarray, np.ndarray]:
     """Weights (K, C, R, S) int8 -> (kernel blocks, taps, steps, 64 kernels, 4 bytes) and the correction (K',) int32.
 
-    A tap is a kernel row (its S * C' bytes lie side by side in the data), or one position when x is ``dilated``;
-    C' is C rounded up to 4. The packed array is 64-byte aligned; missing kernels are zeros.
+    A tap is a kernel row of one channel group (its S * ``group`` bytes lie side by side in the data), or one position
+    of it when x is ``dilated``; one group holds all channels (rounded up to 4) unless said otherwise. The packed
+    array is 64-byte aligned; missing kernels and channels are zeros.
     """
     kernels, channels, rows, columns = weights.shape
-    padded_channels = -(-channels // 4) * 4
+    group = group or -(-channels // 4) * 4
+    groups = -(-channels // group)
     blocks = -(-kernels // KERNELS)
-    taps = rows * columns if dilated else rows
-    steps = (1 if dilated else columns) * padded_channels // 4
+    taps = groups * (rows * columns if dilated else rows)
+    steps = (1 if dilated else columns) * group // 4
     packed = _aligned((blocks, taps, steps, KERNELS, 4))
-    full = np.zeros((blocks * KERNELS, rows, columns, padded_channels), np.int8)
-    full[:kernels, :, :, :channels] = weights.transpose(0, 2, 3, 1)
+    full = np.zeros((blocks * KERNELS, groups, rows, columns, group), np.int8)
+    by_position = weights.transpose(0, 2, 3, 1)
+    for index in range(groups):
+        part = by_position[..., index * group : (index + 1) * group]
+        full[:kernels, index, :, :, : part.shape[-1]] = part
     packed[:] = full.reshape(blocks, KERNELS, taps, steps, 4).transpose(0, 2, 3, 1, 4)
     correction = full.reshape(blocks * KERNELS, -1).sum(axis=1, dtype=np.int32) * np.int32(128)
     return packed, correction
+
+
+def tap_offsets(
+    groups: int, kernel: tuple[int, int], dilation: tuple[int, int], plane: tuple[int, int], group: int
+) -> np.ndarray:
+    """Byte offsets (taps,) int64 in the order of :func:`pack_weights`.
+
+    ``kernel`` and ``dilation`` are (y, x); ``plane`` is (rows, columns) of the padded cube, ``group`` its channels.
+    """
+    rows, columns = plane
+    offsets = np.arange(groups)[:, None] * (rows * columns * group)
+    offsets = (offsets + np.arange(kernel[0]) * (dilation[0] * columns * group))[:, :, None]
+    if dilation[1] > 1:
+        offsets = offsets + np.arange(kernel[1]) * (dilation[1] * group)
+    return np.ascontiguousarray(offsets.reshape(-1), np.int64)
 
 
 def _aligned(shape: tuple[int, ...]) -> np.ndarray:
@@ -68,6 +104,64 @@ def padded_cube(cube, channels, top, left, height, width, pad_value, out):  # ty
                 for a in range(min(atom, stored_channels - base)):
                     out[y, x, base + a] = np.uint8(cube[s, source, column, a]) ^ np.uint8(128)
     return out
+
+
+@njit(cache=True, nogil=True)
+def _blocked_row(cube, y, top, left, pad_value, out, block):  # type: ignore[no-untyped-def]
+    """Row ``y`` of channel group ``block`` of :func:`blocked_cube`."""
+    surfaces, rows, columns, atom = cube.shape
+    _, _, width, group = out.shape
+    fill = np.uint8((pad_value + 128) & 255)
+    target = out[block, y].reshape(-1)
+    source = y - top
+    if source < 0 or source >= rows:
+        target[:] = fill
+        return
+    shown = max(min(columns, width - left), 0)
+    target[: left * group] = fill
+    target[(left + shown) * group :] = fill
+    if atom == group:
+        line = cube[block, source].reshape(-1)
+        for i in range(shown * group):
+            target[left * group + i] = np.uint8(line[i]) ^ np.uint8(128)
+        return
+    first = block * group
+    for base in range(0, group, atom):
+        surface = (first + base) // atom
+        length = min(atom, group - base)
+        if surface >= surfaces:
+            for x in range(shown):
+                target[(left + x) * group + base : (left + x) * group + base + length] = 128
+            continue
+        line = cube[surface, source]
+        for x in range(shown):
+            at = (left + x) * group + base
+            for a in range(length):
+                target[at + a] = np.uint8(line[x, a]) ^ np.uint8(128)
+
+
+@njit(cache=True, nogil=True)
+def _blocked_rows(cube, top, left, pad_value, out):  # type: ignore[no-untyped-def]
+    for block in range(out.shape[0]):
+        for y in range(out.shape[1]):
+            _blocked_row(cube, y, top, left, pad_value, out, block)
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _blocked_rows_parallel(cube, top, left, pad_value, out):  # type: ignore[no-untyped-def]
+    rows = out.shape[1]
+    for job in prange(out.shape[0] * rows):
+        _blocked_row(cube, job % rows, top, left, pad_value, out, job // rows)
+
+
+def blocked_cube(cube: np.ndarray, top: int, left: int, pad_value: int, out: np.ndarray) -> None:
+    """Feature cube (S, H, W, A) int8 -> ``out`` (channel groups, rows, columns, group) uint8 = value + 128, padded.
+
+    ``group`` is a multiple of 4 that A divides or that is at most A (:func:`channel_group`). Channels that do not
+    exist hold anything: their weights are zeros.
+    """
+    rows = _blocked_rows_parallel if out.size > PARALLEL_BYTES else _blocked_rows
+    rows(cube, top, left, pad_value, out)
 
 
 @njit(cache=True, nogil=True, parallel=True)

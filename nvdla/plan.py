@@ -11,6 +11,7 @@ import numpy as np
 from nvdla.cpu import CpuTask
 from nvdla.firmware.operation import Operation
 from nvdla.firmware.scheduler import CompletedOperation
+from nvdla.hardware.fusion import fuse
 from nvdla.hardware.machine import Completion, Job
 from nvdla.memory.linker import LinkedLoadable
 
@@ -90,15 +91,23 @@ class Recorder:
 
 
 class Plan:
-    """The jobs of a run in order. ``dirty``: ids of the memories that it writes, to be restored before the next."""
+    """The jobs of a run in order. ``dirty``: ids of the memories that it writes, to be restored before the next.
+
+    Without an observer, pairs of jobs are done by one fused job where that gives the same bytes
+    (:mod:`nvdla.hardware.fusion`); with one, every job runs by itself, so that its counters are there.
+    """
 
     def __init__(self, steps: list[Any], linked: LinkedLoadable) -> None:
         self._steps = steps
         self.dirty = _written(steps, linked)
+        self._linked = linked
+        self._fused: list[Any] | None = None
 
     def run(self, on_operation: OnOperation | None = None) -> None:
         """Do it all again."""
-        for step in self._steps:
+        if on_operation is None and self._fused is None:
+            self._fused = _fuse(self._steps, self._constant)
+        for step in self._fused if on_operation is None else self._steps:
             if isinstance(step, tuple):
                 data = None
                 for job in step:
@@ -107,6 +116,65 @@ class Plan:
                 step.run()
             elif on_operation:
                 on_operation(step.event())
+
+    def _constant(self, views: list[np.ndarray]) -> bool:
+        """True when no run, and no input, changes the memories that the views lie in."""
+        if self.dirty is None:
+            return False
+        bound = {memory.id for memory in self._linked.loadable.memories if memory.is_input}
+        return not self._linked.memories_of(views) & (self.dirty | bound)
+
+
+def _fuse(steps: list[Any], constant: Callable[[list[np.ndarray]], bool]) -> list[Any]:
+    """The same steps with convolutions and their SDP fused where nobody misses what a fused job leaves out.
+
+    From last to first, since a job can only be fused when the next convolution needs nothing from the convolution
+    buffer: it takes no data, and weights only where it is fused itself (then it has its own copy).
+    """
+    left = _weights_left(steps)
+    fused = []
+    next_needs_buffer = False
+    for step in reversed(steps):
+        conv = step[0] if isinstance(step, tuple) and hasattr(step[0], "weight_source") else None
+        if conv is None:
+            if not isinstance(step, _Completed):
+                fused.append(step)
+            continue
+        job = None
+        takes_data = conv.settings.data_reuse or conv.settings.keep_data
+        weights = left[id(conv)]
+        if not next_needs_buffer and not takes_data and constant(_constants(step[:2], weights)):
+            job = fuse(step[0], step[1], None if weights is None else weights.weight_source.read())
+        next_needs_buffer = conv.settings.data_reuse or (job is None and conv.settings.weight_reuse)
+        fused.append(step if job is None else (job, *step[2:]))
+    return fused[::-1]
+
+
+def _weights_left(steps: list[Any]) -> dict[int, Any]:
+    """For each convolution the earlier one whose weights it uses again (by identity), None where it fetches its own."""
+    left: dict[int, Any] = {}
+    before = None
+    for step in steps:
+        if not isinstance(step, tuple) or not hasattr(step[0], "weight_source"):
+            continue
+        conv = step[0]
+        reuses = (
+            before is not None
+            and conv.settings.weight_reuse
+            and before.settings.keep_weights
+            and before.settings.layout == conv.settings.layout
+        )
+        left[id(conv)] = (left[id(before)] or before) if reuses else None
+        before = conv
+    return left
+
+
+def _constants(jobs: tuple[Any, Any], weights: Any) -> list[np.ndarray]:
+    """What a fused job reads from memory only once: weights and operands."""
+    conv, sdp = jobs
+    source = (weights or conv).weight_source
+    views = [source.stored, *([] if source.mask is None else [source.mask])]
+    return views + [operand.view for operand in sdp.sources if operand is not None]
 
 
 def _written(steps: list[Any], linked: LinkedLoadable) -> set[int] | None:

@@ -53,13 +53,13 @@ class SdpJob:
             self._read_input = input_reader(self.rdma, settings, machine.config, machine.memory)
         elif self.rdma is not None and not self.rdma["D_FEATURE_MODE_CFG.FLYING_MODE"]:
             raise ScheduleError("SDP waits for ever: SDP_RDMA reads an input cube, but SDP takes the accumulators")
-        sources = [
+        self.sources = [
             operand_source(self.rdma, block, settings, machine.config, machine.memory)
             for block in (settings.x1, settings.x2, settings.y)
         ]
         self.destinations = self._destinations(machine) if not settings.to_pdp and not settings.y.compares else []
         self.destination = self.destinations[0] if self.destinations else None
-        self._pipeline = self._build(engine, sources)
+        self._pipeline = self._build(engine, self.sources)
 
     def run(self, source: np.ndarray | None = None) -> np.ndarray | None:
         """Process the cube once."""
@@ -96,7 +96,8 @@ class SdpJob:
                 "SDP waits for ever: it processes batches x surfaces x height x width x atom = "
                 f"{'x'.join(map(str, expected))}, the convolution delivers {found}"
             )
-        return source.reshape(settings.batches * settings.surfaces, settings.pixels, settings.atom)
+        cube = source.reshape(settings.batches * settings.surfaces, settings.pixels, settings.atom)
+        return cube.view(np.uint32 if settings.floating else np.int32)
 
     def _output(self, shape: tuple[int, int, int]) -> np.ndarray:
         """Where the results go: straight into packed memory if it has their shape."""
@@ -142,7 +143,7 @@ class SdpJob:
         settings = self.settings
         images = out.reshape(settings.batches, -1)
         for view, image in zip(self.destinations, images, strict=False):
-            if np.shares_memory(view, image):
+            if np.may_share_memory(view, image):
                 continue
             if settings.output.bytes > settings.processing.bytes:
                 half = settings.atom // 2

@@ -1,0 +1,145 @@
+"""Convolution and SDP in one pass, int8: a tile's sums are processed while they lie in the first-level cache.
+
+Equal to :mod:`nvdla.kernels.conv_int8_dot` followed by the integer pipeline of the SDP for the usual end of a
+convolution: X1 = per-channel ALU SUM, multiplier and shift, ReLU; X2 and Y bypassed; output converter to int8.
+
+Bounds that make it exact, to be checked by the caller for each operation: sums and sums + ALU operand fit an int32
+(:data:`~nvdla.kernels.conv_int8_dot.MAX_TERMS` and :func:`sums_fit`), so X1's 32-bit saturation (which applies after
+its shift) cannot act before the multiplication; products fit an int64 (32 x 16 bits).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit, prange
+
+from nvdla.kernels.dot_tile import KERNELS, PIXELS, dot_row, dot_tile
+
+PARALLEL_WORK = 1 << 21
+"""Multiplications from which several threads pay."""
+
+
+class Stage(NamedTuple):
+    """X1's multiplier part and the output converter. ``multiply`` 0: no multiplier; ``low`` is 0 with ReLU.
+
+    The converter is ``(x - offset) * scale >> shift``, rounded half away from zero and clamped to int8.
+    """
+
+    multiply: int
+    shift: int
+    low: int
+    offset: int
+    scale: int
+    out_shift: int
+
+
+def sums_fit(weights: np.ndarray, alu: np.ndarray) -> bool:
+    """True when no sum of int8 data with ``weights`` (K, ...), with or without ``alu`` (K,), leaves int32."""
+    magnitudes = np.abs(weights.reshape(len(weights), -1).astype(np.int64)).sum(axis=1) * 128
+    return int((magnitudes + np.abs(alu.astype(np.int64))).max(initial=0)) < 1 << 31
+
+
+@njit(cache=True, nogil=True)
+def _convert(sums, rows, alu, mul, stage, out):  # type: ignore[no-untyped-def]
+    """X1 and the output converter on a tile (rows, 64 kernels). Sums are exact modulo 2^32, hence the int32 casts.
+
+    ``(p + half + (p >> 63)) >> s`` rounds p / 2**s half away from zero (``half`` = 2**(s-1), 0 for s = 0: then the sign
+    term must not act, so it is masked).
+    """
+    half = (np.int64(1) << stage.out_shift) >> 1
+    sign = np.int64(-1) if stage.out_shift else np.int64(0)
+    scale, shift, offset, low = np.int64(stage.scale), stage.out_shift, np.int64(stage.offset), np.int64(stage.low)
+    if not stage.multiply:
+        floor = np.int32(stage.low)
+        for row in range(rows):
+            for k in range(KERNELS):
+                x = np.int64(max(np.int32(sums[row, k] + alu[k]), floor))
+                p = (x - offset) * scale
+                p = (p + half + ((p >> 63) & sign)) >> shift
+                out[row, k] = np.int8(min(max(p, np.int64(-128)), np.int64(127)))
+        return
+    first_half = (np.int64(1) << stage.shift) >> 1
+    first_sign = np.int64(-1) if stage.shift else np.int64(0)
+    for row in range(rows):
+        for k in range(KERNELS):
+            p = np.int64(np.int32(sums[row, k] + alu[k])) * np.int64(mul[k])
+            p = (p + first_half + ((p >> 63) & first_sign)) >> stage.shift
+            x = min(max(p, low), np.int64(2147483647))
+            p = (x - offset) * scale
+            p = (p + half + ((p >> 63) & sign)) >> shift
+            out[row, k] = np.int8(min(max(p, np.int64(-128)), np.int64(127)))
+
+
+@njit(cache=True, nogil=True)
+def _tiles(data, pixels, taps, steps, packed, alu, mul, stage, out, place, first, last, block):  # type: ignore[no-untyped-def]
+    """Tiles ``first`` to ``last`` of kernel block ``block``. ``place``: (surfaces, surface stride, atom)."""
+    surfaces, surface_stride, atom = place
+    sums = np.empty((PIXELS, KERNELS), np.int32)
+    results = np.empty((PIXELS, KERNELS), np.int8)
+    count = pixels.size
+    kernel = block * KERNELS
+    wanted = min(KERNELS, surfaces * atom - kernel)
+    weights = packed[block].ctypes.data
+    biases = alu[kernel : kernel + KERNELS]
+    factors = mul[kernel : kernel + KERNELS]
+    for tile in range(first, last):
+        start = tile * PIXELS
+        rows = min(PIXELS, count - start)
+        if rows < PIXELS and count >= PIXELS:  # the last tile works on whole rows again, some of them twice
+            start, rows = count - PIXELS, PIXELS
+        where = pixels.ctypes.data + 8 * start
+        if rows == PIXELS:
+            dot_tile(data.ctypes.data, where, taps.ctypes.data, taps.size, steps, weights, sums.ctypes.data)
+        else:
+            for row in range(rows):
+                at = where + 8 * row
+                dot_row(data.ctypes.data, at, taps.ctypes.data, taps.size, steps, weights, sums[row].ctypes.data)
+        _convert(sums, rows, biases, factors, stage, results)
+        for k in range(0, wanted, atom):
+            base = (kernel + k) // atom * surface_stride + start * atom
+            for row in range(rows):
+                for a in range(atom):
+                    out[base + row * atom + a] = results[row, k + a]
+
+
+@njit(cache=True, nogil=True)
+def _serial(data, pixels, taps, steps, packed, alu, mul, stage, out, place):  # type: ignore[no-untyped-def]
+    tiles = (pixels.size + PIXELS - 1) // PIXELS
+    for block in range(packed.shape[0]):
+        _tiles(data, pixels, taps, steps, packed, alu, mul, stage, out, place, 0, tiles, block)
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _parallel(data, pixels, taps, steps, packed, alu, mul, stage, out, place):  # type: ignore[no-untyped-def]
+    tiles = (pixels.size + PIXELS - 1) // PIXELS
+    chunk = max(1, min(16, tiles // 4))
+    chunks = (tiles + chunk - 1) // chunk
+    for job in prange(packed.shape[0] * chunks):
+        first = job % chunks * chunk
+        last = min(tiles, first + chunk)
+        _tiles(data, pixels, taps, steps, packed, alu, mul, stage, out, place, first, last, job // chunks)
+
+
+def convolve_and_convert(
+    data: np.ndarray,
+    pixels: np.ndarray,
+    taps: np.ndarray,
+    steps: int,
+    packed: np.ndarray,
+    alu: np.ndarray,
+    mul: np.ndarray,
+    stage: Stage,
+    out: np.ndarray,
+    place: tuple[int, int, int],
+) -> None:
+    """All kernels at all pixels, straight to their surfaces.
+
+    ``data``, ``pixels``, ``taps``, ``steps``, ``packed`` as for ``conv_int8_dot.accumulate``; ``alu`` (K',) int32 is
+    the ALU operand less the packing's correction, ``mul`` (K',) int32 the multiplier. ``out`` is flat int8: surface s
+    begins at s * surface stride and holds atom bytes a pixel, lines packed; ``place`` = (surfaces, stride, atom).
+    """
+    work = packed.size * pixels.size
+    run = _parallel if work > PARALLEL_WORK else _serial
+    run(data, pixels, taps, steps, packed, alu, mul, stage, out, place)

@@ -1,0 +1,98 @@
+"""The fused convolution and SDP give what plain integer arithmetic gives, rounding and clamps included."""
+
+import numpy as np
+import pytest
+from conv_reference import plain_sums
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nvdla.kernels import conv_int8_dot as dot
+from nvdla.kernels import conv_sdp_int8 as fused
+
+pytestmark = pytest.mark.skipif(not dot.available(), reason="this processor has no AVX512-VNNI")
+
+
+def shift_right(value, shift):
+    """value / 2**shift, halves away from zero."""
+    magnitude = (abs(value) + (1 << shift >> 1)) >> shift
+    return magnitude if value >= 0 else -magnitude
+
+
+def plain_result(total, alu, mul, stage):
+    """One element through X1 and the output converter, in Python's integers."""
+    x = total + alu
+    if stage.multiply:
+        x = min(max(shift_right(x * mul, stage.shift), -(1 << 31)), (1 << 31) - 1)
+    x = max(x, stage.low)
+    return min(max(shift_right((x - stage.offset) * stage.scale, stage.out_shift), -128), 127)
+
+
+def fused_results(cube, channels, weights, geometry, alu, mul, stage, gap):
+    """Through the blocked cube, the packed weights and the tiles; surfaces lie ``gap`` bytes apart."""
+    (top, left, bottom, right), stride, dilation, pad_value = geometry
+    kernels, _, rows, columns = weights.shape
+    atom = cube.shape[3]
+    group = dot.channel_group(channels)
+    groups = -(-channels // group)
+    height, width = cube.shape[1] + top + bottom, cube.shape[2] + left + right
+    flat = np.zeros(groups * height * width * group + 4, np.uint8)
+    dot.blocked_cube(cube, top, left, pad_value, flat[:-4].reshape(groups, height, width, group))
+    packed, correction = dot.pack_weights(weights, dilation > 1, group)
+    out_height = (height - (rows - 1) * dilation - 1) // stride + 1
+    out_width = (width - (columns - 1) * dilation - 1) // stride + 1
+    pixels = ((np.arange(out_height) * width)[:, None] + np.arange(out_width)).reshape(-1) * (stride * group)
+    taps = dot.tap_offsets(groups, (rows, columns), (dilation, dilation), (height, width), group)
+    surfaces, plane = -(-kernels // atom), out_height * out_width * atom
+    full_alu = np.zeros(correction.size, np.int64)
+    full_alu[:kernels] = alu
+    full_mul = np.ones(correction.size, np.int32)
+    full_mul[:kernels] = mul
+    out = np.full(surfaces * (plane + gap), 99, np.int8)
+    place = (surfaces, plane + gap, atom)
+    operand = (full_alu - correction).astype(np.int32)
+    fused.convolve_and_convert(flat, pixels, taps, packed.shape[2], packed, operand, full_mul, stage, out, place)
+    by_surface = out.reshape(surfaces, plane + gap)
+    assert (by_surface[:, plane:] == 99).all(), "bytes between surfaces are not touched"
+    return by_surface[:, :plane].reshape(surfaces, -1, atom).transpose(0, 2, 1).reshape(-1, out_height, out_width)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.data(), st.booleans())
+def test_results_equal_plain_integer_arithmetic(data, in_parallel):
+    draw = data.draw
+    channels, kernels = draw(st.integers(1, 70)), draw(st.integers(1, 100))
+    rows, columns = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    dilation = draw(st.integers(1, 2))
+    height, width = draw(st.integers(5, 9)), draw(st.integers(5, 9))
+    pads = tuple(draw(st.integers(0, 2)) for _ in range(4))
+    geometry = (pads, draw(st.integers(1, 2)), dilation, draw(st.integers(-128, 127)))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    atom = draw(st.sampled_from([8, 32]))
+    cube = random.integers(-128, 128, (-(-channels // atom), height, width, atom), dtype=np.int8)
+    weights = random.integers(-128, 128, (kernels, channels, rows, columns), dtype=np.int8)
+    stage = fused.Stage(
+        multiply=draw(st.integers(0, 1)),
+        shift=draw(st.integers(0, 40)),
+        low=draw(st.sampled_from([0, -(1 << 31)])),
+        offset=draw(st.integers(-(1 << 31), (1 << 31) - 1)) if draw(st.booleans()) else draw(st.integers(-999, 999)),
+        scale=draw(st.integers(-(1 << 15), (1 << 15) - 1)),
+        out_shift=draw(st.integers(0, 40)),
+    )
+    alu = random.integers(-(1 << 15), 1 << 15, kernels)
+    mul = random.integers(-(1 << 15), 1 << 15, kernels)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fused, "PARALLEL_WORK", 0 if in_parallel else 1 << 60)
+        patch.setattr(dot, "PARALLEL_BYTES", 0 if in_parallel else 1 << 60)
+        results = fused_results(cube, channels, weights, geometry, alu, mul, stage, draw(st.sampled_from([0, 64])))
+    sums = plain_sums(cube, channels, weights, *geometry)
+    expected = [
+        [plain_result(int(total), int(alu[k]), int(mul[k]), stage) for total in plane.reshape(-1)]
+        for k, plane in enumerate(sums)
+    ]
+    assert results[:kernels].reshape(kernels, -1).tolist() == expected
+
+
+def test_sums_that_could_leave_int32_are_not_fused():
+    weights = np.full((1, 100_000), -128, np.int8)
+    assert fused.sums_fit(weights, np.array([0]))
+    assert not fused.sums_fit(weights, np.array([1 << 29]))
