@@ -13,7 +13,12 @@ from __future__ import annotations
 import numpy as np
 from numba import njit, prange
 
+from nvdla.kernels.integers import int_log2
+
 ATOM = 64
+LANES = 16
+"""Places of an atom that are worked on together; an atom of few channels stops after the last used ones."""
+FULL = ATOM // LANES
 MASKED = -64
 """Exponent of an operand that is +0 or -0: its products are left out, and do not count for the largest exponent."""
 NAN_EXPONENT = 255
@@ -23,52 +28,71 @@ PIXEL_TILE = 8
 KERNEL_TILE = 16
 
 
-def decode(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """fp16 bit patterns as mantissas (with hidden bit, shifted left by the low two exponent bits) and exponents / 4.
+@njit(inline="always")
+def mantissa_of(bits):
+    """Mantissa of fp16 ``bits`` with its hidden bit, shifted left by the low two exponent bits.
 
-    The low two exponent bits go into the mantissa, so that alignment shifts are multiples of four; an exponent field
-    of 0 has no hidden bit and a shift of 1. Infinity is 2^16. Zeros get the exponent MASKED. Both int32.
+    So alignment shifts are multiples of four. An exponent field of 0 has no hidden bit and a shift of 1; infinity is
+    2^16.
     """
-    field = (bits >> 10 & 31).astype(np.int32)
-    fraction = (bits & 1023).astype(np.int32)
-    mantissa = np.where(field == 0, fraction << 1, (fraction | 1024) << (field & 3))
-    exponent = np.where(bits & 0x7FFF == 0, MASKED, field >> 2)
-    return mantissa.astype(np.int32), exponent.astype(np.int32)
+    field = bits >> 10 & 31
+    fraction = bits & 1023
+    return fraction << 1 if field == 0 else (fraction | 1024) << (field & 3)
 
 
-def first_nan(bits: np.ndarray) -> np.ndarray:
-    """Along the last axis, the sign and fraction (11 bits) of the first NaN, -1 where there is none."""
-    is_nan = bits & 0x7FFF > 0x7C00
-    first = np.argmax(is_nan, axis=-1)[..., None]
-    value = np.take_along_axis(bits, first, axis=-1)[..., 0].astype(np.int32)
-    return np.where(is_nan.any(axis=-1), value >> 5 & 0x400 | value & 0x3FF, -1).astype(np.int32)
+@njit(inline="always")
+def exponent_of(bits):
+    """The upper three bits of the exponent field; MASKED for zeros."""
+    return MASKED if bits & 0x7FFF == 0 else bits >> 12 & 7
 
 
-def booth_words(bits: np.ndarray) -> np.ndarray:
-    """What the radix-4 Booth coder makes of weights, one uint32 each.
+@njit(inline="always")
+def nan_of(bits):
+    """Sign and fraction (11 bits) of a NaN, -1 for any number."""
+    return (bits >> 5 & 0x400) | bits & 0x3FF if bits & 0x7FFF > 0x7C00 else -1
+
+
+@njit(cache=True, nogil=True)
+def booth_word(bits):
+    """What the radix-4 Booth coder makes of a weight, one uint32.
 
     Digit i (of 8) has four bits in the word: 2i: the digit is +-1; 2i+1: it is +-2; 16+2i: the row is inverted when
     the data are positive; 17+2i: the row is inverted when they are negative.
     """
-    mantissa, _ = decode(bits)
-    word = np.zeros(bits.shape, np.uint32)
-    sign = (bits >> 15).astype(np.uint32)
-    doubled = mantissa.astype(np.uint32) << 1
+    word = 0
+    sign = bits >> 15
+    doubled = mantissa_of(bits) << 1
     for digit in range(8):
-        code = doubled >> 2 * digit & 7
-        low, middle, high = code & 1, code >> 1 & 1, code >> 2
+        code = doubled >> 2 * digit
+        low, middle, high = code & 1, code >> 1 & 1, code >> 2 & 1
         one = low ^ middle
         word |= one << 2 * digit
         word |= ((high ^ middle) & (one ^ 1)) << 2 * digit + 1
-        word |= (high & (low & middle ^ 1)) << 16 + (2 * digit + sign)
+        word |= (high & (low & middle ^ 1)) << 16 + 2 * digit + sign
         word |= ((high ^ 1) & (low | middle)) << 17 + 2 * digit - sign
-    return word
+    return np.uint32(word)
+
+
+@njit(cache=True, nogil=True)
+def _pack(bits, words, exponents, nans):
+    for kernel in range(bits.shape[0]):
+        nans[kernel] = -1
+        for i in range(bits.shape[1]):
+            value = np.int64(bits[kernel, i])
+            words[kernel, i] = booth_word(value)
+            exponents[kernel, i] = exponent_of(value)
+            if nans[kernel, i // ATOM] < 0:
+                nans[kernel, i // ATOM] = nan_of(value)
 
 
 def pack_weights(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Weights (kernels, atoms * 64), fp16 bits, as the words, exponents and NaNs that :func:`convolve` takes."""
-    nans = first_nan(bits.reshape(bits.shape[0], -1, ATOM))
-    return booth_words(bits), decode(bits)[1], nans
+    kernels, places = bits.shape
+    words = np.empty(bits.shape, np.uint32)
+    exponents = np.empty(bits.shape, np.int32)
+    nans = np.empty((kernels, places // ATOM), np.int32)
+    _pack(bits, words, exponents, nans)
+    return words, exponents, nans
 
 
 @njit(inline="always")
@@ -132,29 +156,32 @@ def _product(word, negative, data, shift):
 
 
 @njit(inline="always")
-def _atom(words, exponents, data, negatives, data_exponents, w, d, products):
-    """All 64 products of an atom, aligned to its largest exponent, into ``products``; returns that exponent."""
+def _atom(words, exponents, data, negatives, data_exponents, at, blocks, products):
+    """The products of an atom, aligned to its largest exponent, into ``products``; returns that exponent / 4.
+
+    ``at``: where the atom's places begin; ``blocks``: how many times LANES of them are in use.
+    """
     largest = np.int32(0)
-    for i in range(ATOM):
-        largest = max(largest, np.int32(exponents[w + i] + data_exponents[d + i]))
-    for i in range(ATOM):
-        shift = np.int32((largest - (exponents[w + i] + data_exponents[d + i])) << 2)
-        products[i] = _product(words[w + i], negatives[d + i], data[d + i], shift)
+    for i in range(at, at + blocks * LANES):
+        largest = max(largest, np.int32(exponents[i] + data_exponents[i]))
+    for i in range(blocks * LANES):
+        shift = np.int32((largest - (exponents[at + i] + data_exponents[at + i])) << 2)
+        products[i] = _product(words[at + i], negatives[at + i], data[at + i], shift)
     return largest
 
 
 @njit(cache=True, nogil=True)
 def product_atom(words, exponents, data, negatives, data_exponents, products):
-    """:func:`_atom` for callers outside, on views of one atom; returns the largest exponent / 4."""
-    return np.int64(_atom(words, exponents, data, negatives, data_exponents, 0, 0, products))
+    """:func:`_atom` for callers outside, on views of one full atom."""
+    return np.int64(_atom(words, exponents, data, negatives, data_exponents, 0, FULL, products))
 
 
 @njit(inline="always")
-def _total(products):
+def _total(products, blocks):
     """Exact sum of the products of an atom: 64 times 2^29 does not fit an int32, so halves are added apart."""
     low = np.int32(0)
     high = np.int32(0)
-    for i in range(ATOM):
+    for i in range(blocks * LANES):
         low += np.int32(products[i] & 0xFFFF)
         high += np.int32(products[i] >> 16)
     return (np.int64(high) << 16) + np.int64(low)
@@ -164,11 +191,7 @@ def _total(products):
 def normalise(mantissa, width):
     """How far a two's complement ``mantissa`` of ``width`` bits can go left until its two top bits differ."""
     magnitude = mantissa ^ (mantissa >> 63)
-    shift = width - 1
-    while magnitude:
-        magnitude >>= 1
-        shift -= 1
-    return shift
+    return width - 2 - int_log2(magnitude) if magnitude else width - 1
 
 
 @njit(cache=True, nogil=True)
@@ -237,23 +260,27 @@ def fp48_to_fp32(exponent, mantissa):
 
 
 @njit(cache=True, nogil=True)
-def _gather(bits, base, offsets, data, negatives, exponents, nans):
-    """Decode the window at ``base``: one value for every place of every atom; absent places are zeros."""
-    for i in range(offsets.size):
-        if i % ATOM == 0:
-            nans[i // ATOM] = -1
-        value = np.int32(bits[base + offsets[i]]) if offsets[i] >= 0 else np.int32(0)
-        field = value >> 10 & 31
-        fraction = value & 1023
-        data[i] = np.uint32(fraction << 1 if field == 0 else (fraction | 1024) << (field & 3))
-        negatives[i] = np.uint32(value >> 15)
-        exponents[i] = np.int32(MASKED if value & 0x7FFF == 0 else field >> 2)
-        if field == 31 and fraction and nans[i // ATOM] < 0:
-            nans[i // ATOM] = np.int32((value >> 5 & 0x400) | fraction)
+def decode_operand(bits, i, data, negatives, exponents):
+    """Operand ``i`` of the data as the MAC takes it; returns its sign and fraction if it is a NaN, else -1."""
+    data[i] = np.uint32(mantissa_of(bits))
+    negatives[i] = np.uint32(bits >> 15)
+    exponents[i] = np.int32(exponent_of(bits))
+    return nan_of(bits)
 
 
 @njit(cache=True, nogil=True)
-def _dot(words, word_exponents, word_nans, data, negatives, data_exponents, data_nans, products):
+def _gather(bits, base, offsets, data, negatives, exponents, nans):
+    """Decode the window at ``base``: one value for every place of every atom; absent places are zeros."""
+    nans[:] = -1
+    for i in range(offsets.size):
+        value = np.int64(bits[base + offsets[i]]) if offsets[i] >= 0 else np.int64(0)
+        nan = decode_operand(value, i, data, negatives, exponents)
+        if nans[i // ATOM] < 0:
+            nans[i // ATOM] = nan
+
+
+@njit(cache=True, nogil=True)
+def _dot(words, word_exponents, word_nans, data, negatives, data_exponents, data_nans, blocks, products):
     """One output: all atoms of one kernel in order; returns fp32 bits."""
     exponent, mantissa = np.int64(0), np.int64(0)
     for atom in range(word_nans.size):
@@ -261,20 +288,14 @@ def _dot(words, word_exponents, word_nans, data, negatives, data_exponents, data
         if nan >= 0:
             exponent, mantissa = fp48_add(exponent, mantissa, np.int64(63), (np.int64(nan) << 53) >> 26)
             continue
-        at = atom * ATOM
-        largest = _atom(words, word_exponents, data, negatives, data_exponents, at, at, products)
-        exponent, mantissa = fp48_add(exponent, mantissa, np.int64(largest) << 2, _total(products))
+        used = blocks[atom]
+        largest = _atom(words, word_exponents, data, negatives, data_exponents, atom * ATOM, used, products)
+        exponent, mantissa = fp48_add(exponent, mantissa, np.int64(largest) << 2, _total(products, used))
     return fp48_to_fp32(exponent, mantissa)
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def convolve(bits, bases, offsets, words, word_exponents, word_nans, out):
-    """All outputs of one batch: ``out`` (surfaces, pixels, atom) uint32, fp32 bits, 0 for kernels that do not exist.
-
-    ``bits`` flat uint16, the padded cube; ``bases`` (pixels,) int64 where each output's window starts; ``offsets``
-    (atoms * 64,) int64 from there, -1 for places that hold nothing. ``words`` uint32, ``word_exponents`` int32
-    (kernels, atoms * 64) and ``word_nans`` int32 (kernels, atoms) describe the weights.
-    """
+def _convolve(bits, bases, offsets, blocks, words, word_exponents, word_nans, out):
     kernels, places = words.shape
     pixels = bases.size
     atom = out.shape[2]
@@ -294,5 +315,24 @@ def convolve(bits, bases, offsets, words, word_exponents, word_nans, out):
         for k in range(top, min(top + KERNEL_TILE, kernels)):
             for p in range(count):
                 out[k // atom, first + p, k % atom] = _dot(
-                    words[k], word_exponents[k], word_nans[k], data[p], negatives[p], exponents[p], nans[p], products
+                    words[k], word_exponents[k], word_nans[k],
+                    data[p], negatives[p], exponents[p], nans[p], blocks, products,
                 )  # fmt: skip
+
+
+def convolve(
+    bits: np.ndarray,
+    bases: np.ndarray,
+    offsets: np.ndarray,
+    packed: tuple[np.ndarray, np.ndarray, np.ndarray],
+    out: np.ndarray,
+) -> None:
+    """All outputs of one batch: ``out`` (surfaces, pixels, atom) uint32, fp32 bits; other kernels' places stay.
+
+    ``bits`` flat uint16, the padded cube; ``bases`` (pixels,) int64 where each output's window starts; ``offsets``
+    (atoms * 64,) int64 from there, -1 for places that hold nothing; ``packed`` from :func:`pack_weights`, with zeros
+    at these places.
+    """
+    used = (offsets.reshape(-1, ATOM) >= 0) * np.arange(1, ATOM + 1)
+    blocks = -(-used.max(axis=1) // LANES)
+    _convolve(bits, bases, offsets, blocks, *packed, out)

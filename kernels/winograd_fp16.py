@@ -9,7 +9,7 @@ import numpy as np
 from numba import njit, prange
 
 from nvdla.kernels.floats import FP17, fp16_to_fp17, fp17_to_fp16, fp_add, fp_sub
-from nvdla.kernels.fp16_mac import ATOM, MASKED, fp48_add, fp48_to_fp32, product_atom
+from nvdla.kernels.fp16_mac import ATOM, decode_operand, fp48_add, fp48_to_fp32, product_atom
 
 CHANNELS = 4
 """Channels of a 4x4 tile that fill a MAC atom."""
@@ -53,17 +53,12 @@ def transform_data(tiles: np.ndarray) -> np.ndarray:
 @njit(cache=True, nogil=True)
 def _decode(bits, data, negatives, exponents):
     """Operands of one atom as the MAC takes them; returns the first NaN's sign and fraction, or -1."""
-    nan = np.int32(-1)
+    first = np.int64(-1)
     for i in range(ATOM):
-        value = np.int32(bits[i])
-        field = value >> 10 & 31
-        fraction = value & 1023
-        data[i] = np.uint32(fraction << 1 if field == 0 else (fraction | 1024) << (field & 3))
-        negatives[i] = np.uint32(value >> 15)
-        exponents[i] = np.int32(MASKED if value & 0x7FFF == 0 else field >> 2)
-        if field == 31 and fraction and nan < 0:
-            nan = np.int32((value >> 5 & 0x400) | fraction)
-    return nan
+        nan = decode_operand(np.int64(bits[i]), i, data, negatives, exponents)
+        if first < 0:
+            first = np.int64(nan)
+    return first
 
 
 @njit(cache=True, nogil=True)

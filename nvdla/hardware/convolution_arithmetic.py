@@ -196,7 +196,7 @@ class DirectHalves(_Direct):
         out = np.zeros(self.shape, np.uint32)
         for batch, target in zip(padded, out, strict=True):
             flat = target.reshape(target.shape[0], bases.size, target.shape[3])
-            fp16_mac.convolve(batch.reshape(-1), bases, offsets, *packed, flat)
+            fp16_mac.convolve(batch.reshape(-1), bases, offsets, packed, flat)
         return out
 
     def _places(self, length: int) -> tuple[np.ndarray, np.ndarray]:

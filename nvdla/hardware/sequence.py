@@ -36,15 +36,17 @@ def atom_places(
     """For every place of every MAC atom: which data it multiplies, and which weight; -1 for places left empty.
 
     ``kernel`` is (rows, columns, channels), ``steps`` the distances of kernel rows and columns in the padded data.
+    Pieces of an atom follow one another without gaps: only their order matters (which of two NaNs wins).
     Returns the data offsets from the window's start and the indices into a kernel, int64 (atoms * ``atom``,).
     """
     _, columns, channels = kernel
     data = np.full((len(sequence), atom), -1, np.int64)
     weights = np.full((len(sequence), atom), -1, np.int64)
     for number, step in enumerate(sequence):
-        slot = atom // len(step)
-        for piece, (row, column, first, end) in enumerate(step):
-            places = slice(piece * slot, piece * slot + end - first)
+        place = 0
+        for row, column, first, end in step:
+            places = slice(place, place + end - first)
             data[number, places] = np.arange(first, end) + row * steps[0] + column * steps[1]
             weights[number, places] = np.arange(first, end) + (row * columns + column) * channels
+            place = places.stop
     return data.reshape(-1), weights.reshape(-1)
