@@ -30,6 +30,8 @@ _POINTER_BYTES = 8
 #: A new registry is divided by this: a name of 10 bytes, its NUL, and a pointer (func_registry.h).
 AVERAGE_ENTRY_BYTES = 10 + 1 + _POINTER_BYTES
 MAX_EVALUATIONS = 1_000_000
+#: Seconds that one time evaluator may take; checked between calls.
+MAX_EVALUATION_SECONDS = 600.0
 
 
 class CrtStatus(IntEnum):
@@ -356,15 +358,20 @@ class CrtRuntime:
         if decode_handle(state.function)[0] == _TIME_EVALUATOR:
             raise CrtError(CrtStatus.TIME_EVALUATOR_BAD_HANDLE, "a time evaluator cannot time itself")
         self.call(state.function, *arguments)  # the first call is not timed: it may compile or load
-        seconds = [self._measure(state, arguments) for _ in range(state.repeat)]
+        deadline = time.monotonic() + MAX_EVALUATION_SECONDS
+        seconds = [self._measure(state, arguments, deadline) for _ in range(state.repeat)]
         return struct.pack(f"<{len(seconds)}d", *seconds)
 
-    def _measure(self, state: _TimeEvaluator, arguments: Sequence[Any]) -> float:
+    def _measure(self, state: _TimeEvaluator, arguments: Sequence[Any], deadline: float) -> float:
         """Mean seconds of a call; the number of calls grows until the shortest time is reached."""
         while True:
             start = time.perf_counter()
             for _ in range(state.number):
                 self.call(state.function, *arguments)
+                if time.monotonic() > deadline:
+                    raise CrtError(CrtStatus.INVALID_ARGUMENT,
+                                   f"the time evaluator took more than {MAX_EVALUATION_SECONDS:.0f} seconds; ask for "
+                                   "fewer calls")
             elapsed = time.perf_counter() - start
             if elapsed >= state.min_repeat_seconds or state.number >= MAX_EVALUATIONS:
                 return elapsed / state.number

@@ -159,3 +159,12 @@ def test_the_time_evaluator_returns_seconds_and_is_replaced_by_the_next():
     seconds = struct.unpack("<2d", crt.call(second.value, 7))
     assert calls == [7] * (1 + 3 * 2)
     assert all(0 <= s < 1 for s in seconds)
+
+
+def test_a_time_evaluator_does_not_run_for_ever(monkeypatch):
+    monkeypatch.setattr("nvdla.containers.tvm.crt.MAX_EVALUATION_SECONDS", 0.0)
+    crt = runtime()
+    module = crt.add_module(CrtModule(FuncRegistry(["f"], [lambda: None])))
+    timed = crt.call(crt.get_global("runtime.RPCTimeEvaluator"), module, "f", 1, 0, 1000, 1000, 0, 0, 0, "")
+    with pytest.raises(CrtError, match="ask for fewer calls"):
+        crt.call(timed.value)
