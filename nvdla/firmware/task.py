@@ -44,9 +44,12 @@ class FirmwareTask:
         position = roi * self.num_operations + index
         if position not in self._operations:
             found = self.decoded.operation(index, roi)
-            self._operations[position] = Operation(
+            made = Operation(
                 self.id, index, roi, found.op_type, found.op, found.surface, self.config, self.addresses, found.lut
             )
+            if self.network.dynamic_roi and index == self.network.input_layer:
+                made.dynamic_input = 0  # until start() knows the region
+            self._operations[position] = made
         return self._operations[position]
 
     def operations(self) -> Iterator[Operation]:
@@ -105,7 +108,9 @@ class FirmwareTask:
             cube.address == -1, f"src_data has address index {cube.address}; a dynamic ROI's input has none (-1)"
         )
         pixel = PIXEL_BYTES[operation.op.data_format] if operation.type == OpType.CONV else 1
-        operation.dynamic_input = base + top * cube.line_stride + pixel * left
+        address = base + top * cube.line_stride + pixel * left
+        operation.require_aligned(address, operation.atom, f"the address of the ROI at column {left}, row {top}")
+        operation.dynamic_input = address
 
     def _address(self, index: int, what: str) -> Window:
         if not 0 <= index < len(self.addresses):

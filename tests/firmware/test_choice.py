@@ -1,0 +1,38 @@
+"""The configuration is found from what the file asks for."""
+
+from __future__ import annotations
+
+from handmade import INPUT, OUTPUT, Op, chain, copy, network
+from test_scheduler import bdma
+
+from nvdla.descriptors import NEW, decode_tasks
+from nvdla.descriptors.enums import OpType
+from nvdla.firmware.choice import choose_configuration
+
+
+def choose(loadable):
+    config, reason = choose_configuration(loadable, decode_tasks(loadable, NEW))
+    return config.name, reason
+
+
+def test_atoms_of_8_bytes_are_nv_small():
+    name, reason = choose(network(chain(2)))
+    assert name == "nv_small"
+    assert "atoms of 8 bytes (tensor data is FEATURE_X8), int8" in reason
+
+
+def test_half_precision_and_bdma_are_nv_full():
+    def half(op, surface):
+        copy((INPUT, 0), (OUTPUT, 0), atom=32)(op, surface)
+        op.src_precision = op.dst_precision = 2
+
+    assert choose(network([Op(OpType.SDP, half)], "nv_full"))[0] == "nv_full"
+    name, reason = choose(network([Op(OpType.BDMA, bdma(1))], "nv_full"))
+    assert name == "nv_full"
+    assert "task 0 operation 0 is a BDMA operation" in reason
+
+
+def test_a_file_that_fits_nothing_gets_the_nearest_and_is_told_so():
+    name, reason = choose(network([Op(OpType.BDMA, bdma(1))]))
+    assert name == "nv_small"
+    assert reason.endswith("no configuration has all of this")
