@@ -26,6 +26,7 @@ class IntegerPipeline:
         self.settings = settings
         self._sources = sources
         self._stages = [x_stage(settings.x1), x_stage(settings.x2)]
+        self._registers = [register_operands(block, settings.atom) for block in (settings.x1, settings.x2)]
         self._converter = self._output_converter()
         self._lut = None
         if settings.y.uses_lut:
@@ -55,10 +56,17 @@ class IntegerPipeline:
         return counts
 
     def _x_pass(self, data: np.ndarray, stages: list, converter: sdp.Converter, out: np.ndarray) -> tuple:
-        operands = []
-        for stage, block, source in zip(stages, (self.settings.x1, self.settings.x2), self._sources[:2], strict=True):
-            operands += [*x_operands(block, source if stage.active else None, data.shape[2]), stage]
-        return out, int(sdp.x_and_convert(data, *operands, converter, out))
+        """X1, X2 (as ``stages`` say) and a converter. Returns ``out`` and the number of saturated elements."""
+        arguments: list = []
+        for index, block in enumerate((self.settings.x1, self.settings.x2)):
+            alu, mul = self._registers[index]
+            source = self._sources[index]
+            if source is not None and stages[index].active:
+                from_memory = source.read()
+                alu = from_memory[0] if block.needs_alu else alu
+                mul = from_memory[1] if block.needs_mul else mul
+            arguments += [alu, mul, stages[index]]
+        return out, int(sdp.x_and_convert(data, *arguments, converter, out))
 
     def _to_fp16(self, data: np.ndarray, stages: list, out: np.ndarray, counts: dict[str, int]) -> None:
         """17-bit integers from the converter to fp16; the saturation counter counts the largest number then
@@ -111,14 +119,9 @@ def x_stage(block: XBlock) -> sdp.Stage:
     )
 
 
-def x_operands(block: XBlock, source: Operands | None, atom: int) -> tuple[np.ndarray, np.ndarray]:
-    """(ALU, MUL) operands of an X block: int16 (surfaces or 1, pixels or 1, atom)."""
-    alu, mul = source.read() if source is not None else (None, None)
-    if alu is None or not block.needs_alu:
-        alu = np.full((1, 1, atom), block.alu_operand, np.int16)
-    if mul is None or not block.needs_mul:
-        mul = np.full((1, 1, atom), block.mul_operand, np.int16)
-    return alu, mul
+def register_operands(block: XBlock, atom: int) -> tuple[np.ndarray, np.ndarray]:
+    """(ALU, MUL) operands that an X block holds in registers, for every lane of an atom: int16 (1, 1, atom)."""
+    return np.full((1, 1, atom), block.alu_operand, np.int16), np.full((1, 1, atom), block.mul_operand, np.int16)
 
 
 def y_operand(memory: np.ndarray | None, register: int, converter: OperandConverter, atom: int) -> np.ndarray:

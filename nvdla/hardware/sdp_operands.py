@@ -169,6 +169,8 @@ def input_reader(
     check_cube(rdma, settings)
     source = precision(rdma["D_FEATURE_MODE_CFG.IN_PRECISION"], config, "input precision")
     processing, atom = settings.processing, config.memory_atom
+    if source is not processing and settings.batches > 1:
+        raise ConfigError("SDP: a hardware batch cannot convert its input precision (cmod/sdp/NV_NVDLA_sdp.cpp:402)")
     surfaces = -(-settings.channels // (atom // source.bytes))
     pairs = source.bytes > processing.bytes
     if pairs:

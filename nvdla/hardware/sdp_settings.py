@@ -247,21 +247,11 @@ def _y_block(group: RegisterGroup) -> YBlock:
     )
 
 
-def missing_blocks(settings: SdpSettings, config: Configuration) -> list[str]:
-    """What an operation uses that the configuration's hardware is built without: "Y (EW)", "lookup tables"."""
-    missing = []
-    if not settings.y.bypass and config.sdp_ew_throughput is None:
-        missing.append("Y (EW)")
-    if settings.y.uses_lut and not config.sdp_lut:
-        missing.append("lookup tables")
-    return missing
-
-
 def _check(settings: SdpSettings, config: Configuration) -> None:
     """Settings that no memory can make right.
 
     Y and its tables work everywhere: NVIDIA's reference model has them in every configuration, also where the
-    hardware is built without, and NVIDIA's trace tests of nv_small and nv_small_256 use them (``missing_blocks``).
+    hardware is built without, and NVIDIA's trace tests of nv_small and nv_small_256 use them. The firmware refuses.
     """
     if settings.winograd and not config.winograd:
         raise ConfigError(
@@ -269,6 +259,8 @@ def _check(settings: SdpSettings, config: Configuration) -> None:
         )
     if settings.winograd and not settings.flying:
         raise ScheduleError("SDP: Winograd order comes from the convolution, not from memory (FLYING_MODE is off)")
+    if settings.winograd and settings.processing.bytes != settings.output.bytes:
+        raise ConfigError("SDP: results in Winograd order must keep the width of their elements")
     _check_batch(settings, config)
     if settings.y.compares and settings.to_pdp:
         raise ScheduleError("SDP waits for ever: in compare mode (EQL) nothing reaches PDP")
