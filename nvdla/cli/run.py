@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     tensors = runtime.unpack(raw)
     for name, path in outputs.items():
         index = list(tensors).index(name)
-        write_tensor(path, tensors[name], raw[index], runtime.outputs[index])
+        write_tensor(path, tensors[name], raw[index], runtime.outputs[index].layout)
     differences = {
         name: compare_with(path, tensors[name], raw[list(tensors).index(name)]) for name, path in goldens.items()
     }

@@ -86,7 +86,8 @@ def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
 def write_tensor(path: str | os.PathLike[str], tensor: np.ndarray, raw: bytes, layout: Any = None) -> None:
     """Write an output tensor (N, C, H, W) by ending; ``raw`` is its bound surface (.bin writes that).
 
-    ``layout`` (``.atom``, ``.line_stride``, ``.surface_stride``) only fills the header of a .dimg.
+    ``layout``, where it is a feature layout (``.atom``, ``.line_stride``, ``.surface_stride``), only fills the header
+    of a .dimg.
     """
     suffix = ending(path, OUTPUT_ENDINGS, "an output")
     if suffix == ".bin":
@@ -98,8 +99,8 @@ def write_tensor(path: str | os.PathLike[str], tensor: np.ndarray, raw: bytes, l
     elif suffix == ".json":
         data = _json_bytes(tensor)
     elif suffix == ".dimg":
-        strides = (layout.line_stride, layout.surface_stride) if layout is not None else (0, 0)
-        data = dimg_bytes(tensor, layout.atom if layout is not None else 32, strides, len(raw))
+        strides = (getattr(layout, "line_stride", 0), getattr(layout, "surface_stride", 0))
+        data = dimg_bytes(tensor, getattr(layout, "atom", 32), strides, len(raw))
     else:
         data = picture(tensor)
     write_file(path, data)

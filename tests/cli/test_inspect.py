@@ -1,0 +1,66 @@
+"""``nvdla inspect``, ``hexdump`` and ``extract`` as a user calls them."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+import nvdla
+
+SECTIONS = ["tasks", "memory", "blobs", "tensors", "relocs", "ops", "graph"]
+
+
+def test_the_overview_answers_the_first_questions(nvdla_command, lenet):
+    code, out, _ = nvdla_command("inspect", lenet)
+    assert code == 0
+    for word in ("nv_small", "new", "CONV=", "data", "1 x 1 x 28 x 28"):
+        assert word in out
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_each_section_is_a_table_json_and_yaml_of_the_same_rows(nvdla_command, lenet, section):
+    assert nvdla_command("inspect", lenet, f"--{section}")[0] == 0
+    from_json = json.loads(nvdla_command("inspect", lenet, f"--{section}", "--json")[1])
+    from_yaml = yaml.safe_load(nvdla_command("inspect", lenet, f"--{section}", "--yaml")[1])
+    assert from_json == from_yaml
+    assert list(from_json) == [section]
+
+
+def test_all_shows_everything(nvdla_command, lenet):
+    document = json.loads(nvdla_command("inspect", lenet, "--all", "--json")[1])
+    assert list(document) == ["overview", *SECTIONS]
+
+
+def test_descriptor_bytes_are_named_field_by_field(nvdla_command, lenet):
+    code, out, _ = nvdla_command("hexdump", lenet, "task-0-addr0")
+    assert code == 0
+    assert "task 0 network.num_operations" in out
+
+
+def test_weights_are_dumped_plainly(nvdla_command, lenet):
+    loadable = nvdla.load(lenet)
+    blob = max(loadable.blobs, key=lambda each: each.size)
+    code, out, _ = nvdla_command("hexdump", lenet, blob.name, "--offset", "16", "--length", "16")
+    assert code == 0
+    assert bytes(blob.data[16:24]).hex(" ") in out
+
+
+def test_extract_writes_the_blob(nvdla_command, lenet, tmp_path):
+    loadable = nvdla.load(lenet)
+    for blob in loadable.blobs:
+        assert nvdla_command("extract", lenet, blob.name, "-o", tmp_path / "blob")[0] == 0
+        assert (tmp_path / "blob").read_bytes() == bytes(blob.data)
+
+
+def test_an_unknown_blob_is_one_line(nvdla_command, lenet):
+    code, _, err = nvdla_command("hexdump", lenet, "no-such-blob")
+    assert code == 2
+    assert "no-such-blob" in err
+
+
+def test_inspecting_does_not_import_numba(lenet):
+    check = "import sys; from nvdla.cli.main import main; main(sys.argv[1:]); assert 'numba' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", check, "inspect", lenet, "--all"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
