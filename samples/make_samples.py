@@ -1,0 +1,259 @@
+"""Make the sample loadables.
+
+    python samples/make_samples.py              rebuild the loadables from weights.npz (byte for byte the same files)
+    python samples/make_samples.py --check      build in memory and compare with the files; exit code 1 if they differ
+    python samples/make_samples.py --accuracy   run all held-out digits through every loadable and print the accuracy
+    python samples/make_samples.py --train      train again and write weights.npz, the images and the held-out set
+                                                (needs scikit-learn, whose digits data set it uses)
+
+Training is floating point, so another machine may train slightly other weights. What is committed is their result:
+weights rounded to halves and the calibrated magnitudes rounded to six digits; from these the loadables follow exactly.
+
+Networks take pixels 0..255, as the command line gives them to fp16 networks; an int8 input is round(pixel * 127 / 255),
+which has the scale 255 / 127. Colour channels are in the order blue, green, red, the default of the command line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+
+from nvdla.build import Built, Calibration, Network, build, calibrate  # noqa: E402
+
+LOADABLES = {
+    "lenet.loadable": ("lenet", "nv_small", "int8"),
+    "lenet_nv_large.loadable": ("lenet", "nv_large", "int8"),
+    "lenet_nv_full_fp16.loadable": ("lenet", "nv_full", "fp16"),
+    "colour_digits.loadable": ("colour", "nv_small", "int8"),
+    "colour_digits_nv_full_fp16.loadable": ("colour", "nv_full", "fp16"),
+}
+TRAINING_IMAGES = 1437
+CLASSES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+# ---- networks
+
+
+def lenet(weights: dict[str, np.ndarray]) -> Network:
+    """LeNet-5 for 28x28 grey digits."""
+    net = Network("lenet")
+    x = net.input("data", (1, 28, 28))
+    for number in (1, 2):
+        x = net.convolution(f"conv{number}", x, *_layer(weights, f"lenet/conv{number}"))
+        x = net.relu(f"relu{number}", x)
+        x = net.max_pool(f"pool{number}", x, 2)
+    x = net.relu("relu3", net.fully_connected("ip1", x, *_layer(weights, "lenet/ip1")))
+    x = net.relu("relu4", net.fully_connected("ip2", x, *_layer(weights, "lenet/ip2")))
+    x = net.fully_connected("ip3", x, *_layer(weights, "lenet/ip3"))
+    net.output(net.softmax("prob", x))
+    return net
+
+
+def colour(weights: dict[str, np.ndarray]) -> Network:
+    """A small network for 32x32 colour images of digits (blue, green, red)."""
+    net = Network("colour_digits")
+    x = net.input("data", (3, 32, 32))
+    for number in (1, 2, 3):
+        x = net.convolution(f"conv{number}", x, *_layer(weights, f"colour/conv{number}"), padding=1)
+        x = net.max_pool(f"pool{number}", net.relu(f"relu{number}", x), 2)
+    x = net.fully_connected("ip", x, *_layer(weights, "colour/ip"))
+    net.output(net.softmax("prob", x))
+    return net
+
+
+NETWORKS = {"lenet": lenet, "colour": colour}
+
+
+def _layer(weights: dict[str, np.ndarray], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Weights and bias as float64; weights of the first layer are for pixels 0..255."""
+    return weights[f"{name}/weights"].astype(np.float64), weights[f"{name}/bias"].astype(np.float64)
+
+
+def build_sample(name: str, weights: dict[str, np.ndarray]) -> Built:
+    """One of the sample loadables."""
+    which, config, precision = LOADABLES[name]
+    network = NETWORKS[which](weights)
+    names = [layer.name for layer in network.layers]
+    magnitudes = dict(zip(names, weights[f"{which}/magnitudes"].tolist(), strict=True))
+    return build(network, config, precision, Calibration(magnitudes))
+
+
+# ---- data
+
+
+def enlarge(digits: np.ndarray, size: int, border: int) -> np.ndarray:
+    """8x8 digits 0..16 as grey images 0..255: bilinear in whole numbers, with a border. (N, size, size) uint8."""
+    inner = size - 2 * border
+    position = np.clip((2 * np.arange(inner) + 1) * 8 * 128 // inner - 128, 0, 7 * 256)
+    low, part = position >> 8, position & 255
+    high = np.minimum(low + 1, 7)
+    x = digits.astype(np.int64)
+    rows = x[:, low] * (256 - part)[:, None] + x[:, high] * part[:, None]
+    cells = rows[:, :, low] * (256 - part) + rows[:, :, high] * part
+    result = np.zeros((len(digits), size, size), np.uint8)
+    result[:, border : border + inner, border : border + inner] = (cells * 255 + (8 << 16)) // (16 << 16)
+    return result
+
+
+def paint(grey: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Grey digits in random colours on clearly different backgrounds: (N, 3, H, W) uint8, blue green red."""
+    count = len(grey)
+    ink = rng.integers(0, 256, (count, 3))
+    ground = rng.integers(0, 256, (count, 3))
+    near = np.abs(ink - ground).sum(axis=1) < 240
+    ground[near] = 255 - ink[near]
+    flat = np.abs(ink - ground).sum(axis=1) < 240
+    ground[flat] = (ink[flat] + 128) % 256
+    part = grey[:, None].astype(np.int64)
+    mixed = part * ink[:, :, None, None] + (255 - part) * ground[:, :, None, None]
+    return ((mixed + 127) // 255).astype(np.uint8)
+
+
+def held_out() -> tuple[np.ndarray, np.ndarray]:
+    """Digits (N, 8, 8) 0..16 that no training saw, and their labels."""
+    with np.load(HERE / "held_out.npz") as data:
+        return data["digits"], data["labels"]
+
+
+def colour_images(digits: np.ndarray) -> np.ndarray:
+    """The held-out digits as colour images, always the same colours."""
+    return paint(enlarge(digits, 32, 2), np.random.default_rng(7))
+
+
+def _weights() -> dict[str, np.ndarray]:
+    with np.load(HERE / "weights.npz") as data:
+        return dict(data)
+
+
+# ---- training
+
+
+def train_all() -> None:
+    """Train both networks and write weights.npz, held_out.npz and the images."""
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    order = np.random.default_rng(0).permutation(len(data.images))
+    digits, labels = data.images[order].astype(np.uint8), data.target[order].astype(np.uint8)
+    first, rest = slice(0, TRAINING_IMAGES), slice(TRAINING_IMAGES, None)
+    np.savez(HERE / "held_out.npz", digits=digits[rest], labels=labels[rest])
+    weights = _train_lenet(digits[first], labels[first]) | _train_colour(digits[first], labels[first])
+    for which, images in (
+        ("lenet", enlarge(digits[first], 28, 4)[:, None]),
+        ("colour", paint(enlarge(digits[first], 32, 2), np.random.default_rng(5))),
+    ):
+        network = NETWORKS[which](weights)
+        found = calibrate(network, images[:512].astype(np.float64)).with_magnitudes(data=255.0, prob=1.0)
+        rounded = [float(f"{found.magnitudes[layer.name]:.6g}") for layer in network.layers]
+        weights[f"{which}/magnitudes"] = np.array(rounded)
+    np.savez(HERE / "weights.npz", **weights)
+    _write_images(digits[rest], labels[rest])
+
+
+def _train_lenet(digits: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+    from training import Convolution, InnerProduct, MaxPool, Relu, train
+
+    rng = np.random.default_rng(1)
+    layers = [Convolution(rng, 1, 6, 5), Relu(), MaxPool(), Convolution(rng, 6, 16, 5), Relu(), MaxPool()]
+    layers += [InnerProduct(rng, 256, 120), Relu(), InnerProduct(rng, 120, 84), Relu(), InnerProduct(rng, 84, 10)]
+    images = enlarge(digits, 28, 4)[:, None].astype(np.float32) / 255
+    train(layers, images, labels, 40, rng, _shifted)
+    return _rounded(layers, "lenet", ("conv1", "conv2", "ip1", "ip2", "ip3"))
+
+
+def _train_colour(digits: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+    from training import Convolution, InnerProduct, MaxPool, Relu, train
+
+    rng = np.random.default_rng(2)
+    layers = [Convolution(rng, 3, 16, 3, 1), Relu(), MaxPool(), Convolution(rng, 16, 32, 3, 1), Relu(), MaxPool()]
+    layers += [Convolution(rng, 32, 48, 3, 1), Relu(), MaxPool(), InnerProduct(rng, 768, 10)]
+    grey = enlarge(digits, 32, 2)[:, None]
+
+    def painted(batch: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        return paint(_shifted(batch, rng)[:, 0], rng).astype(np.float32) / 255
+
+    train(layers, grey, labels, 60, rng, painted)
+    return _rounded(layers, "colour", ("conv1", "conv2", "conv3", "ip"))
+
+
+def _shifted(images: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Each batch moved by up to two pixels."""
+    return np.roll(images, tuple(rng.integers(-2, 3, 2)), axis=(2, 3))
+
+
+def _rounded(layers: list, prefix: str, names: tuple[str, ...]) -> dict[str, np.ndarray]:
+    trained = [layer for layer in layers if layer.parameters]
+    result = {}
+    for index, (layer, name) in enumerate(zip(trained, names, strict=True)):
+        weights, bias = layer.parameters
+        # The first layer sees pixels 0..255 instead of 0..1.
+        factor = np.float32(1 / 255) if index == 0 else np.float32(1)
+        result[f"{prefix}/{name}/weights"] = (weights * factor).astype(np.float16)
+        result[f"{prefix}/{name}/bias"] = bias.astype(np.float16)
+    return result
+
+
+def _write_images(digits: np.ndarray, labels: np.ndarray) -> None:
+    """One held-out digit of each class as digit<label>.pgm and colour_digit<label>.ppm; names of classes in
+    labels.txt."""
+    grey, colours = enlarge(digits, 28, 4), colour_images(digits)
+    for label in range(10):
+        index = int(np.flatnonzero(labels == label)[0])
+        (HERE / f"digit{label}.pgm").write_bytes(b"P5\n28 28\n255\n" + grey[index].tobytes())
+        pixels = np.ascontiguousarray(colours[index, ::-1].transpose(1, 2, 0))
+        (HERE / f"colour_digit{label}.ppm").write_bytes(b"P6\n32 32\n255\n" + pixels.tobytes())
+    (HERE / "labels.txt").write_text("\n".join(CLASSES) + "\n")
+
+
+# ---- checks
+
+
+def accuracy(name: str, loadable: Path) -> float:
+    """Share of the held-out digits that a loadable classifies rightly."""
+    import nvdla
+
+    which, _, precision = LOADABLES[name]
+    digits, labels = held_out()
+    images = enlarge(digits, 28, 4)[:, None] if which == "lenet" else colour_images(digits)
+    runtime = nvdla.Runtime(nvdla.load(loadable))
+    right = 0
+    for image, label in zip(images, labels, strict=True):
+        real = image.astype(np.float64)
+        elements = np.floor(real * 127 / 255 + 0.5).astype(np.int8) if precision == "int8" else real.astype(np.float16)
+        scores = next(iter(runtime.run(elements[None]).values()))
+        right += int(scores.reshape(-1).argmax() == label)
+    return right / len(labels)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Make the sample loadables.")
+    parser.add_argument("--train", action="store_true", help="train again (needs scikit-learn)")
+    parser.add_argument("--check", action="store_true", help="compare with the files instead of writing them")
+    parser.add_argument("--accuracy", action="store_true", help="accuracy on held-out digits of every loadable")
+    options = parser.parse_args()
+    if options.train:
+        train_all()
+    weights, different = _weights(), []
+    for name in LOADABLES:
+        built = build_sample(name, weights)
+        if options.check:
+            if built.loadable.to_bytes() != (HERE / name).read_bytes():
+                different.append(name)
+            continue
+        if not options.accuracy:
+            built.save(HERE / name)
+        if options.accuracy or options.train:
+            print(f"{name}: {accuracy(name, HERE / name):.1%} of the held-out digits")
+    for name in different:
+        print(f"{name} differs from what the script makes", file=sys.stderr)
+    return 1 if different else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
