@@ -2,7 +2,8 @@
 
 The numbers of the type codes above 5 changed between releases and files carry no marker, so every name belongs to a
 dialect: ``0.8`` (up to 0.13: integers, floats, bfloat16, and bool as a one-bit unsigned integer), ``0.14`` (0.14 to
-0.20: two float8 types took the codes 6 and 7) and ``0.27`` (today: DLPack's own numbers, with a bool type of its own).
+0.20: two float8 types took the codes 6 and 7) and ``0.27`` (since 0.21: DLPack's own numbers, with a bool type of its
+own that is written since 0.23).
 Source: tvm include/tvm/runtime/data_type.h of the releases; dlpack.h of apache-tvm-ffi 0.1.
 """
 
