@@ -21,6 +21,7 @@ COMMANDS = {
     "inspect": ("nvdla.cli.inspect", "what is in a loadable: tasks, operations, tensors, memory, relocations"),
     "hexdump": ("nvdla.cli.hexdump", "bytes of a blob, with the structures that lie on them"),
     "extract": ("nvdla.cli.extract", "write a blob's bytes to a file"),
+    "compare": ("nvdla.cli.compare", "compare a run with goldens, another run or loadable, or a float model"),
     "trace": ("nvdla.cli.trace", "replay a hardware register trace"),
     "container": ("nvdla.cli.container", "neighbouring compiled-model containers: IREE, TVM"),
     "serve": ("nvdla.cli.serve", "serve loadables to TVM RPC clients"),

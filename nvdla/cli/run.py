@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 import nvdla
+from nvdla.cli.arguments import split_name
 from nvdla.cli.output import add_format_options, print_document, print_table
 from nvdla.compare import Difference, compare
 from nvdla.errors import FormatError
@@ -62,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     loadable = nvdla.load(args.loadable)
     labels = read_labels(args.labels) if args.labels else None
     for name in args.output:
-        ending(_split(name)[1], OUTPUT_ENDINGS, "an output")
+        ending(split_name(name)[1], OUTPUT_ENDINGS, "an output")
     runtime = nvdla.Runtime(loadable, config=args.config, abi=args.abi, threads=args.threads)
     outputs = _named(args.output, [tensor.name for tensor in runtime.outputs], "output")
     goldens = _named(args.compare, [tensor.name for tensor in runtime.outputs], "output")
@@ -95,17 +96,11 @@ def _inputs(args: argparse.Namespace, runtime: Any) -> dict[str, str]:
     return given
 
 
-def _split(word: str) -> tuple[str | None, str]:
-    """ "name=file" -> (name, file); a file alone has no name. A path that exists is never split."""
-    name, sign, path = word.partition("=")
-    return (name, path) if sign and not Path(word).exists() else (None, word)
-
-
 def _named(words: list[str], names: list[str], what: str) -> dict[str, str]:
     """Files by tensor name: given as NAME=FILE, or in bind order."""
     found: dict[str, str] = {}
     for word in words:
-        name, path = _split(word)
+        name, path = split_name(word)
         if name is None:
             name = next((each for each in names if each not in found), None)
         if name not in names or name in found:

@@ -1,0 +1,97 @@
+"""Arguments that several commands share: files given by tensor name, configuration, ABI, inputs of a run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nvdla.errors import FormatError
+
+
+def split_name(word: str) -> tuple[str | None, str]:
+    """ "name=file" -> (name, file); a file alone has no name. A path that exists is never split."""
+    name, sign, path = word.partition("=")
+    return (name, path) if sign and not Path(word).exists() else (None, word)
+
+
+def add_machine_options(parser: argparse.ArgumentParser) -> None:
+    """``--config``, ``--abi``, ``--threads``."""
+    parser.add_argument("--config", default="auto", help="hardware configuration (default: decided from the file)")
+    parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
+    parser.add_argument("--threads", type=int, default=None, metavar="N", help="threads of the kernels (default: all)")
+
+
+def add_input_options(parser: argparse.ArgumentParser) -> None:
+    """``--input`` and ``--random-input``, for :func:`surfaces_of_runs`."""
+    parser.add_argument(
+        "--input",
+        "-i",
+        action="append",
+        default=[],
+        metavar="[NAME=]FILE",
+        help="an input: image, .npy, .dimg or .bin (raw surface); given again: further runs",
+    )
+    parser.add_argument(
+        "--random-input",
+        nargs="?",
+        type=int,
+        const=0,
+        default=None,
+        metavar="SEED",
+        help="random bytes as input (the same for the same seed; fp16: numbers from -1 to 1)",
+    )
+
+
+def surfaces_of_runs(runtime: Any, words: Sequence[str], seed: int | None, need: bool = True) -> list[list[bytes]]:
+    """The raw input surfaces of each run that ``--input`` and ``--random-input`` ask for.
+
+    A network without inputs has one run. With ``need`` at least one run must come out, else there may be none.
+    Raises FormatError for names, counts and files that do not fit.
+    """
+    if not runtime.inputs:
+        if words:
+            raise FormatError(f"--input {words[0]}: the network has no inputs")
+        return [[]]
+    if seed is not None and not words:
+        return [random_surfaces(runtime, seed)]
+    by_name = _by_name(words, [tensor.name for tensor in runtime.inputs])
+    counts = {name: len(files) for name, files in by_name.items()}
+    runs = max(counts.values())
+    if runs == 0 and not need:
+        return []
+    short = [name for name, count in counts.items() if count < max(runs, 1)]
+    if short:
+        wanted = " ".join(f"--input {name}=FILE" for name in short)
+        raise FormatError(f"input {', '.join(short)} is missing; give {wanted} (or --random-input)")
+    return [runtime.surfaces({name: files[run] for name, files in by_name.items()}) for run in range(runs)]
+
+
+def _by_name(words: Sequence[str], names: list[str]) -> dict[str, list[str]]:
+    """Files of each input: by name, or without names in bind order, again and again."""
+    found: dict[str, list[str]] = {name: [] for name in names}
+    for word in words:
+        name, path = split_name(word)
+        if name is None:
+            name = min(names, key=lambda each: len(found[each]))
+        if name not in found:
+            raise FormatError(f"--input {word} names no input: the network's inputs are {', '.join(names)}")
+        found[name].append(path)
+    return found
+
+
+def random_surfaces(runtime: Any, seed: int) -> list[bytes]:
+    """Surfaces of random elements: whole range of integers, -1 to 1 for fp16; padding bytes stay 0."""
+    generator = np.random.default_rng(seed)
+    surfaces = []
+    for index, tensor in enumerate(runtime.inputs):
+        if tensor.dtype.kind == "f":
+            array = generator.uniform(-1, 1, tensor.shape).astype(tensor.dtype)
+        else:
+            limits = np.iinfo(tensor.dtype)
+            array = generator.integers(limits.min, limits.max, tensor.shape, tensor.dtype, endpoint=True)
+        surfaces.append(runtime.pack(index, array))
+    return surfaces

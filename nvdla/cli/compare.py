@@ -1,0 +1,223 @@
+"""``nvdla compare``: is the result right, and from which operation on is it not."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nvdla
+from nvdla.cli.arguments import add_input_options, add_machine_options, surfaces_of_runs
+from nvdla.cli.output import add_format_options, print_document, print_table
+from nvdla.compare.comparison import Comparison, Limits, Region, Row, compare_run
+from nvdla.compare.naming import Names, names_for
+from nvdla.errors import FormatError
+
+HELP = """Compare a run, operation by operation, with another run, another loadable, golden files or a float model.
+
+  nvdla compare A.nvdla B.nvdla -i digit.pgm          two loadables of one network
+  nvdla compare A.nvdla -i digit.pgm --golden DIR     dumps of 'nvdla run --dump-ops', .npy, .dimg, .ops.json
+  nvdla compare A.nvdla -i digit.pgm --onnx M.onnx    a float model; layer names from the layer file or --layers
+  nvdla compare A.nvdla -i digit.pgm --float T.npz    named float tensors
+  nvdla compare A.nvdla -i a.pgm --other-input b.pgm  two inputs; --other-config, --other-threads likewise
+
+Exit code 1 when a tensor differs: elements by more than --tolerance, real numbers by less than --min-cosine."""
+
+FORMAT, VERSION = "nvdla-compare", 1
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("loadable", help="the loadable")
+    parser.add_argument("other", nargs="?", help="another loadable to run and compare with")
+    add_input_options(parser)
+    add_machine_options(parser)
+    against = parser.add_argument_group("what to compare with")
+    against.add_argument("--golden", metavar="PATH", help="a folder of golden files, or one")
+    against.add_argument("--onnx", metavar="MODEL", help="a float model (needs nvdla[onnx])")
+    against.add_argument("--float", metavar="FILE.npz", help="float tensors by layer name")
+    against.add_argument("--other-input", action="append", default=[], metavar="[NAME=]FILE", help="input of the other")
+    against.add_argument("--other-config", metavar="NAME", help="configuration of the other run")
+    against.add_argument("--other-abi", choices=("auto", "old", "new"), help="ABI of the other run")
+    against.add_argument("--other-threads", type=int, metavar="N", help="threads of the other run")
+    names = parser.add_argument_group("names and scales")
+    names.add_argument("--layers", metavar="FILE.yaml", help="layer names and scales (default: LOADABLE.layers.json)")
+    names.add_argument("--scales", metavar="FILE.json", help="a calibration table: the scale of each layer")
+    limits = parser.add_argument_group("what is let pass")
+    limits.add_argument("--tolerance", type=float, default=0.0, metavar="X", help="largest difference of an element")
+    limits.add_argument("--min-cosine", type=float, default=0.95, metavar="X", help="float models (default: 0.95)")
+    limits.add_argument("--min-snr", type=float, metavar="DB", help="float models: least signal-to-noise ratio")
+    parser.add_argument("--fail-fast", action="store_true", help="stop at the first divergence")
+    parser.add_argument("--different", action="store_true", help="list only tensors that differ")
+    add_format_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    names = names_for(args.loadable, args.layers, args.scales)
+    runtime = nvdla.Runtime(nvdla.load(args.loadable), args.config, args.abi, args.threads)
+    runs = surfaces_of_runs(runtime, args.input, args.random_input)
+    if len(runs) > 1:
+        raise FormatError(f"{len(runs)} inputs were given; one run is compared at a time")
+    reference = _reference(args, runtime, runs[0], names)
+    limits = Limits(args.tolerance, args.min_cosine, args.min_snr)
+    found = compare_run(runtime, runs[0], reference, names.layers, limits, args.fail_fast)
+    if not found.rows:
+        raise FormatError(
+            f"nothing could be compared: no tensor of {args.loadable} has a counterpart; name the layers with --layers"
+        )
+    if not print_document(document(args, runtime, reference, found), args):
+        _print(args, reference, found)
+    return 0 if found.passed else 1
+
+
+def document(args: argparse.Namespace, runtime: Any, reference: Any, found: Comparison) -> dict[str, Any]:
+    """The result as plain data (docs/compare.md)."""
+    first = found.first
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "loadable": args.loadable,
+        "configuration": runtime.config.name,
+        "abi": runtime.abi,
+        "against": {
+            "kind": reference.kind,
+            "name": _against(args),
+            "aligned": getattr(reference, "aligned", None),
+            "unused": getattr(reference, "unused", []),
+        },
+        "passed": found.passed,
+        "compared": len(found.rows),
+        "different": sum(not row.passed for row in found.rows),
+        "skipped": found.skipped,
+        "first": first.as_dict() if first else None,
+        "region": found.region.as_dict() if found.region else None,
+        "tensors": [row.as_dict() for row in found.rows],
+    }
+
+
+def _against(args: argparse.Namespace) -> str:
+    return args.golden or args.onnx or args.float or args.other or args.loadable
+
+
+def _reference(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], names: Names) -> Any:
+    """What the arguments ask to compare with. Raises FormatError when that is nothing, or more than one thing."""
+    other_run = args.other or args.other_input or any(
+        value is not None for value in (args.other_config, args.other_abi, args.other_threads)
+    )
+    wanted = [name for name in ("golden", "onnx", "float") if getattr(args, name)] + ["other"] * bool(other_run)
+    if len(wanted) != 1:
+        what = f"{' and '.join(wanted)} were given" if wanted else "nothing was given to compare with"
+        raise FormatError(
+            f"{what}; give one of OTHER, --golden, --onnx, --float, --other-input, --other-config, --other-threads"
+        )
+    if args.golden:
+        from nvdla.compare.goldens import GoldenReference
+
+        return GoldenReference(args.golden, Path(args.loadable).stem)
+    if args.onnx or args.float:
+        return _float_reference(args, runtime, surfaces, names)
+    return _other_run(args, runtime, surfaces, names)
+
+
+def _float_reference(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], names: Names) -> Any:
+    from nvdla.compare.floats import FloatReference, read_npz
+
+    if args.float:
+        return FloatReference(read_npz(args.float), names)
+    from nvdla.compare.onnx_model import onnx_tensors, real_inputs
+
+    reference = FloatReference(onnx_tensors(args.onnx, real_inputs(runtime, surfaces, names)), names)
+    reference.kind = "onnx"
+    return reference
+
+
+def _other_run(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], names: Names) -> Any:
+    from nvdla.compare.runs import RunReference
+
+    loadable = nvdla.load(args.other) if args.other else runtime.loadable
+    other = nvdla.Runtime(
+        loadable,
+        args.other_config or args.config,
+        args.other_abi or args.abi,
+        args.threads if args.other_threads is None else args.other_threads,
+    )
+    other_names = names_for(args.other) if args.other else names
+    if args.other_input:
+        theirs = surfaces_of_runs(other, args.other_input, None)[0]
+    elif args.random_input is not None and not args.input:
+        theirs = _carried_over(runtime, surfaces, other)
+    else:
+        theirs = surfaces_of_runs(other, args.input, args.random_input)[0]
+    return RunReference(other, theirs, other_names, runtime, surfaces, names)
+
+
+def _carried_over(ours: Any, surfaces: list[bytes], other: Any) -> list[bytes]:
+    """The same elements in the other network's input layouts (and so the same bytes where the layouts agree)."""
+    if len(ours.inputs) != len(other.inputs):
+        raise FormatError(f"the networks have {len(ours.inputs)} and {len(other.inputs)} inputs; give --other-input")
+    arrays = [t.layout.unpack(np.frombuffer(s, np.uint8)) for t, s in zip(ours.inputs, surfaces, strict=True)]
+    return [
+        surface if tensor.layout == target.layout else other.pack(index, array)
+        for index, (tensor, target, surface, array) in enumerate(
+            zip(ours.inputs, other.inputs, surfaces, arrays, strict=True)
+        )
+    ]
+
+
+FIGURES = ("differ", "max_abs", "mean_abs", "cosine", "snr_db", "psnr_db", "first")
+COLUMNS = ("operation", "layer", "against", "shape", "result", *FIGURES, "note")
+
+
+def _print(args: argparse.Namespace, reference: Any, found: Comparison) -> None:
+    rows = [row for row in found.rows if not (args.different and row.passed)]
+    print_table(f"{args.loadable} against {_against(args)}", [_cells(row) for row in rows], COLUMNS)
+    bad = sum(not row.passed for row in found.rows)
+    skipped = f", {len(found.skipped)} had no counterpart" if found.skipped else ""
+    print(f"{len(found.rows)} tensor{'s' * (len(found.rows) != 1)} compared, {bad} differ{skipped}.")
+    if unused := getattr(reference, "unused", []):
+        more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""
+        print(f"Golden files that belong to no tensor: {', '.join(unused[:5])}{more}.")
+    first = found.first
+    if first is None:
+        return
+    print(f"First divergence: {first.place}" + (f": {first.difference}" if first.difference else ""))
+    if found.region:
+        _print_region(found.region)
+
+
+def _cells(row: Row) -> dict[str, Any]:
+    difference = row.difference
+    result = "exact" if row.exact else "close" if row.passed else "DIFFERENT"
+    cells = {
+        "operation": row.place if row.kind == "output" else f"{row.task}/{row.operation} {str(row.engine).upper()}",
+        "layer": row.name if row.kind == "operation" else None,
+        "against": row.against,
+        "shape": "x".join(map(str, row.shape)),
+        "result": result,
+        "note": row.note,
+    }
+    if difference and not row.exact:
+        first = ",".join(map(str, difference.first)) if difference.first else None
+        cells |= {name: getattr(difference, name) for name in FIGURES if name not in ("differ", "first")}
+        cells |= {"differ": difference.count, "first": first}
+    return cells
+
+
+def _print_region(region: Region) -> None:
+    fixed = ", ".join(f"{axis.upper()}={at}" for axis, at in region.fixed.items())
+    down, across = (axis.upper() for axis in region.axes)
+    print(f"Around it ({fixed}; {down} down from {region.origin[0]}, {across} across from {region.origin[1]}):")
+    for title, values, other in (
+        ("expected", region.expected, region.actual),
+        ("got", region.actual, region.expected),
+    ):
+        print(f"  {title}")
+        for row, against in zip(values, other, strict=True):
+            print("   " + "".join(_value(value, before) for value, before in zip(row, against, strict=True)))
+
+
+def _value(value: float, other: float) -> str:
+    """A value, marked where it differs."""
+    mark = "" if value == other or (value != value and other != other) else "*"
+    return f"{f'{value:.5g}{mark}':>11}"

@@ -1,0 +1,139 @@
+"""Names of layers and scales of tensors: from the layer file beside a loadable, a YAML file, a calibration table.
+
+A YAML file names the tensors that operations write, and the real number that one step of an integer stands for::
+
+    layers:
+      0/1: conv1        # task/operation: name
+      0/2: pool1
+    scales:
+      conv1: 0.0203
+
+A calibration table is the JSON that NVIDIA's compiler takes: ``{"conv1": {"scale": 0.0203, "min": 0, "max": 0,
+"offset": 0}, ...}``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from nvdla.errors import FormatError
+from nvdla.files import read_file
+
+MAX_FILE = 16 << 20
+OPERATION = re.compile(r"(\d{1,9})/(\d{1,9})\Z")
+
+
+@dataclass(frozen=True)
+class Names:
+    """``layers``: (task, operation) -> layer; ``scales``: name of a layer or tensor -> real value of one step."""
+
+    layers: dict[tuple[int, int], str] = field(default_factory=dict)
+    scales: dict[str, float] = field(default_factory=dict)
+
+    def __or__(self, other: Names) -> Names:
+        """Both; where both say something, the other."""
+        return Names(self.layers | other.layers, self.scales | other.scales)
+
+    def scale(self, name: str | None) -> float | None:
+        """The scale of a layer; of "conv1+relu1" that of its last part that has one."""
+        return next((self.scales[part] for part in parts(name) if part in self.scales), None)
+
+
+def parts(name: str | None) -> list[str]:
+    """What a fused layer may be called elsewhere: its whole name, then its parts from the last to the first."""
+    if not name:
+        return []
+    pieces = name.split("+")
+    return [name] if len(pieces) == 1 else [name, *reversed(pieces)]
+
+
+def names_for(
+    loadable: str | os.PathLike[str],
+    layers: str | os.PathLike[str] | None = None,
+    calibration: str | os.PathLike[str] | None = None,
+) -> Names:
+    """All that is known: the loadable's layer file, then the calibration table, then the YAML file. FormatError."""
+    found = from_sidecar(loadable)
+    if calibration:
+        found |= from_calibration(calibration)
+    if layers:
+        found |= from_yaml(layers)
+    return found
+
+
+def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
+    """The layer file ``LOADABLE.layers.json`` that :mod:`nvdla.build` writes; nothing where there is none."""
+    if not Path(f"{os.fspath(loadable)}.layers.json").exists():
+        return Names()
+    from nvdla.build import sidecar
+
+    data = sidecar.load(loadable)
+    if data is None:
+        return Names()
+    tensors = data.get("tensors") if isinstance(data.get("tensors"), dict) else {}
+    scales = {
+        str(name): _scale(each.get("scale"), f"layer file of {loadable}, tensor {name}")
+        for name, each in tensors.items()
+        if isinstance(each, dict) and each.get("scale") is not None
+    }
+    return Names(sidecar.layers(data), scales)
+
+
+def from_yaml(path: str | os.PathLike[str]) -> Names:
+    """A YAML file with ``layers`` and ``scales``. Raises FormatError that names the entry."""
+    import yaml
+
+    name = os.fspath(path)
+    try:
+        document = yaml.safe_load(read_file(path, MAX_FILE, "layer file"))
+    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
+        raise FormatError(f"{name}: not YAML: {error}") from None
+    if not isinstance(document, dict) or not set(document) <= {"layers", "scales"}:
+        raise FormatError(f"{name}: must be a mapping with the keys 'layers' and 'scales'")
+    layers = {}
+    for key, value in _mapping(document.get("layers"), f"{name}: layers").items():
+        match = OPERATION.match(str(key))
+        if match is None or not isinstance(value, str):
+            raise FormatError(f"{name}: layers: {key!r}: {value!r} must be TASK/OPERATION: NAME, such as 0/1: conv1")
+        layers[int(match[1]), int(match[2])] = value
+    scales = _mapping(document.get("scales"), f"{name}: scales")
+    return Names(layers, {str(key): _scale(value, f"{name}: scales: {key}") for key, value in scales.items()})
+
+
+def from_calibration(path: str | os.PathLike[str]) -> Names:
+    """A calibration table of NVIDIA's compiler. Raises FormatError."""
+    table = read_calibration(path)
+    return Names(scales={name: _scale(entry.get("scale"), f"{path}: {name}") for name, entry in table.items()})
+
+
+def read_calibration(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
+    """The entries of a calibration table as they stand. Raises FormatError when it is none."""
+    name = os.fspath(path)
+    try:
+        document = json.loads(read_file(path, MAX_FILE, "calibration table"))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"{name}: not JSON: {error}") from None
+    if not isinstance(document, dict) or not all(isinstance(entry, dict) for entry in document.values()):
+        raise FormatError(f'{name}: not a calibration table ({{"layer": {{"scale": number}}, ...}})')
+    return document
+
+
+def _mapping(value: Any, where: str) -> dict[Any, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise FormatError(f"{where} must be a mapping, not {type(value).__name__}")
+    return value
+
+
+def _scale(value: Any, where: str) -> float:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or value <= 0:
+        raise FormatError(f"{where}: scale is {value!r}, must be a positive number")
+    return float(value)

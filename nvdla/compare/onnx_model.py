@@ -1,0 +1,106 @@
+"""An ONNX model as the source of float tensors: every value of its graph, by name, through onnxruntime."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nvdla.compare.naming import Names
+from nvdla.errors import FormatError
+from nvdla.files import read_file
+
+if TYPE_CHECKING:
+    from nvdla.runtime import Runtime
+
+MAX_MODEL = 2 << 30
+
+
+def onnx_tensors(path: str | os.PathLike[str], inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """All values of the model's graph in the order of its nodes, by value name and by node name.
+
+    ``inputs``: float arrays (N, C, H, W) by input name; with one input any name will do. Raises FormatError for a model
+    that cannot be read or run, and when onnxruntime is not installed.
+    """
+    onnx, runtime = _modules()
+    name = os.fspath(path)
+    data = read_file(path, MAX_MODEL, "ONNX model")
+    try:
+        model = onnx.load_model_from_string(data)
+        _ask_for_everything(onnx, model)
+        options = runtime.SessionOptions()
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.log_severity_level = 4
+        session = runtime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+        feeds = _feeds(session, inputs, name)
+        wanted = [each.name for each in session.get_outputs()]
+        found = dict(zip(wanted, session.run(wanted, feeds), strict=True))
+    except FormatError:
+        raise
+    except Exception as error:  # onnx and onnxruntime raise kinds of their own, not one family
+        raise FormatError(f"{name}: onnxruntime cannot run it: {' '.join(str(error).split())[:300]}") from None
+    return _by_every_name(model, found)
+
+
+def real_inputs(runtime: Runtime, surfaces: Sequence[bytes], names: Names) -> dict[str, np.ndarray]:
+    """What the bound inputs stand for, as float32 arrays. Raises FormatError for an integer input without a scale."""
+    found = {}
+    for tensor, surface in zip(runtime.inputs, surfaces, strict=True):
+        array = tensor.layout.unpack(np.frombuffer(surface, np.uint8))
+        scale = 1.0 if array.dtype.kind == "f" else names.scale(tensor.name)
+        if scale is None:
+            raise FormatError(
+                f"input {tensor.name} is {array.dtype}: say what one step stands for, by --scales or in --layers "
+                f"(scales: {tensor.name}: NUMBER)"
+            )
+        found[tensor.name] = array.astype(np.float32) * np.float32(scale)
+    return found
+
+
+def _modules() -> tuple[Any, Any]:
+    try:
+        import onnx
+        import onnxruntime
+    except ImportError as error:
+        raise FormatError(f"comparing with an ONNX model needs {error.name}: pip install 'nvdla[onnx]'") from None
+    return onnx, onnxruntime
+
+
+def _ask_for_everything(onnx: Any, model: Any) -> None:
+    """Make every value of the graph an output."""
+    known = {each.name for each in model.graph.output}
+    for node in model.graph.node:
+        for value in node.output:
+            if value and value not in known:
+                known.add(value)
+                model.graph.output.append(onnx.ValueInfoProto(name=value))
+
+
+def _feeds(session: Any, inputs: Mapping[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
+    wanted = session.get_inputs()
+    if len(wanted) != len(inputs):
+        names = ", ".join(each.name for each in wanted)
+        raise FormatError(f"{name}: the model has {len(wanted)} inputs ({names}), the network {len(inputs)}")
+    by_order = list(inputs.values())
+    feeds = {}
+    for position, each in enumerate(wanted):
+        array = inputs.get(each.name, by_order[position])
+        if isinstance(each.shape, list) and len(each.shape) != array.ndim:
+            array = array.reshape([size if isinstance(size, int) else array.shape[0] for size in each.shape])
+        feeds[each.name] = array
+    return feeds
+
+
+def _by_every_name(model: Any, found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Values by name in node order, and a node's first value by the node's name too."""
+    tensors: dict[str, np.ndarray] = {}
+    for node in model.graph.node:
+        for value in node.output:
+            if value in found:
+                tensors[value] = found[value]
+    for node in model.graph.node:
+        if node.name and node.output and node.output[0] in found:
+            tensors.setdefault(node.name, found[node.output[0]])
+    return tensors
