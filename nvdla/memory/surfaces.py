@@ -135,6 +135,8 @@ class PixelLayout:
 
     def __post_init__(self) -> None:
         n, channels, height, width = _checked_shape(self.shape)
+        if self.format not in _PACKED_10 and self.dtype.itemsize != self._stored.itemsize:
+            raise FormatError(f"{self.format.name} has elements of {self._stored.itemsize} bytes, not {self.dtype}")
         if channels > self.components:
             raise LinkError(f"{self.format.name} has {self.components} channels, the tensor {channels}")
         end = (n - 1) * self.image_stride + (height - 1) * self.line_stride + width * self.pixel_bytes
