@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nvdla.errors import ConfigError, LinkError, ScheduleError
+from nvdla.errors import ConfigError, ScheduleError
 from nvdla.hardware.configuration import configurations_with
+from nvdla.hardware.cube import cube
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.memory.address_space import Space
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 QUEUE_DEPTH = 20  # transfers; reset value of STATUS.FREE_SLOT
 ATOM = 32  # bytes; CFG_LINE counts these
-WORK_LIMIT = 4 << 30  # bytes one transfer may move: strides of 0 make the repeats free of the memory's size
 
 
 @dataclass(frozen=True)
@@ -91,24 +91,16 @@ class Bdma:
         return BdmaJob([self._views(number, each) for number, each in enumerate(transfers)])
 
     def _views(self, number: int, each: Transfer) -> tuple[np.ndarray, np.ndarray]:
-        moved = each.surfaces * each.lines * each.line_bytes
-        what = f"BDMA transfer {number}"
-        if moved > WORK_LIMIT:
-            raise LinkError(
-                f"{what}: {each.surfaces} surfaces of {each.lines} lines of {each.line_bytes} bytes are {moved} bytes, "
-                f"the limit is {WORK_LIMIT}"
-            )
+        """Source and destination as (surfaces, lines, atoms, 32). A source may repeat itself (stride 0 fills)."""
+        memory, what = self.machine.memory, f"BDMA transfer {number}"
         shape = (each.surfaces, each.lines, each.line_bytes // ATOM, ATOM)
-        views = []
-        for name, (space, address, line_stride, surface_stride) in (
-            ("source", each.source),
-            ("destination", each.target),
-        ):
+        for name, (space, *_) in (("source", each.source), ("destination", each.target)):
             if space is Space.CVSRAM and not self.machine.config.cvsram:
                 raise ConfigError(f"{what}: {name} is in CVSRAM, which {self.machine.config.name} does not have")
-            memory = self.machine.memory
-            views.append(memory.surface(space, address, shape, line_stride, surface_stride, f"{what} {name}"))
-        return views[0], views[1]
+        space, address, line_stride, surface_stride = each.source
+        source = memory.surface(space, address, shape, line_stride, surface_stride, f"{what} source")
+        space, address, line_stride, surface_stride = each.target
+        return source, cube(memory, space, address, shape, (line_stride, surface_stride), f"{what} destination")
 
     def _written(self, register: str, value: int) -> None:
         if register == "CFG_OP" and value & 1:

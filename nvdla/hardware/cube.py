@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from nvdla.hardware.configuration import Configuration, configurations
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.memory.address_space import AddressSpace, Space
 
-CUBE_LIMIT = 2 << 30  # bytes of one cube: strides of 0 would make its size independent of the memory's
+CUBE_LIMIT = 2 << 30  # bytes of a cube that is handed over on the fly
 
 
 @dataclass(frozen=True)
@@ -58,13 +59,11 @@ def memory_space(group: RegisterGroup, field: str, config: Configuration) -> Spa
     return space
 
 
-def check_shape(shape: tuple[int, ...], what: str) -> None:
-    """Refuse a cube (bytes in the last axis) beyond CUBE_LIMIT before anything is allocated for it."""
-    size = 1
-    for length in shape:
-        size *= length
-    if size > CUBE_LIMIT:
-        raise LinkError(f"{what}: a cube of {' x '.join(map(str, shape))} bytes has {size}, the limit is {CUBE_LIMIT}")
+def check_size(shape: tuple[int, ...], limit: int, what: str) -> None:
+    """Refuse a cube (bytes in the last axis) of more than ``limit`` bytes before anything is allocated for it."""
+    size = math.prod(shape)
+    if size > limit:
+        raise LinkError(f"{what}: a cube of {' x '.join(map(str, shape))} bytes has {size}, the limit is {limit}")
 
 
 def cube(
@@ -75,9 +74,14 @@ def cube(
     strides: tuple[int, int],
     what: str,
 ) -> np.ndarray:
-    """A checked uint8 view (surfaces, height, width, atom bytes); ``strides``: (line, surface) in bytes."""
-    check_shape(shape, what)
-    return memory.surface(space, address, shape, strides[0], strides[1], what)
+    """A checked uint8 view (surfaces, height, width, atom bytes); ``strides``: (line, surface) in bytes.
+
+    A cube may overlap itself (strides of 0 do), but is never larger than the region it lies in: work and memory
+    stay proportional to what the caller mapped.
+    """
+    view = memory.surface(space, address, shape, strides[0], strides[1], what)
+    check_size(shape, memory.find(space, address, 1, what).size, what)
+    return view
 
 
 def elements_of(view: np.ndarray, elements: ElementType) -> np.ndarray:

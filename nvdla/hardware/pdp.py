@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nvdla.errors import ConfigError, ScheduleError
-from nvdla.hardware.cube import ElementType, check_shape, cube, element_type, elements_of, memory_space, surfaces_of
+from nvdla.hardware.cube import (
+    CUBE_LIMIT,
+    ElementType,
+    check_size,
+    cube,
+    element_type,
+    elements_of,
+    memory_space,
+    surfaces_of,
+)
 from nvdla.hardware.register_file import RegisterGroup
 
 if TYPE_CHECKING:
@@ -182,7 +191,7 @@ class Pdp:
             (g["D_DST_LINE_STRIDE"], g["D_DST_SURFACE_STRIDE"]),
             "PDP destination",
         )
-        check_shape((settings.surfaces, settings.height, settings.width, config.memory_atom), "PDP source")
+        check_size((settings.surfaces, settings.height, settings.width, config.memory_atom), CUBE_LIMIT, "PDP source")
         return PdpJob(settings, g, source, destination)
 
     def _source(self, settings: PdpSettings, groups: dict[str, RegisterGroup]) -> np.ndarray:
