@@ -12,6 +12,7 @@ magnitudes passes 2^47. :func:`largest_sum` is that bound; beyond it :func:`satu
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 from numba import njit
@@ -68,12 +69,12 @@ def exact_sums(lines: np.ndarray, packed: np.ndarray, window: Window, kernel: tu
     view = windows(lines, window, kernel)
     batches, height, width = view.shape[:3]
     sums = np.empty((batches, height, width, packed.shape[1]), np.int64)
-    rows = max(1, BLOCK_ELEMENTS // (width * packed.shape[0]))
-    for batch in range(batches):
-        for top in range(0, height, rows):
-            part = view[batch, top : top + rows]
-            matrix = part.astype(packed.dtype).reshape(-1, packed.shape[0])
-            sums[batch, top : top + rows] = (matrix @ packed).reshape(*part.shape[:2], -1)
+    columns = max(1, min(width, BLOCK_ELEMENTS // packed.shape[0]))
+    rows = max(1, BLOCK_ELEMENTS // (columns * packed.shape[0]))
+    for batch, top, left in product(range(batches), range(0, height, rows), range(0, width, columns)):
+        part = view[batch, top : top + rows, left : left + columns]
+        matrix = part.astype(packed.dtype).reshape(-1, packed.shape[0])
+        sums[batch, top : top + rows, left : left + columns] = (matrix @ packed).reshape(*part.shape[:2], -1)
     return sums
 
 
@@ -87,12 +88,14 @@ def saturating_sums(
     view = windows(lines, window, weights.shape[1:])
     high = (1 << CACC_BITS - 1) - 1
     sums = np.zeros((*view.shape[:3], weights.shape[0]), np.int64)
-    for atom in atoms:
-        for row, column, first, end in atom:
-            # 64 products of 16 bits stay below 2^37: exact in float64.
-            part = view[..., row, column, first:end].astype(np.float64)
-            sums += (part @ weights[:, row, column, first:end].T.astype(np.float64)).astype(np.int64)
-        np.clip(sums, -high - 1, high, out=sums)
+    for batch, y in product(range(view.shape[0]), range(view.shape[1])):
+        line = sums[batch, y]
+        for atom in atoms:
+            for row, column, first, end in atom:
+                # 64 products of 16 bits stay below 2^37: exact in float64.
+                part = view[batch, y, :, row, column, first:end].astype(np.float64)
+                line += (part @ weights[:, row, column, first:end].T.astype(np.float64)).astype(np.int64)
+            np.clip(line, -high - 1, high, out=line)
     return sums
 
 

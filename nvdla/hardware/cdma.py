@@ -6,6 +6,8 @@ precision. Padding of features and top and bottom padding of images is added lat
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from nvdla.errors import ConfigError, ScheduleError
@@ -17,13 +19,31 @@ from nvdla.hardware.weights import decompress
 from nvdla.memory.address_space import AddressSpace
 
 
+@dataclass
+class Specials:
+    """How many NaN and infinities the latest read of fp16 data or weights met."""
+
+    nans: int = 0
+    infinities: int = 0
+
+    def count(self, bits: np.ndarray) -> None:
+        """Add those of an array of fp16 bit patterns."""
+        magnitude = bits & 0x7FFF
+        self.nans += int(np.count_nonzero(magnitude > 0x7C00))
+        self.infinities += int(np.count_nonzero(magnitude == 0x7C00))
+
+
 class FeatureSource:
-    """Feature data in memory: prepared views, one per batch, that :meth:`read` turns into lines."""
+    """Feature data in memory: prepared views, one per batch, that :meth:`read` turns into lines.
+
+    NaN and infinities are counted in whole atoms, unused channels included (cmod/cdma/NV_NVDLA_cdma.cpp:1420).
+    """
 
     def __init__(
         self, cdma: RegisterGroup, settings: ConvolutionSettings, config: Configuration, memory: AddressSpace
     ) -> None:
         self.settings = settings
+        self.specials = Specials()
         size = settings.data
         atom = config.memory_atom
         surfaces = -(-size.channels * settings.input_precision.bytes // atom)
@@ -59,8 +79,11 @@ class FeatureSource:
         settings = self.settings
         size = settings.data
         lines = np.empty((settings.batches, size.height, size.width, size.channels), settings.precision.dtype)
+        self.specials = Specials()
         for batch, view in enumerate(self.views):
             cube = np.ascontiguousarray(view.transpose(1, 2, 0, 3)).view(settings.input_precision.dtype)
+            if settings.input_precision is Precision.FP16:
+                self.specials.count(cube)
             lines[batch] = self._convert(cube.reshape(size.height, size.width, -1)[:, :, : size.channels])
         return lines
 
@@ -92,11 +115,15 @@ class WinogradSource(FeatureSource):
         rows, columns = settings.fetch_stride_y, settings.fetch_stride_x
         height, width = pad.top + size.height + pad.bottom, pad.left + size.width + pad.right
         results = []
+        self.specials = Specials()
         for view in self.views:
             atoms = np.ascontiguousarray(view.transpose(1, 2, 0, 3)).view(settings.input_precision.dtype)
-            cube = self._convert(atoms.reshape(size.height, size.width, -1))
+            cube = atoms.reshape(size.height, size.width, -1)
             padded = np.full((height, width, cube.shape[2]), pad_element(settings))
             padded[pad.top : pad.top + size.height, pad.left : pad.left + size.width] = cube
+            if settings.input_precision is Precision.FP16:  # here padding counts, and is flushed, too (:3188)
+                self.specials.count(padded)
+                padded = flush_nan(padded) if settings.nan_to_zero else padded
             split = padded.reshape(height // rows, rows, width // columns, columns, -1)
             results.append(split.transpose(0, 2, 1, 3, 4).reshape(height // rows, width // columns, -1))
         return np.stack(results)
@@ -111,6 +138,7 @@ class ImageSource:
         self, cdma: RegisterGroup, settings: ConvolutionSettings, config: Configuration, memory: AddressSpace
     ) -> None:
         self.settings = settings
+        self.specials = Specials()
         self.format = pixel_format(cdma["D_DATAIN_FORMAT.PIXEL_FORMAT"])
         self.signed = bool(cdma["D_DATAIN_FORMAT.PIXEL_SIGN_OVERRIDE"])
         self._check(cdma, config)
@@ -184,6 +212,8 @@ class ImageSource:
         """The converter of CDMA, or the raw bits when it is off (cmod/cdma/NV_NVDLA_cdma.cpp:3940)."""
         settings = self.settings
         if self.format.floating or settings.input_precision is Precision.FP16:
+            self.specials = Specials()
+            self.specials.count(pixels)
             return flush_nan(pixels) if settings.nan_to_zero else pixels
         source = np.dtype(f"{'i' if self.signed else 'u'}{self.format.element_bytes}")
         if not settings.converter.enabled:
@@ -202,6 +232,7 @@ class WeightSource:
         self, cdma: RegisterGroup, settings: ConvolutionSettings, config: Configuration, memory: AddressSpace
     ) -> None:
         self.settings = settings
+        self.specials = Specials()
         kernel = settings.kernel
         self.count = settings.kernels * kernel.width * kernel.height * kernel.channels
         self._check(cdma)
@@ -225,12 +256,20 @@ class WeightSource:
                 f"the convolution waits for ever: CDMA fetches {kernels} kernels of {said} bytes, "
                 f"CSC wants {settings.kernels} of {real}"
             )
+        fetched = cdma["D_WEIGHT_BYTES"]
+        if not settings.compressed and fetched < real * kernels:
+            raise ScheduleError(
+                f"the convolution waits for ever: CDMA.D_WEIGHT_BYTES is {fetched}, the weights have {real * kernels}"
+            )
 
     def read(self) -> np.ndarray:
         """All weight elements in the order of the memory layout, decompressed (a view where nothing changes)."""
         element_bytes = self.settings.precision.bytes
         elements = np.ascontiguousarray(self.stored[: self.stored.size // element_bytes * element_bytes])
         elements = elements.view(self.settings.precision.dtype)
+        if self.settings.precision is Precision.FP16:
+            self.specials = Specials()
+            self.specials.count(elements)
         if self.mask is None:
             return elements
         return decompress(elements, self.mask, self.count)

@@ -8,8 +8,9 @@ import numpy as np
 
 from nvdla.errors import ConfigError
 from nvdla.hardware.cbuf import ConvolutionBuffer, join_lines
-from nvdla.hardware.cdma import WeightSource, input_source
+from nvdla.hardware.cdma import Specials, WeightSource, input_source
 from nvdla.hardware.convolution_arithmetic import arithmetic
+from nvdla.hardware.convolution_checks import check
 from nvdla.hardware.convolution_settings import decode
 from nvdla.hardware.register_file import RegisterGroup
 
@@ -55,7 +56,8 @@ class ConvolutionJob:
         machine = engine.machine
         self.engine = engine
         self.groups = groups
-        self.settings = decode(groups, machine.config)
+        self.settings = decode(groups)
+        check(groups, self.settings, machine.config)
         self.source = input_source(groups["CDMA"], self.settings, machine.config, machine.memory)
         self.weight_source = WeightSource(groups["CDMA"], self.settings, machine.config, machine.memory)
         self.arithmetic = arithmetic(self.settings, machine.config)
@@ -84,8 +86,9 @@ class ConvolutionJob:
         else:
             lines = self._lines(fetched_lines)
             accumulators = self.arithmetic.compute(lines, packed)
+        fetched_data = self.engine.buffer.needs_fetch(self.settings)
         self.engine.buffer.finish(self.settings, lines, elements)
-        self._count()
+        self._count(fetched_data)
         return accumulators
 
     @property
@@ -130,7 +133,17 @@ class ConvolutionJob:
             )
         return left
 
-    def _count(self) -> None:
-        """CACC.D_OUT_SATURATION: results clamped to 32 bits (cmod/cacc/NV_NVDLA_cacc.cpp:111)."""
-        self.statistics["saturated"] = self.arithmetic.saturated
-        self.groups["CACC"].values["D_OUT_SATURATION"] = self.arithmetic.saturated & 0xFFFFFFFF
+    def _count(self, fetched_data: bool) -> None:
+        """The statistics registers of CACC and CDMA (cmod/cacc/NV_NVDLA_cacc.cpp:111, cdma/NV_NVDLA_cdma.cpp:196)."""
+        data = self.source.specials if fetched_data else Specials()
+        weights = self.weight_source.specials
+        counters = (
+            ("saturated", "CACC", "D_OUT_SATURATION", self.arithmetic.saturated),
+            ("nan_data", "CDMA", "D_NAN_INPUT_DATA_NUM", data.nans),
+            ("inf_data", "CDMA", "D_INF_INPUT_DATA_NUM", data.infinities),
+            ("nan_weights", "CDMA", "D_NAN_INPUT_WEIGHT_NUM", weights.nans),
+            ("inf_weights", "CDMA", "D_INF_INPUT_WEIGHT_NUM", weights.infinities),
+        )
+        for name, unit, register, value in counters:
+            self.statistics[name] = value
+            self.groups[unit].values[register] = value & 0xFFFFFFFF

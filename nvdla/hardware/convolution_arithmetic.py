@@ -11,9 +11,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from nvdla.errors import ScheduleError
+from nvdla.errors import ConfigError, ScheduleError
 from nvdla.hardware.configuration import Configuration
-from nvdla.hardware.convolution_settings import ConvolutionSettings, Precision, pad_element
+from nvdla.hardware.convolution_checks import LARGEST_CUBE
+from nvdla.hardware.convolution_settings import ConvolutionSettings, Precision, pad_element, padded_size, window_steps
 from nvdla.hardware.sequence import Step, atom_places, direct_sequence, image_sequence
 from nvdla.hardware.weights import unpack_direct, unpack_image, unpack_winograd
 
@@ -181,6 +182,11 @@ class DirectHalves(_Direct):
 
         weights = self.unpack(elements)
         _, indices = self._places(0)
+        if indices.size * weights.shape[0] > LARGEST_CUBE:
+            raise ConfigError(
+                f"{weights.shape[0]} fp16 kernels of {self.settings.kernel} fill {indices.size // fp16_mac.ATOM} MAC "
+                f"atoms each: more than {LARGEST_CUBE} places are not computed"
+            )
         flat = weights.reshape(weights.shape[0], -1)
         return fp16_mac.pack_weights(np.where(indices >= 0, flat[:, indices], np.uint16(0)))
 
@@ -257,27 +263,6 @@ class WinogradHalves(_Winograd):
             tiles = winograd_fp16.transform_data(tiles.reshape(-1, 4, 4, channels))
             winograd_fp16.convolve(tiles, size.width // 2, *packed, target)
         return out
-
-
-def window_steps(settings: ConvolutionSettings) -> dict[str, int]:
-    """The fields of kernels.conv.Window: an image line is one row of channels, its kernel has one column."""
-    channels = settings.extended.channels
-    return {
-        "out_height": settings.output.height,
-        "out_width": settings.output.width,
-        "stride_y": settings.stride_y,
-        "step_x": settings.stride_x * channels,
-        "dilation_y": 1 if settings.image else settings.dilation_y,
-        "step_column": 0 if settings.image else settings.dilation_x * channels,
-    }
-
-
-def padded_size(settings: ConvolutionSettings) -> tuple[int, int]:
-    """Lines and columns of the padded cube: what the windows of all outputs cover."""
-    kernel, out, steps = settings.kernel, settings.output, window_steps(settings)
-    rows = (out.height - 1) * settings.stride_y + (kernel.height - 1) * steps["dilation_y"] + 1
-    elements = (out.width - 1) * steps["step_x"] + (kernel.width - 1) * steps["step_column"] + kernel.channels
-    return rows, -(-elements // settings.extended.channels)
 
 
 def pad_lines(lines: np.ndarray, settings: ConvolutionSettings) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The registers of CDMA, CSC, CMAC and CACC as one checked description of a convolution."""
+"""The registers of CDMA, CSC, CMAC and CACC as one description of a convolution."""
 
 from __future__ import annotations
 
@@ -7,35 +7,9 @@ from enum import IntEnum
 
 import numpy as np
 
-from nvdla.errors import ConfigError, ScheduleError
-from nvdla.hardware.configuration import Configuration, configurations
+from nvdla.errors import ConfigError
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.memory.address_space import Space
-
-MAC_ATOM = 64
-"""Elements that one MAC cell of nv_full multiplies and adds in one step (mac_atomic_c of the others)."""
-
-LARGEST_WORK = 1 << 31
-"""Elements a single operation may expand to: far above what 13-bit sizes need in practice, far below a crash."""
-
-FIELDS_OF_CDMA_AND_CSC = (
-    "D_MISC_CFG.IN_PRECISION",
-    "D_MISC_CFG.DATA_REUSE",
-    "D_MISC_CFG.WEIGHT_REUSE",
-    "D_MISC_CFG.SKIP_DATA_RLS",
-    "D_MISC_CFG.SKIP_WEIGHT_RLS",
-    "D_DATAIN_FORMAT.DATAIN_FORMAT",
-    "D_WEIGHT_FORMAT.WEIGHT_FORMAT",
-    "D_BATCH_NUMBER.BATCHES",
-    "D_BANK.DATA_BANK",
-    "D_BANK.WEIGHT_BANK",
-)
-FIELDS_OF_CACC_AND_CSC = (
-    "D_DATAOUT_SIZE_0.DATAOUT_WIDTH",
-    "D_DATAOUT_SIZE_0.DATAOUT_HEIGHT",
-    "D_DATAOUT_SIZE_1.DATAOUT_CHANNEL",
-    "D_BATCH_NUMBER.BATCHES",
-)
 
 
 class Precision(IntEnum):
@@ -137,10 +111,10 @@ class ConvolutionSettings:
         return self.winograd, self.image, self.banks
 
 
-def decode(groups: dict[str, RegisterGroup], config: Configuration) -> ConvolutionSettings:
-    """Read and check the settings. Raises ConfigError for what ``config`` lacks, ScheduleError for what hangs."""
+def decode(groups: dict[str, RegisterGroup]) -> ConvolutionSettings:
+    """Read the settings. Raises ConfigError for a value that has no meaning."""
     cdma, csc, cacc = groups["CDMA"], groups["CSC"], groups["CACC"]
-    settings = ConvolutionSettings(
+    return ConvolutionSettings(
         winograd=bool(csc["D_MISC_CFG.CONV_MODE"]),
         image=bool(csc["D_DATAIN_FORMAT.DATAIN_FORMAT"]),
         input_precision=_precision(cdma, "IN_PRECISION"),
@@ -195,13 +169,6 @@ def decode(groups: dict[str, RegisterGroup], config: Configuration) -> Convoluti
             cdma["D_ZERO_PADDING.PAD_BOTTOM"],
         ),
     )
-    _check_configuration(settings, config)
-    _check_agreement(groups)
-    _check_conversion(settings)
-    _check_geometry(settings, config)
-    if settings.winograd:
-        _check_winograd(settings)
-    return settings
 
 
 def data_space(cdma: RegisterGroup) -> Space:
@@ -215,6 +182,27 @@ def weight_space(cdma: RegisterGroup) -> Space:
 def pad_element(settings: ConvolutionSettings) -> np.generic:
     """The padding value in the processing precision: int8 takes the low byte, fp16 the bits."""
     return np.array(settings.pad_value & 0xFFFF, np.uint16).astype(settings.precision.dtype)[()]
+
+
+def window_steps(settings: ConvolutionSettings) -> dict[str, int]:
+    """The fields of kernels.conv.Window: an image line is one row of channels, its kernel has one column."""
+    channels = settings.extended.channels
+    return {
+        "out_height": settings.output.height,
+        "out_width": settings.output.width,
+        "stride_y": settings.stride_y,
+        "step_x": settings.stride_x * channels,
+        "dilation_y": 1 if settings.image else settings.dilation_y,
+        "step_column": 0 if settings.image else settings.dilation_x * channels,
+    }
+
+
+def padded_size(settings: ConvolutionSettings) -> tuple[int, int]:
+    """Lines and columns of the padded cube: what the windows of all outputs cover."""
+    kernel, out, steps = settings.kernel, settings.output, window_steps(settings)
+    rows = (out.height - 1) * settings.stride_y + (kernel.height - 1) * steps["dilation_y"] + 1
+    elements = (out.width - 1) * steps["step_x"] + (kernel.width - 1) * steps["step_column"] + kernel.channels
+    return rows, -(-elements // settings.extended.channels)
 
 
 def _precision(group: RegisterGroup, field: str) -> Precision:
@@ -242,102 +230,3 @@ def _converter(cdma: RegisterGroup) -> Converter:
         scale=cdma.signed("D_CVT_SCALE.CVT_SCALE"),
         truncate=cdma["D_CVT_CFG.CVT_TRUNCATE"],
     )
-
-
-def _check_configuration(settings: ConvolutionSettings, config: Configuration) -> None:
-    """What the configuration was not built with."""
-    for precision in (settings.input_precision, settings.precision):
-        name = precision.name.lower()
-        if name not in config.precisions:
-            able = [each.name for each in configurations().values() if name in each.precisions]
-            raise ConfigError(f"{config.name} has no {name} convolution; configurations with it: {', '.join(able)}")
-    for feature, wanted, what in (
-        ("winograd", settings.winograd, "Winograd convolution"),
-        ("weight_compression", settings.compressed, "weight decompression"),
-        ("batch", settings.batches > 1, "hardware batches"),
-    ):
-        if wanted and not getattr(config, feature):
-            able = [each.name for each in configurations().values() if getattr(each, feature)]
-            raise ConfigError(f"{config.name} has no {what}; configurations with it: {', '.join(able)}")
-
-
-def _check_agreement(groups: dict[str, RegisterGroup]) -> None:
-    """Units that disagree wait for one another for ever."""
-    csc = groups["CSC"]
-    for unit in ("CDMA", "CMAC_A", "CMAC_B", "CACC"):
-        for field in ("D_MISC_CFG.CONV_MODE", "D_MISC_CFG.PROC_PRECISION"):
-            _same(groups[unit], csc, field)
-    for field in FIELDS_OF_CDMA_AND_CSC:
-        _same(groups["CDMA"], csc, field)
-    for field in FIELDS_OF_CACC_AND_CSC:
-        _same(groups["CACC"], csc, field)
-
-
-def _same(group: RegisterGroup, csc: RegisterGroup, field: str) -> None:
-    if group[field] != csc[field]:
-        raise ScheduleError(
-            f"the convolution waits for ever: {group.unit}.{field} is {group[field]}, but CSC.{field} is {csc[field]}"
-        )
-
-
-def _check_conversion(settings: ConvolutionSettings) -> None:
-    """Input precisions that the converter cannot turn into the processing precision."""
-    before, after = settings.input_precision, settings.precision
-    if before is after:
-        return
-    names = f"input precision {before.name.lower()} and processing precision {after.name.lower()}"
-    if before is Precision.FP16:
-        raise ConfigError(f"{names}: fp16 data can only be processed as fp16")
-    if not settings.converter.enabled:
-        raise ConfigError(f"{names} differ, but the input converter (CDMA.D_CVT_CFG.CVT_EN) is off")
-    if not settings.image and before.bytes != after.bytes:
-        raise ConfigError(f"{names}: feature data cannot change their width, only images can")
-
-
-def _check_geometry(settings: ConvolutionSettings, config: Configuration) -> None:
-    """Sizes that contradict one another, or that no memory could hold."""
-    out, kernel = settings.output, settings.kernel
-    if settings.kernels != out.channels:
-        raise ScheduleError(
-            f"the convolution waits for ever: CSC.D_DATAOUT_SIZE_1 asks for {out.channels} output channels, "
-            f"CSC.D_WEIGHT_SIZE_EXT_1 has {settings.kernels} kernels"
-        )
-    if settings.batches > (config.max_batch or 1):
-        raise ConfigError(f"{settings.batches} batches: {config.name} takes at most {config.max_batch or 1}")
-    if settings.post_extension > 4:
-        raise ConfigError("CSC.D_POST_Y_EXTENSION is 3: known are 0, 1 and 2 (1, 2 and 4 lines)")
-    if settings.image and settings.batches > 1:
-        raise ConfigError(f"{settings.batches} batches of image input: the hardware has batches for feature data only")
-    if settings.image and settings.winograd:
-        raise ConfigError("Winograd convolution of image input: the hardware has it for feature data only")
-    largest = max(
-        settings.batches * out.width * out.height * out.channels,
-        settings.kernels * kernel.width * kernel.height * kernel.channels,
-        settings.batches * settings.extended.height * settings.extended.width * settings.extended.channels,
-    )
-    if largest > LARGEST_WORK:
-        raise ConfigError(f"the convolution of {settings.extended} to {out} is too large: {largest} elements")
-
-
-def _check_winograd(settings: ConvolutionSettings) -> None:
-    """Sizes of Winograd mode (cmod/cdma/NV_NVDLA_cdma.cpp:3110, cmod/csc/NV_NVDLA_csc.cpp:1985)."""
-    data, padding, out, kernel = settings.data, settings.fetch_padding, settings.output, settings.kernel
-    for name, total, stride in (
-        ("width", padding.left + data.width + padding.right, settings.fetch_stride_x),
-        ("height", padding.top + data.height + padding.bottom, settings.fetch_stride_y),
-    ):
-        if total % (4 * stride):
-            raise ConfigError(f"Winograd convolution: padded {name} {total} is not a multiple of 4 * stride {stride}")
-    if out.width % 4 or out.height % 4:
-        raise ConfigError(f"Winograd convolution: output {out} is not a multiple of 4 in width and height")
-    if (kernel.width, kernel.height) != (4, 4) or settings.extended.channels % 4:
-        raise ConfigError(
-            f"Winograd convolution: transformed kernels are {kernel}, they must be 4x4 with a multiple of 4 channels"
-        )
-    if kernel.channels != settings.extended.channels:
-        raise ScheduleError(
-            f"the convolution waits for ever: kernels have {kernel.channels} channels, "
-            f"the extended data {settings.extended.channels}"
-        )
-    if out.width + 2 > settings.extended.width or out.height + 2 > settings.extended.height:
-        raise ConfigError(f"Winograd convolution: output {out} needs more than the extended data {settings.extended}")

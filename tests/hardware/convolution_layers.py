@@ -59,6 +59,7 @@ def program(bench: Bench, **layer) -> None:
     }
     for unit in ("CDMA", "CSC"):
         bench.write(**{f"{unit}__{key}": value for key, value in both.items()})
+        bench.write(**{f"{unit}__D_BANK": 7 | 7 << 16})
     for unit in UNITS:
         bench.write(**{f"{unit}__D_MISC_CFG__PROC_PRECISION": precision})
     bench.write(
@@ -75,6 +76,8 @@ def program(bench: Bench, **layer) -> None:
         CDMA__D_WEIGHT_ADDR_LOW=WEIGHTS,
         CDMA__D_WEIGHT_SIZE_0=columns * rows * kernel_channels * element - 1,
         CDMA__D_WEIGHT_SIZE_1=kernels - 1,
+        CDMA__D_WEIGHT_BYTES=-(-columns * rows * kernel_channels * element * kernels // 128) * 128,
+        CDMA__D_ZERO_PADDING=layer["padding"][0] | 63 << 8 | layer["padding"][1] << 16 | 63 << 24,
         CSC__D_DATAIN_SIZE_EXT_0=width - 1 | height - 1 << 16,
         CSC__D_DATAIN_SIZE_EXT_1=channels - 1,
         CSC__D_WEIGHT_SIZE_EXT_0=columns - 1 | rows - 1 << 16,
