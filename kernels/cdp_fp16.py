@@ -27,6 +27,34 @@ from nvdla.kernels.floats import (
     is_nan,
 )
 
+# The conversions of the format module are expanded wherever they stand; called, they compile once.
+
+
+@njit(cache=True, nogil=True)
+def _half_to_fp17(bits):
+    return fp16_to_fp17(bits)
+
+
+@njit(cache=True, nogil=True)
+def _half_to_single(bits):
+    return fp16_to_fp32(bits)
+
+
+@njit(cache=True, nogil=True)
+def _fp17_to_single(bits):
+    return fp17_to_fp32(bits)
+
+
+@njit(cache=True, nogil=True)
+def _single_to_fp17(bits):
+    return fp32_to_fp17(bits)
+
+
+@njit(cache=True, nogil=True)
+def _subtract(a, b):
+    return fp_sub(a, b, FP32)
+
+
 _INDEX_BITS = 30  # enough: the tables end at 64 and 256
 _FRACTION_BITS = 16
 
@@ -40,8 +68,8 @@ def _power_of_two(exponent):
 @njit(cache=True, nogil=True, inline="always")
 def _extrapolate(entry, distance, scale):
     """Product first, then the entry: fp17 (:346, :370)."""
-    product = fp_mul(fp32_to_fp17(distance), fp16_to_fp17(scale), FP17)
-    return fp_add(product, fp16_to_fp17(entry), FP17)
+    product = fp_mul(_single_to_fp17(distance), _half_to_fp17(scale), FP17)
+    return fp_add(product, _half_to_fp17(entry), FP17)
 
 
 @njit(cache=True, nogil=True)
@@ -51,7 +79,7 @@ def look_up(x, entries, table):
     Starts and ends in ``table`` are fp32, slope scales fp16 bit patterns.
     """
     last = entries.size - 1
-    distance = fp_sub(x, table.start, FP32)
+    distance = _subtract(x, table.start)
     below = distance <= 0 or distance >> 31 != 0 or is_nan(distance, FP32)
     index, fraction = np.int64(0), np.int64(0)
     if not below and table.exponential:
@@ -62,15 +90,15 @@ def look_up(x, entries, table):
         index, fraction = fp32_to_int_fraction(distance, table.index_select, _INDEX_BITS, _FRACTION_BITS)
     if below:
         if table.exponential:
-            distance = fp_sub(x, fp_add(table.start, _power_of_two(table.index_offset), FP32), FP32)
+            distance = _subtract(x, fp_add(table.start, _power_of_two(table.index_offset), FP32))
         return UNDERFLOW, _extrapolate(np.int64(entries[0]), distance, table.underflow_scale)
     if index >= last:
-        distance = fp_sub(x, table.end, FP32)
+        distance = _subtract(x, table.end)
         return OVERFLOW, _extrapolate(np.int64(entries[last]), distance, table.overflow_scale)
     entry, following = np.int64(entries[index]), np.int64(entries[index + 1])
-    step = fp32_to_fp17(fp_sub(fp16_to_fp32(following), fp16_to_fp32(entry), FP32))
+    step = _single_to_fp17(_subtract(_half_to_single(following), _half_to_single(entry)))
     step = fp_mul(step, fraction_to_fp17(fraction, _FRACTION_BITS), FP17)
-    return HIT, fp_add(step, fp16_to_fp17(entry), FP17)
+    return HIT, fp_add(step, _half_to_fp17(entry), FP17)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -90,7 +118,7 @@ def _normalise_column(column, squares, results, function, le, lo, le_entries, lo
     nans = 0
     for channel in range(results.size):
         x = column[channel + HALO]
-        total = fp17_to_fp32(x) if function.no_squares else _sum_of_squares(squares, channel + HALO, function.reach)
+        total = _fp17_to_single(x) if function.no_squares else _sum_of_squares(squares, channel + HALO, function.reach)
         le_state, le_value = look_up(total, le_entries, le)
         lo_state, lo_value = look_up(total, lo_entries, lo)
         value = lo_value if choose(le_state, lo_state, priority, counters) else le_value
@@ -122,8 +150,8 @@ def normalise_fp16(source, out, channels, function, flush_nan, le, lo, le_entrie
                 bits = np.int64(source[channel // atom, h, w, channel % atom])
                 if flush_nan and is_nan(bits, FP16):
                     bits = np.int64(0)
-                x = fp16_to_fp17(bits)
-                wide = fp17_to_fp32(x)
+                x = _half_to_fp17(bits)
+                wide = _fp17_to_single(x)
                 column[channel + HALO] = x
                 squares[channel + HALO] = fp_mul(wide, wide, FP32)
             nans += _normalise_column(
