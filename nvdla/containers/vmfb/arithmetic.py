@@ -1,0 +1,199 @@
+"""What the VM's arithmetic instructions compute: plain functions on Python numbers (runtime/src/iree/vm/ops.h).
+
+Integers come signed and may leave the range: who writes the register wraps them. Floats come as Python floats; 32-bit
+results are rounded when they are written, which is exact for + - * / and square roots. Traps of the reference: casts
+from float round half away from zero, "ordered not equal" is true for NaN, fma rounds twice, and casts from f64 to
+32-bit integers go through f32. Functions of libm may differ from it in the last place.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+Operation = Callable[..., Any]
+
+
+def wrap(value: int, bits: int) -> int:
+    """Two's complement."""
+    value &= (1 << bits) - 1
+    return value - (1 << bits) if value >> (bits - 1) else value
+
+
+def round_f32(value: float) -> float:
+    """The nearest 32-bit float; too large becomes infinite."""
+    try:
+        return struct.unpack("<f", struct.pack("<f", value))[0]
+    except OverflowError:
+        return math.copysign(math.inf, value)
+
+
+def round_half_away(value: float) -> float:
+    """C's round()."""
+    if not math.isfinite(value):
+        return value
+    whole = math.trunc(value)
+    return math.copysign(abs(whole) + (abs(value - whole) >= 0.5), value)
+
+
+def round_half_even(value: float) -> float:
+    return math.copysign(float(round(value)), value) if math.isfinite(value) else value
+
+
+def to_long(value: float) -> int:
+    """C's llround() on x86-64: what does not fit becomes the smallest number."""
+    rounded = round_half_away(value)
+    return int(rounded) if -(2.0**63) <= rounded < 2.0**63 else -(1 << 63)
+
+
+def to_unsigned_long(value: float) -> int:
+    rounded = round_half_away(value)
+    return int(rounded) if 0 <= rounded < 2.0**64 else to_long(rounded)
+
+
+def divide(a: int, b: int) -> int:
+    """Towards zero. ZeroDivisionError for b = 0."""
+    quotient = abs(a) // abs(b)
+    return -quotient if (a < 0) != (b < 0) else quotient
+
+
+def _unsigned(bits: int, operation: Callable[[int, int], int]) -> Operation:
+    mask = (1 << bits) - 1
+    return lambda a, b: operation(a & mask, b & mask)
+
+
+def _integer(bits: int) -> dict[str, Operation]:
+    mask = (1 << bits) - 1
+    return {
+        "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+        "fma": lambda a, b, c: a * b + c, "abs": abs, "not": lambda a: ~a, "and": lambda a, b: a & b,
+        "or": lambda a, b: a | b, "xor": lambda a, b: a ^ b, "ctlz": lambda a: bits - (a & mask).bit_length(),
+        "div.s": divide, "rem.s": lambda a, b: a - divide(a, b) * b,
+        "div.u": _unsigned(bits, lambda a, b: a // b), "rem.u": _unsigned(bits, lambda a, b: a % b),
+        "min.s": min, "max.s": max,
+        "min.u": lambda a, b: b if b & mask < a & mask else a, "max.u": lambda a, b: b if a & mask < b & mask else a,
+        "shl": lambda a, n: a << (n & bits - 1), "shr.s": lambda a, n: a >> (n & bits - 1),
+        "shr.u": lambda a, n: (a & mask) >> (n & bits - 1),
+        "cmp.eq": lambda a, b: int(a == b), "cmp.ne": lambda a, b: int(a != b), "cmp.nz": lambda a: int(a != 0),
+        "cmp.lt.s": lambda a, b: int(a < b), "cmp.lt.u": _unsigned(bits, lambda a, b: int(a < b)),
+    }  # fmt: skip
+
+
+def _is_nan(*values: float) -> bool:
+    return any(v != v for v in values)
+
+
+def _libm(function: Callable[..., Any]) -> Operation:
+    """A function of numpy that answers NaN and infinity where Python's would raise."""
+
+    def call(*values: float) -> float:
+        with np.errstate(all="ignore"):
+            return float(function(*map(np.float64, values)))
+
+    return call
+
+
+def _remainder(a: float, b: float) -> float:
+    return math.nan if _is_nan(a, b) or math.isinf(a) or b == 0 else math.remainder(a, b)
+
+
+def _float(rounded: Callable[[float], float]) -> dict[str, Operation]:
+    """``rounded`` is the precision's own rounding, for results inside an instruction."""
+    plain = {
+        "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
+        "div": _libm(np.divide), "rem": _remainder, "fma": lambda a, b, c: rounded(a * b) + c,
+        "abs": abs, "neg": lambda a: -a, "ceil": _libm(np.ceil), "floor": _libm(np.floor),
+        "round": round_half_away, "round.even": round_half_even,
+        "min": lambda a, b: b if b < a else a, "max": lambda a, b: b if a < b else a,
+        "atan": math.atan, "atan2": math.atan2, "cos": _libm(np.cos), "sin": _libm(np.sin), "exp": _libm(np.exp),
+        "exp2": _libm(np.exp2), "expm1": _libm(np.expm1), "log": _libm(np.log), "log10": _libm(np.log10),
+        "log1p": _libm(np.log1p), "log2": _libm(np.log2), "pow": _libm(np.power), "sqrt": _libm(np.sqrt),
+        "rsqrt": _libm(lambda a: 1.0 / np.float64(rounded(float(np.sqrt(a))))), "tanh": _libm(np.tanh),
+        "erf": math.erf, "cmp.nan": lambda a: int(_is_nan(a)),
+    }  # fmt: skip
+    compares = {"eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b,
+                "lte": lambda a, b: a <= b}
+    for name, compare in compares.items():
+        plain[f"cmp.{name}.o"] = lambda a, b, compare=compare: int(compare(a, b))
+        plain[f"cmp.{name}.u"] = lambda a, b, compare=compare: int(_is_nan(a, b) or compare(a, b))
+    return plain
+
+
+def _bits(source: str, target: str) -> Operation:
+    return lambda a: struct.unpack(target, struct.pack(source, a))[0]
+
+
+_CONVERSIONS: dict[str, Operation] = {
+    "trunc.i32.i8": lambda a: a & 0xFF, "trunc.i32.i16": lambda a: a & 0xFFFF, "trunc.i64.i32": lambda a: a,
+    "ext.i8.i32.s": lambda a: wrap(a, 8), "ext.i8.i32.u": lambda a: a & 0xFF,
+    "ext.i16.i32.s": lambda a: wrap(a, 16), "ext.i16.i32.u": lambda a: a & 0xFFFF,
+    "ext.i32.i64.s": lambda a: a, "ext.i32.i64.u": lambda a: a & 0xFFFFFFFF,
+    "trunc.f64.f32": lambda a: a, "ext.f32.f64": lambda a: a,
+    "cast.si32.f32": float, "cast.si32.f64": float, "cast.si64.f64": float,
+    "cast.ui32.f32": lambda a: float(a & 0xFFFFFFFF), "cast.ui32.f64": lambda a: float(a & 0xFFFFFFFF),
+    "cast.ui64.f64": lambda a: float(a & (1 << 64) - 1),
+    # From 64 bits straight to 32-bit floats: by way of f64 would round twice.
+    "cast.si64.f32": lambda a: float(np.int64(a).astype(np.float32)),
+    "cast.ui64.f32": lambda a: float(np.uint64(a & (1 << 64) - 1).astype(np.float32)),
+    "cast.f32.si32": to_long, "cast.f32.si64": to_long, "cast.f32.ui32": to_long, "cast.f32.ui64": to_unsigned_long,
+    "cast.f64.si32": lambda a: to_long(round_f32(a)), "cast.f64.ui32": lambda a: to_long(round_f32(a)),
+    "cast.f64.si64": to_long, "cast.f64.ui64": to_long,
+    "bitcast.i32.f32": _bits("<i", "<f"), "bitcast.f32.i32": _bits("<f", "<i"),
+    "bitcast.i64.f64": _bits("<q", "<d"), "bitcast.f64.i64": _bits("<d", "<q"),
+}  # fmt: skip
+
+
+@cache
+def operation(mnemonic: str) -> Operation | None:
+    """The function of an arithmetic instruction; None when it is none."""
+    if mnemonic in _CONVERSIONS:
+        return _CONVERSIONS[mnemonic]
+    parts = mnemonic.split(".")
+    kind = next((part for part in parts if part in _TABLES), None)
+    return None if kind is None else _TABLES[kind].get(".".join(part for part in parts if part != kind))
+
+
+_TABLES = {"i32": _integer(32), "i64": _integer(64), "f32": _float(round_f32), "f64": _float(float)}
+_MASK = (1 << 64) - 1
+
+
+def siphash(data: bytes | memoryview) -> int:
+    """SipHash-2-4 with the key 00 01 .. 0f: what vm.buffer.hash answers."""
+    v = [0x736F6D6570736575 ^ 0x0706050403020100, 0x646F72616E646F6D ^ 0x0F0E0D0C0B0A0908,
+         0x6C7967656E657261 ^ 0x0706050403020100, 0x7465646279746573 ^ 0x0F0E0D0C0B0A0908]
+    whole = len(data) & ~7
+    for at in range(0, whole, 8):
+        _absorb(v, int.from_bytes(data[at : at + 8], "little"))
+    _absorb(v, int.from_bytes(data[whole:], "little") | (len(data) & 0xFF) << 56)
+    v[2] ^= 0xFF
+    for _ in range(4):
+        _sip_round(v)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+def _absorb(v: list[int], word: int) -> None:
+    v[3] ^= word
+    _sip_round(v)
+    _sip_round(v)
+    v[0] ^= word
+
+
+def _sip_round(v: list[int]) -> None:
+    def rotate(value: int, count: int) -> int:
+        return (value << count | value >> (64 - count)) & _MASK
+
+    v[0] = (v[0] + v[1]) & _MASK
+    v[1] = rotate(v[1], 13) ^ v[0]
+    v[0] = rotate(v[0], 32)
+    v[2] = (v[2] + v[3]) & _MASK
+    v[3] = rotate(v[3], 16) ^ v[2]
+    v[0] = (v[0] + v[3]) & _MASK
+    v[3] = rotate(v[3], 21) ^ v[0]
+    v[2] = (v[2] + v[1]) & _MASK
+    v[1] = rotate(v[1], 17) ^ v[2]
+    v[2] = rotate(v[2], 32)

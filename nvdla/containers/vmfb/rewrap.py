@@ -1,0 +1,36 @@
+"""Changing what lies around a module's FlatBuffer without touching the FlatBuffer.
+
+Rodata behind the FlatBuffer is found relative to its end, rounded up to 64 bytes; a ZIP header that moves the whole by
+a multiple of 64 therefore changes no offset.
+"""
+
+from __future__ import annotations
+
+from nvdla.containers.vmfb.module import Module
+from nvdla.containers.vmfb.wrapping import ALIGNMENT, MODULE_MEMBER, zip_members
+from nvdla.errors import FormatError
+
+MODES = ("keep", "zip", "prefixed")
+
+
+def rewrap(module: Module, mode: str) -> bytes:
+    """The file again (``keep``), inside a ZIP archive, or without one. A module that lost its size prefix (and was
+    opened all the same) gets it back. FormatError where the module's time knows no such wrapping."""
+    if mode not in MODES:
+        raise FormatError(f"option wrapping is {mode!r}, must be one of {', '.join(MODES)}")
+    around, data = module.wrapping, module.source.data
+    if mode == "keep" or (mode == "zip" and around.kind == "zip+size-prefixed"):
+        return bytes(data)
+    if not module.generation.is_prefixed:
+        raise FormatError(f"{module.source.name}: modules of {module.generation.name} are bare; IREE of that time "
+                          "loads no other wrapping")
+    if around.rodata_offset is None:
+        body = around.flatbuffer_length.to_bytes(4, "little") + bytes(data[around.flatbuffer_offset :])
+        return zip_members([(MODULE_MEMBER, body)]) if mode == "zip" else body
+    if around.module_offset % ALIGNMENT:
+        raise FormatError(f"{module.source.name}: the module lies at byte {around.module_offset}, no multiple of "
+                          f"{ALIGNMENT}, so its rodata would move")
+    end = max([around.flatbuffer_offset + around.flatbuffer_length,
+               *(segment.offset + len(segment.data) for segment in module.rodata if segment.is_external)])
+    body = bytes(data[around.module_offset : end])
+    return zip_members([(MODULE_MEMBER, body)]) if mode == "zip" else body

@@ -1,0 +1,141 @@
+"""What the interpreter's reference registers hold: buffers and lists, with a shared limit on memory."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+from nvdla.containers.vmfb.arithmetic import round_f32, wrap
+from nvdla.errors import FormatError
+
+
+class VmError(FormatError):
+    """A running function failed: bounds, limits, a missing import, or vm.fail."""
+
+
+@dataclass
+class Memory:
+    """Bytes that buffers, lists and globals may take together."""
+
+    limit: int
+    used: int = 0
+
+    def take(self, count: int, what: str) -> None:
+        if count < 0 or self.used + count > self.limit:
+            raise VmError(f"{what} of {count} bytes: {self.used} of {self.limit} bytes are in use (option memory)")
+        self.used += count
+
+    def give_back(self, count: int) -> None:
+        self.used -= count
+
+
+#: Element type -> (struct code, bytes).
+_ELEMENTS = {"i8": ("<b", 1), "i16": ("<h", 2), "i32": ("<i", 4), "i64": ("<q", 8), "f32": ("<f", 4), "f64": ("<d", 8)}
+
+
+@dataclass(eq=False)
+class VmBuffer:
+    """!vm.buffer: bytes, read only for rodata. Allocated ones give their bytes back when nothing refers to them."""
+
+    data: bytearray | memoryview
+    is_constant: bool = False
+    memory: Memory | None = None
+
+    @classmethod
+    def allocate(cls, content: bytes | memoryview | int, memory: Memory) -> VmBuffer:
+        """A new buffer holding these bytes, or that many zeros."""
+        count = content if isinstance(content, int) else len(content)
+        memory.take(count, "a buffer")
+        return cls(bytearray(content), memory=memory)
+
+    def __del__(self) -> None:
+        if self.memory is not None:
+            self.memory.give_back(len(self.data))
+
+    def span(self, offset: int, length: int) -> slice:
+        """The range as a slice; VmError when it is not in the buffer."""
+        if offset < 0 or length < 0 or offset + length > len(self.data):
+            raise VmError(f"bytes {offset} to {offset + length} of a buffer of {len(self.data)}")
+        return slice(offset, offset + length)
+
+    def writable(self, offset: int, length: int) -> slice:
+        if self.is_constant:
+            raise VmError("a read-only buffer cannot be written")
+        return self.span(offset, length)
+
+    def load(self, kind: str, offset: int) -> int | float:
+        code, size = _ELEMENTS[kind]
+        return struct.unpack(code, self.data[self.span(offset, size)])[0]
+
+    def store(self, kind: str, offset: int, value: int | float) -> None:
+        self.data[self.writable(offset, _ELEMENTS[kind][1])] = encode(kind, value)
+
+    def fill(self, kind: str, offset: int, count: int, value: int | float) -> None:
+        pattern = encode(kind, value)
+        where = self.writable(offset, count * len(pattern))
+        self.data[where] = pattern * count
+
+
+def encode(kind: str, value: int | float) -> bytes:
+    code, size = _ELEMENTS[kind]
+    if kind[0] == "i":
+        return (int(value) & (1 << 8 * size) - 1).to_bytes(size, "little")
+    return struct.pack(code, round_f32(value) if kind == "f32" else value)
+
+
+def element_size(kind: str) -> int:
+    return _ELEMENTS[kind][1]
+
+
+#: What one list element is counted as, in bytes.
+_LIST_ELEMENT = 16
+
+
+@dataclass(eq=False)
+class VmList:
+    """!vm.list<element>: ``element`` is a value type, a reference type, or ``?`` for any."""
+
+    element: str
+    memory: Memory
+    items: list[Any] = field(default_factory=list)
+    capacity: int = 0
+
+    def __del__(self) -> None:
+        self.memory.give_back(self.capacity * _LIST_ELEMENT)
+
+    def reserve(self, count: int) -> None:
+        if count > self.capacity:
+            self.memory.take((count - self.capacity) * _LIST_ELEMENT, "a list")
+            self.capacity = count
+
+    def resize(self, count: int) -> None:
+        self.reserve(count)
+        del self.items[count:]
+        empty = 0 if self.element in _ELEMENTS else None
+        self.items += [empty] * (count - len(self.items))
+
+    def get(self, index: int, kind: str | None) -> Any:
+        """An element as a value type (converted between numbers), or as a reference (``kind`` None)."""
+        value = self.items[self._checked(index)]
+        if kind is None:
+            return None if isinstance(value, (int, float)) else value
+        if not isinstance(value, (int, float)):
+            raise VmError(f"list element {index} is no number")
+        return int(value) if kind[0] == "i" else float(value)
+
+    def set(self, index: int, value: Any) -> None:
+        if self.element in _ELEMENTS:
+            value = _converted(self.element, value)
+        self.items[self._checked(index)] = value
+
+    def _checked(self, index: int) -> int:
+        if not 0 <= index < len(self.items):
+            raise VmError(f"element {index} of a list of {len(self.items)}")
+        return index
+
+
+def _converted(kind: str, value: Any) -> int | float:
+    if not isinstance(value, (int, float)):
+        raise VmError(f"a reference cannot be stored in a list of {kind}")
+    return wrap(int(value), 8 * element_size(kind)) if kind[0] == "i" else float(value)

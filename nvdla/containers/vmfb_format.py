@@ -1,0 +1,194 @@
+"""IREE VM bytecode modules as a container."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from nvdla.containers.registry import Container, Finding, Format, Options, Source, register
+from nvdla.containers.vmfb import module as modules
+from nvdla.containers.vmfb.generations import loaders
+from nvdla.containers.vmfb.module import Features, Function, Module
+from nvdla.errors import FormatError
+
+#: Options of ``run``: name -> limit.
+_LIMITS = ("instructions", "depth", "memory")
+
+
+class VmfbContainer(Container):
+    """An open module; ``module`` is the typed form."""
+
+    def __init__(self, format: VmfbFormat, source: Source, any_wrapping: bool) -> None:
+        self.format = format
+        self.source = source
+        self.module = modules.read(source, any_wrapping)
+
+    def info(self) -> dict[str, Any]:
+        m = self.module
+        version = None if m.bytecode_version is None else f"{m.bytecode_version >> 16}.{m.bytecode_version & 0xFFFF}"
+        return {
+            "name": m.name, "version": m.version, "container": m.wrapping.kind, "fb_offset": m.wrapping.module_offset,
+            "generation": m.generation.name, "candidates": m.candidates, "bytecode_version": version,
+            "loads_in": loaders(m.major), "requirements": feature_names(m.requirements), "attributes": m.attributes,
+            "types": m.types, "dependencies": [f"{d.name} >= {d.minimum_version}" for d in m.dependencies],
+            "imports": [i.name for i in m.imports], "exports": [[e.name, e.ordinal] for e in m.exports],
+            "descriptors": len(m.functions), "bytecode_len": len(m.bytecode), "rodata": len(m.rodata),
+            "rwdata": m.rwdata, "global_bytes": m.global_bytes, "global_refs": m.global_refs,
+            "locations": len(m.locations), "nested_modules": [index for index, _ in m.nested()],
+        }  # fmt: skip
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Imports, exports, functions, rodata and nested modules' functions, told apart by ``kind``."""
+        return list(_rows(self.module, ""))
+
+    def verify(self, strict: bool = False) -> list[Finding]:
+        from nvdla.containers.vmfb.verify import verify
+
+        return verify(self.module, strict)
+
+    def parts(self) -> Iterable[tuple[str, bytes | memoryview]]:
+        """The FlatBuffer, the bytecode of each function, each read-only segment (a nested module as .vmfb)."""
+        m, around = self.module, self.module.wrapping
+        start = around.flatbuffer_offset
+        yield "module.fb", self.source.data[start : start + around.flatbuffer_length]
+        for function in m.functions:
+            yield f"functions/{function.ordinal}_{_file_name(function.name)}.bc", m.code(function)
+        nested = {index for index, _ in m.nested()}
+        for segment in m.rodata:
+            yield f"rodata/{segment.index}{'.vmfb' if segment.index in nested else '.bin'}", segment.data
+
+    def disassemble(self) -> str:
+        from nvdla.containers.vmfb.disassembler import disassemble
+
+        texts = [disassemble(self.module)]
+        for index, inner in self.module.nested():
+            texts.append(f"// nested module in rodata[{index}]\n{disassemble(inner)}")
+        return "\n".join(texts)
+
+    def call(self, function: str, inputs: Sequence[str], options: Options | None = None) -> dict[str, Any]:
+        """Runs an exported function on numbers given as text."""
+        from nvdla.containers.vmfb.interpreter import LETTERS, Limits, Machine
+
+        target = self.module.functions[self.module.export(function).ordinal]
+        arguments = parse_arguments(self.module, target, inputs)
+        machine = Machine(self.module, limits=Limits(**_limits(options)))
+        values = machine.call(function, arguments)
+        kinds = [LETTERS[letter] for letter in target.signature.results]
+        results = [{"type": kind, "value": value if isinstance(value, (int, float)) else str(value)}
+                   for kind, value in zip(kinds, values, strict=True)]
+        return {"results": results, "instructions": machine.executed}
+
+    def convert(self, target: Format, options: Options | None = None) -> bytes:
+        """Re-wrapped, for a module; other formats have no place for one."""
+        if target is not self.format:
+            raise FormatError(f"{self.source.name}: a module cannot become {target.name}; only its wrapping can change")
+        from nvdla.containers.vmfb.rewrap import rewrap
+
+        return rewrap(self.module, target.check_options(options).get("wrapping", "keep"))
+
+
+def _rows(module: Module, prefix: str) -> Iterable[dict[str, Any]]:
+    for imported in module.imports:
+        yield _row("import", prefix + imported.name, signature=imported.signature.convention,
+                   attributes=imported.signature.attributes, optional=imported.is_optional)
+    for export in module.exports:
+        function = module.functions[export.ordinal]
+        yield _row("export", prefix + export.name, export.ordinal, signature=function.signature.convention,
+                   attributes=function.signature.attributes)
+    for function in module.functions:
+        yield _row("function", prefix + (function.name or f"fn{function.ordinal}"), function.ordinal,
+                   module.bytecode_offset + function.offset, function.length, function.signature.convention,
+                   function.signature.attributes, requirements=feature_names(function.requirements),
+                   registers=function.registers, ref_registers=function.ref_registers)
+    nested = dict(module.nested())
+    for segment in module.rodata:
+        yield _row("rodata", f"{prefix}rodata[{segment.index}]", segment.index, segment.offset, len(segment.data),
+                   external=segment.is_external)
+        if segment.index in nested:
+            yield from _rows(nested[segment.index], f"{prefix}rodata[{segment.index}]/")
+
+
+def _row(kind: str, name: str, ordinal: int | None = None, offset: int | None = None, length: int | None = None,
+         signature: str | None = None, attributes: Mapping[str, str] | None = None, **more: Any) -> dict[str, Any]:
+    keys = ("requirements", "registers", "ref_registers", "optional", "external")
+    return {"kind": kind, "name": name, "ordinal": ordinal, "offset": offset, "length": length, "signature": signature,
+            "attributes": dict(attributes or {}), **{key: more.get(key) for key in keys}}
+
+
+def feature_names(bits: int) -> list[str]:
+    """Names of requirement bits; unknown ones as hexadecimal."""
+    known = [feature.name or "" for feature in Features if bits & feature]
+    rest = bits & ~int(Features.EXT_F32 | Features.EXT_F64 | Features.YIELD | Features.UNWIND)
+    return known + ([f"0x{rest:x}"] if rest else [])
+
+
+def parse_arguments(module: Module, function: Function, inputs: Sequence[str]) -> list[int | float]:
+    """Text to numbers by the function's signature. FormatError for references, counts and values that do not fit."""
+    from nvdla.containers.vmfb.interpreter import LETTERS, signature_letters
+
+    letters, _ = signature_letters(function.signature, f"{module.source.name}: {function.name}")
+    if len(inputs) != len(letters):
+        raise FormatError(f"{module.source.name}: {function.name} takes {len(letters)} inputs "
+                          f"({', '.join(LETTERS[c] for c in letters) or 'none'}), {len(inputs)} are given")
+    return [_argument(letter, text, number) for number, (letter, text) in enumerate(zip(letters, inputs, strict=True))]
+
+
+def _argument(letter: str, text: str, number: int) -> int | float:
+    if letter == "r":
+        raise FormatError(f"input {number} is a reference (a tensor on a device), and this interpreter has no device")
+    try:
+        if letter in "fF":
+            return float(text)
+        value = int(text, 0)
+    except ValueError:
+        raise FormatError(f"input {number}: {text!r} is no {'float' if letter in 'fF' else 'integer'}") from None
+    bits = 32 if letter == "i" else 64
+    if not -(1 << bits - 1) <= value < 1 << bits:
+        raise FormatError(f"input {number}: {text} does not fit {bits} bits")
+    return value
+
+
+def _limits(options: Options | None) -> dict[str, int]:
+    limits = {}
+    for key, text in (options or {}).items():
+        if key not in _LIMITS:
+            raise FormatError(f"unknown option {key!r}; a run takes {', '.join(_LIMITS)}")
+        if not text.isdecimal() or not 0 < int(text[:20]) < 1 << 40:
+            raise FormatError(f"option {key} is {text!r}, must be a positive number")
+        limits[key] = int(text)
+    return limits
+
+
+def _file_name(name: str) -> str:
+    return name.replace("/", "_") or "unnamed"
+
+
+@register
+class VmfbFormat(Format):
+    """IREE's compiled module."""
+
+    name = "vmfb"
+    title = "IREE VM module"
+    suffixes = (".vmfb",)
+    options: ClassVar[Mapping[str, str]] = {
+        "wrapping": "converting: keep (default), zip, prefixed; reading: any, to read a module without its size prefix",
+        "instructions": "running: how many instructions at most",
+        "depth": "running: how deep calls may be nested",
+        "memory": "running: bytes that buffers, lists and globals may take",
+    }
+
+    def sniff(self, header: bytes, path: Path | None) -> bool:
+        if header[:4] != b"PK\x03\x04":
+            return modules.looks_like_module(header)
+        name_length, extra_length = (int.from_bytes(header[at : at + 2], "little") for at in (26, 28))
+        start = 30 + name_length + extra_length
+        return modules.looks_like_module(header) or b"IREE" in (header[start + 4 : start + 8],
+                                                                header[start + 8 : start + 12])
+
+    def open(self, source: Source, options: Options | None = None) -> VmfbContainer:
+        chosen = self.check_options(options)
+        return VmfbContainer(self, source, chosen.get("wrapping") == "any")
+
+    def build(self, inputs: Sequence[Path], options: Options | None = None) -> bytes:
+        raise FormatError("modules are made by IREE's compiler; `nvdla container convert` changes their wrapping")
