@@ -162,3 +162,27 @@ def window_element(cube: np.ndarray, layer: dict, at: tuple[int, int, int, int],
     position = x * layer["stride"][0] + column * layer["dilation"][0] - layer["padding"][0]
     inside = 0 <= line < height and 0 <= position < width
     return int(cube[line, position, channel]) if inside else pad
+
+
+def image_weight_bytes(weights: np.ndarray, group: int, block: int, post_extension: int) -> bytes:
+    """Kernels (kernels, rows, 1, extended channels) in the memory layout of an image convolution."""
+    kernels, rows, _, channels = weights.shape
+    result = b""
+    for first in range(0, kernels, group):
+        for channel in range(0, channels, block):
+            for top in range(0, rows, post_extension):
+                for k in range(first, min(first + group, kernels)):
+                    for row in range(top, min(top + post_extension, rows)):
+                        result += weights[k, row, 0, channel : channel + block].tobytes()
+    return result
+
+
+def winograd_weight_bytes(weights: np.ndarray, group: int) -> bytes:
+    """Kernels (kernels, blocks of 4 channels, 4 rows, 4 columns, 4 channels) in the memory layout of Winograd mode."""
+    kernels, blocks = weights.shape[:2]
+    result = b""
+    for first in range(0, kernels, group):
+        for block in range(blocks):
+            for k in range(first, min(first + group, kernels)):
+                result += weights[k, block].tobytes()
+    return result

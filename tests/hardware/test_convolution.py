@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from convolution_layers import DATA, WEIGHTS, Bench, program, random_layer, store_cube, weight_bytes, window_element
@@ -9,15 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nvdla.errors import ConfigError, LinkError, ScheduleError
+from nvdla.hardware import convolution_arithmetic
 from nvdla.memory.address_space import Space
 
 
 def random_data(layer, seed):
     random = np.random.default_rng(seed + 1)
-    dtype = (np.int8, np.int16)[layer["precision"]]
+    dtype = (np.int8, np.int16, np.int16)[layer["precision"]]
     width, height, channels = layer["data"]
     columns, rows, _ = layer["kernel"]
-    limits = np.iinfo(dtype)
+    limits = np.iinfo(dtype) if layer["precision"] < 2 else SimpleNamespace(min=0, max=0x7BFF)
     cube = random.integers(limits.min, limits.max + 1, (height, width, channels)).astype(dtype)
     weights = random.integers(limits.min, limits.max + 1, (layer["output"][2], rows, columns, channels)).astype(dtype)
     return cube, weights
@@ -180,6 +183,11 @@ def test_the_next_layer_can_use_the_weights_again():
         (ScheduleError, "waits for ever", {"CDMA__D_BANK": 3}),
         (ScheduleError, "waits for ever", {"CACC__D_DATAOUT_SIZE_0": 0}),
         (ScheduleError, "lines", {"CSC__D_DATAIN_SIZE_EXT_0__DATAIN_HEIGHT_EXT": 9}),
+        (ScheduleError, "waits for ever: CDMA.D_WEIGHT_BYTES", {"CDMA__D_WEIGHT_BYTES": 128}),
+        (ScheduleError, "waits for ever: CDMA fetches 5x4x9", {"CDMA__D_DATAIN_SIZE_1": 8}),
+        (ConfigError, r"20 \+ 20 banks", {f"{u}__D_BANK": 19 | 19 << 16 for u in ("CDMA", "CSC")}),
+        (ConfigError, "needs 130x4", {"CSC__D_DATAOUT_SIZE_0": 0x1007F, "CACC__D_DATAOUT_SIZE_0": 0x1007F}),
+        (ConfigError, "has no int16", {f"{u}__D_MISC_CFG__IN_PRECISION": 1 for u in ("CDMA", "CSC")}),
         (LinkError, "0x80000000", {"CDMA__D_LINE_STRIDE": 0xFFFFFFF8}),
         (LinkError, "weights", {"CDMA__D_WEIGHT_ADDR_LOW": 0x4000}),
     ],
@@ -189,3 +197,52 @@ def test_settings_that_cannot_run_are_refused(error, text, registers):
     bench.write(**registers)
     with pytest.raises(error, match=text):
         bench.run()
+
+
+def test_what_does_not_fit_the_convolution_buffer_waits_for_ever():
+    bench, *_ = small(data=(5, 4, 4096), kernel=(3, 3, 4096), surfaces=512, output=(3, 2, 1), surface_stride=160)
+    bench.write(**{f"{unit}__D_BANK": 15 | 15 << 16 for unit in ("CDMA", "CSC")})
+    with pytest.raises(ScheduleError, match="data of 81920 bytes do not fit its 16 banks of 4096 bytes"):
+        bench.run()
+    bench.write(**{f"{unit}__D_BANK": 23 | 7 << 16 for unit in ("CDMA", "CSC")})
+    with pytest.raises(ScheduleError, match="1 kernels of 36864 bytes do not fit its 8 banks"):
+        bench.run()
+    bench.write(**{f"{unit}__D_BANK": 21 | 9 << 16 for unit in ("CDMA", "CSC")})
+    assert bench.run().shape == (1, 1, 2, 3, 8)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "converter", "text"),
+    [(2, 1, 1, "fp16 data"), (1, 2, 0, "converter"), (0, 1, 1, "cannot change their width")],
+)
+def test_precisions_that_no_converter_can_bridge_are_refused(before, after, converter, text):
+    bench, *_ = small("nv_full", precision=1, data=(5, 4, 3), kernel=(3, 3, 3))
+    for unit in ("CDMA", "CSC"):
+        bench.write(**{f"{unit}__D_MISC_CFG__IN_PRECISION": before})
+    for unit in ("CDMA", "CSC", "CMAC_A", "CMAC_B", "CACC"):
+        bench.write(**{f"{unit}__D_MISC_CFG__PROC_PRECISION": after})
+    bench.write(CDMA__D_CVT_CFG=converter)
+    with pytest.raises(ConfigError, match=text):
+        bench.run()
+
+
+def test_the_plain_matrix_product_serves_processors_without_dot_products(monkeypatch):
+    bench, layer, cube, weights = small()
+    fast = bench.run()
+    monkeypatch.setattr(convolution_arithmetic.DirectDots, "serves", staticmethod(lambda settings: False))
+    job = bench.engine.prepare(bench.groups())
+    assert type(job.arithmetic) is convolution_arithmetic.DirectIntegers
+    assert (job.run(None) == fast).all()
+    assert (as_cube(fast[0], 4) == expected(cube, weights, layer)).all()
+
+
+def test_counters_are_left_in_the_statistics_registers():
+    bench, *_ = small("nv_full", precision=2, data=(5, 4, 3), kernel=(3, 3, 3))
+    bench.memory.view(Space.DRAM, DATA, 8).view(np.uint16)[:] = (0x7C01, 0xFC00, 0x7C00, 0x5555)
+    bench.memory.view(Space.DRAM, WEIGHTS, 2).view(np.uint16)[:] = 0xFE00
+    job = bench.engine.prepare(bench.groups())
+    job.run(None)
+    group = bench.registers.units["CDMA"].current
+    names = ("D_NAN_INPUT_DATA_NUM", "D_INF_INPUT_DATA_NUM", "D_NAN_INPUT_WEIGHT_NUM", "D_INF_INPUT_WEIGHT_NUM")
+    assert [group[name] for name in names] == [1, 2, 1, 0]
+    assert job.statistics["nan_data"] == 1

@@ -1,0 +1,97 @@
+"""Winograd's transforms against the matrices, and the whole against a direct convolution."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nvdla.kernels import fp16_mac, winograd, winograd_fp16
+
+C = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]])
+A = np.array([[1, 1, 1, 0], [0, 1, -1, -1]])
+TWICE_G = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]])
+"""Twice the weight transform, so that it is whole; a convolution then comes out four times as large."""
+
+
+def direct(cube, kernels, height, width):
+    """Plain 3x3 convolution: cube (H, W, C), kernels (K, 3, 3, C)."""
+    result = np.zeros((height, width, len(kernels)), np.int64)
+    for y in range(height):
+        for x in range(width):
+            for k, kernel in enumerate(kernels):
+                result[y, x, k] = (cube[y : y + 3, x : x + 3].astype(np.int64) * kernel).sum()
+    return result
+
+
+def random_layer(seed, largest):
+    random = np.random.default_rng(seed)
+    height, width = (int(4 * random.integers(1, 3)) for _ in range(2))
+    channels, kernels = int(4 * random.integers(1, 4)), int(random.integers(1, 5))
+    cube = random.integers(-largest, largest + 1, (height + 4, width + 4, channels))
+    weights = random.integers(-9, 10, (kernels, 3, 3, channels))
+    transformed = np.einsum("ai,bj,kijc->kabc", TWICE_G, TWICE_G, weights)
+    return cube, weights, transformed, height, width
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32))
+def test_int16_winograd_is_four_times_the_convolution(seed):
+    cube, weights, transformed, height, width = random_layer(seed, 2000)
+    packed = transformed.transpose(1, 2, 3, 0).astype(np.float64)
+    sums = winograd.convolve(cube.astype(np.int16), packed, height, width, 0)
+    assert (sums == 4 * direct(cube, weights, height, width)).all()
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 2**32))
+def test_fp16_winograd_of_small_integers_loses_only_the_aligned_products_last_bits(seed):
+    cube, weights, transformed, height, width = random_layer(seed, 40)
+    halves = transformed.astype(np.float16).view(np.uint16)
+    kernels, _, _, channels = halves.shape
+    atoms = halves.reshape(kernels, 4, 4, channels // 4, 4).transpose(0, 3, 1, 2, 4).reshape(kernels, -1)
+    tiles = winograd.tiles(cube.astype(np.float16).view(np.uint16), height, width)
+    data = winograd_fp16.transform_data(np.ascontiguousarray(tiles).reshape(-1, 4, 4, channels))
+    out = np.zeros((1, height, width, 16), np.uint32)
+    winograd_fp16.convolve(data, width // 2, *fp16_mac.pack_weights(np.ascontiguousarray(atoms)), out)
+    expected = 4 * direct(cube, weights, height, width)
+    # 64 products a MAC atom, each at most one too small in the unit 2^(4 * 8 - 50) of the largest exponent here.
+    atoms_added = 9 * 64 * channels // 4
+    assert (abs(out[0].view(np.float32)[..., :kernels] - expected) <= atoms_added * 2.0**-18).all()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.integers(0, 3), st.sampled_from([np.int8, np.int16]))
+def test_the_data_transform_rounds_half_away_and_saturates_to_the_data_width(seed, truncate, dtype):
+    limits = np.iinfo(dtype)
+    tile = np.random.default_rng(seed).choice([limits.min, limits.max, 0, 1, -1, 55], (4, 4, 1)).astype(dtype)
+    result = winograd.transform_data(tile, truncate)[..., 0]
+    exact = C @ tile[..., 0].astype(object) @ C.T
+    for value, got in zip(exact.reshape(-1), result.reshape(-1), strict=True):
+        magnitude = int(abs(Fraction(int(value), 1 << truncate)) + Fraction(1, 2))
+        assert got == max(limits.min, min(limits.max, magnitude if value >= 0 else -magnitude))
+
+
+def test_the_sum_transform_is_the_matrix_product():
+    sums = np.arange(16).reshape(4, 4) ** 3
+    assert (winograd.transform_sums(sums) == A @ sums @ A.T).all()
+
+
+def test_fp16_transform_rounds_each_step_to_fp17():
+    """2048 + 1 is not an fp17 number; the next difference shows what was lost."""
+    tile = np.zeros((1, 4, 4, 4), np.float16)
+    tile[0, 1, :, 0] = (0, 2048, 0, 0)
+    tile[0, 2, :, 0] = (0, 1, 0, 0)
+    result = winograd_fp16.transform_data(tile.view(np.uint16)).view(np.float16)[0, 0].reshape(4, 4, 4)[..., 0]
+    assert result[1].tolist() == [0, 2048, -2048, 2048]
+    assert result[2].tolist() == [0, -2047, 2047, -2047]
+
+
+def test_a_nan_of_the_weights_reaches_all_four_outputs():
+    weights = np.zeros((1, 64), np.uint16)
+    weights[0, 5] = 0xFE01
+    out = np.zeros((1, 2, 2, 16), np.uint32)
+    winograd_fp16.convolve(np.zeros((1, 1, 64), np.uint16), 1, *fp16_mac.pack_weights(weights), out)
+    assert (out[0, ..., 0] == 0xFF800201).all()
