@@ -9,6 +9,7 @@ from typing import Any
 from nvdla.descriptors.enums import ConvMode, MemType, OpType, WeightFormat
 from nvdla.descriptors.enums import DataFormat as InputFormat
 from nvdla.descriptors.task import DlaOperation, DlaTask, EmuTask
+from nvdla.firmware.conv import WEIGHT_ALIGNMENT
 from nvdla.firmware.operation import PRECISIONS
 from nvdla.hardware.configuration import Configuration, configurations
 from nvdla.loadable.enums import MemoryDomain, PixelFormat
@@ -30,6 +31,7 @@ class Needs:
     atom_reason: str = ""
     precisions: set[str] = field(default_factory=set)
     features: dict[str, str] = field(default_factory=dict)
+    odd_weights: str = ""  # who has weights of a size that nv_full's registers cannot hold
     slices: list[tuple[int, int]] = field(default_factory=list)  # (atoms of a line of all channels, entry_per_slice)
 
 
@@ -81,6 +83,8 @@ def _look_at(task: int, operation: DlaOperation, needs: Needs) -> None:
             needs.precisions.add(PRECISIONS[precision])
     for feature, what in _features(operation):
         needs.features.setdefault(feature, f"{where} {what}")
+    if operation.op_type == OpType.CONV and operation.surface.weight_data.size % WEIGHT_ALIGNMENT:
+        needs.odd_weights = needs.odd_weights or f"{where} has weights of {operation.surface.weight_data.size} bytes"
     if operation.op_type == OpType.CONV and operation.op.data_format == InputFormat.FEATURE:
         src = operation.surface.src_data
         if needs.atom and src.width and operation.op.in_precision == operation.op.out_precision:
@@ -126,6 +130,7 @@ def _missing(config: Configuration, needs: Needs) -> bool:
         (needs.atom is not None and config.memory_atom != needs.atom)
         or not needs.precisions <= set(config.precisions)
         or not all(getattr(config, feature) for feature in needs.features)
+        or bool(needs.odd_weights and config.register_map == "nv_full")
     )
 
 
@@ -136,6 +141,8 @@ def _describe(needs: Needs) -> str:
     if needs.precisions:
         parts.append(" and ".join(sorted(needs.precisions)))
     parts += needs.features.values()
+    if needs.odd_weights and needs.atom != ATOMS[PixelFormat.FEATURE_X8]:  # atoms of 8 bytes exclude nv_full anyway
+        parts.append(f"{needs.odd_weights}, not a multiple of {WEIGHT_ALIGNMENT} as nv_full wants")
     return ", ".join(parts) or "nothing that tells configurations apart"
 
 

@@ -170,3 +170,14 @@ def test_other_strides_of_the_input_give_the_same_answer(lenet, runtime):
     assert wide.inputs[0].size > tensor.size
     expected, got = runtime.run(array), wide.run(array)
     assert all(np.array_equal(expected[name], got[name]) for name in expected)
+
+
+def test_memory_does_not_grow_from_run_to_run(runtime):
+    resource = pytest.importorskip("resource")
+    surface = runtime.pack(0, random_input(runtime, 8))
+    for _ in range(20):
+        runtime.run_raw([surface])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(200):
+        runtime.run_raw([surface])
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 4096  # KiB
