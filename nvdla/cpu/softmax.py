@@ -34,9 +34,9 @@ def run(operation: Any, scales: tuple[float, float], source: CpuBuffer, destinat
     if source.format == EmuFormat.FF16:
         destination.line(count)[:] = softmax(values.astype(np.float32))
         return
-    scaled = to_half(values.astype(np.float32) * np.float32(scales[0]))
-    result = softmax(scaled.astype(np.float32))[: destination.channels]
     with np.errstate(all="ignore"):
+        scaled = to_half(values.astype(np.float32) * np.float32(scales[0]))
+        result = softmax(scaled.astype(np.float32))[: destination.channels]
         quotient = result.astype(np.float32) / np.float32(scales[1])
     destination.line(result.size)[:] = saturate_int8(quotient)
 
