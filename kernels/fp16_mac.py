@@ -28,7 +28,7 @@ PIXEL_TILE = 8
 KERNEL_TILE = 16
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def mantissa_of(bits):
     """Mantissa of fp16 ``bits`` with its hidden bit, shifted left by the low two exponent bits.
 
@@ -40,13 +40,13 @@ def mantissa_of(bits):
     return fraction << 1 if field == 0 else (fraction | 1024) << (field & 3)
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def exponent_of(bits):
     """The upper three bits of the exponent field; MASKED for zeros."""
     return MASKED if bits & 0x7FFF == 0 else bits >> 12 & 7
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def nan_of(bits):
     """Sign and fraction (11 bits) of a NaN, -1 for any number."""
     return (bits >> 5 & 0x400) | bits & 0x3FF if bits & 0x7FFF > 0x7C00 else -1
@@ -95,32 +95,52 @@ def pack_weights(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return words, exponents, nans
 
 
-@njit(inline="always")
+@njit(nogil=True)
+def _and(a, b):
+    """In 32 bits: numba would widen to 64, and half as many lanes would fit a register."""
+    return np.uint32(a & b)
+
+
+@njit(nogil=True)
+def _or(a, b):
+    return np.uint32(a | b)
+
+
+@njit(nogil=True)
+def _xor(a, b):
+    return np.uint32(a ^ b)
+
+
+@njit(nogil=True)
+def _bit(word, place):
+    return _and(word, np.uint32(1 << place)) != np.uint32(0)
+
+
+@njit(nogil=True)
 def _row(word, signs, data, digit):
     """Booth row ``digit``, not yet shifted: +-data, +-2 data or 0 with the bias bit 16, inverted where negative."""
-    row = np.uint32(0x10000)
-    if word & np.uint32(1 << 2 * digit):
-        row = np.uint32(data | np.uint32(0x10000))
-    if word & np.uint32(2 << 2 * digit):
-        row = np.uint32(np.uint32(data << np.uint32(1)) | np.uint32(0x10000))
-    if signs & np.uint32(1 << 2 * digit):
-        row = np.uint32(row ^ np.uint32(0x1FFFF))
-    return np.uint32(row << np.uint32(2 * digit))
+    row = np.uint32(0)
+    if _bit(word, 2 * digit):
+        row = data
+    if _bit(word, 2 * digit + 1):
+        row = np.uint32(data << np.uint32(1))
+    mask = np.uint32(0x1FFFF) if _bit(signs, 2 * digit) else np.uint32(0)
+    return np.uint32(_xor(_or(row, np.uint32(0x10000)), mask) << np.uint32(2 * digit))
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def _sum(a, b, c):
     """The sum row of a carry-save adder."""
-    return np.uint32(a ^ b ^ c)
+    return _xor(_xor(a, b), c)
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def _carry(a, b, c):
     """The carry row of a carry-save adder."""
-    return np.uint32(np.uint32((a & b) | (c & (a | b))) << np.uint32(1))
+    return np.uint32(_or(_and(a, b), _and(c, _or(a, b))) << np.uint32(1))
 
 
-@njit(inline="always")
+@njit(nogil=True)
 def _compress5(a, b, c, d, e):
     """Five rows to two, in the order of cmac.h:560."""
     s, k = _sum(a, b, c), _carry(a, b, c)
@@ -128,29 +148,29 @@ def _compress5(a, b, c, d, e):
     return _sum(s, k, e), _carry(s, k, e)
 
 
-@njit(inline="always")
+@njit(inline="always")  # inlined by numba, or the loop over an atom would not be vectorised; the small ones need not
 def _product(word, negative, data, shift):
     """One product, shifted right by ``shift`` (0, 4, ... 28, otherwise 0): int32.
 
-    ``negative`` is 1 when the product is. A negative Booth row is its one's complement; the missing one is added in
-    the row after it, at the place of its lowest bit.
+    ``negative`` is 1 for negative data (the sign of the weight is in its word). A negative Booth row is its one's
+    complement; the missing one is added in the row after it, at the place of its lowest bit.
     """
-    signs = np.uint32(np.uint32(word >> np.uint32(16 + negative)) & np.uint32(0x5555))
+    signs = np.uint32(word >> np.uint32(17)) if negative != np.uint32(0) else np.uint32(word >> np.uint32(16))
     r0 = _row(word, signs, data, 0)
-    r1 = np.uint32(_row(word, signs, data, 1) | np.uint32(signs & np.uint32(1 << 0)))
-    r2 = np.uint32(_row(word, signs, data, 2) | np.uint32(signs & np.uint32(1 << 2)))
-    r3 = np.uint32(_row(word, signs, data, 3) | np.uint32(signs & np.uint32(1 << 4)))
-    r4 = np.uint32(signs & np.uint32(1 << 6))
+    r1 = _or(_row(word, signs, data, 1), _and(signs, np.uint32(1 << 0)))
+    r2 = _or(_row(word, signs, data, 2), _and(signs, np.uint32(1 << 2)))
+    r3 = _or(_row(word, signs, data, 3), _and(signs, np.uint32(1 << 4)))
+    r4 = _and(signs, np.uint32(1 << 6))
     r5 = _row(word, signs, data, 4)
-    r6 = np.uint32(_row(word, signs, data, 5) | np.uint32(signs & np.uint32(1 << 8)))
-    r7 = np.uint32(_row(word, signs, data, 6) | np.uint32(signs & np.uint32(1 << 10)))
-    r8 = np.uint32(_row(word, signs, data, 7) | np.uint32(signs & np.uint32(1 << 12)))
-    r9 = np.uint32(signs & np.uint32(1 << 14))
+    r6 = _or(_row(word, signs, data, 5), _and(signs, np.uint32(1 << 8)))
+    r7 = _or(_row(word, signs, data, 6), _and(signs, np.uint32(1 << 10)))
+    r8 = _or(_row(word, signs, data, 7), _and(signs, np.uint32(1 << 12)))
+    r9 = _and(signs, np.uint32(1 << 14))
     s0, k0 = _compress5(r0, r1, r2, r3, r4)
     s1, k1 = _compress5(r5, r6, r7, r8, r9)
     s2, k2 = _sum(s0, k0, s1), _carry(s0, k0, s1)
     s3, k3 = _sum(s2, k2, k1), _carry(s2, k2, k1)
-    by = np.uint32(min(shift, 31))
+    by = _and(np.uint32(shift), np.uint32(31))
     total = np.uint32(np.uint32(s3 >> by) + np.uint32(k3 >> by) - np.uint32(np.uint32(BIAS_ROWS) >> by))
     return np.int32(total) if shift < 32 else np.int32(0)
 
