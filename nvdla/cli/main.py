@@ -22,6 +22,8 @@ COMMANDS = {
     "hexdump": ("nvdla.cli.hexdump", "bytes of a blob, with the structures that lie on them"),
     "extract": ("nvdla.cli.extract", "write a blob's bytes to a file"),
     "compare": ("nvdla.cli.compare", "compare a run with goldens, another run or loadable, or a float model"),
+    "lint": ("nvdla.cli.lint", "may this loadable run on that configuration"),
+    "diff": ("nvdla.cli.diff", "how two loadables differ: tables, descriptors, weights"),
     "trace": ("nvdla.cli.trace", "replay a hardware register trace"),
     "container": ("nvdla.cli.container", "neighbouring compiled-model containers: IREE, TVM"),
     "serve": ("nvdla.cli.serve", "serve loadables to TVM RPC clients"),

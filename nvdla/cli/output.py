@@ -83,8 +83,12 @@ def console() -> Any:
     """Standard output: as wide as the terminal, or :data:`PIPE_WIDTH` in a pipe."""
     from rich.console import Console
 
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
-    return Console(width=width, highlight=False)
+    return Console(width=terminal_width(), highlight=False)
+
+
+def terminal_width() -> int:
+    """Columns of the terminal, or :data:`PIPE_WIDTH` in a pipe."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
 
 
 def _cell(value: Any) -> str:
@@ -103,6 +107,11 @@ def _cell(value: Any) -> str:
 
 def _escape(text: str) -> str:
     """Names from files are shown as they are: no markup, no control characters that would steer a terminal."""
-    from rich.markup import escape
+    from rich.markup import escape as without_markup
 
-    return escape("".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text))
+    return without_markup(escape(text))
+
+
+def escape(text: str) -> str:
+    """Text from files without control characters that would steer a terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)

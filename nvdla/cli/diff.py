@@ -1,0 +1,79 @@
+"""``nvdla diff``: how two loadables differ."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import nvdla
+from nvdla.cli.output import add_format_options, print_document, print_table
+from nvdla.diff import Change, OperandChange, diff
+
+HELP = """The structural difference of two loadables: tables of the container, descriptors field by field, weights and
+other operands by statistics. Nothing is run. Exit code 1 when they differ."""
+
+FORMAT, VERSION = "nvdla-diff", 1
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("a", help="a loadable")
+    parser.add_argument("b", help="the other")
+    parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
+    parser.add_argument("--summary", action="store_true", help="only how many differences there are of each kind")
+    add_format_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    found = diff(nvdla.load(args.a), nvdla.load(args.b), args.abi)
+    document = {"format": FORMAT, "version": VERSION, **found.as_dict(), "a": args.a, "b": args.b}
+    if not print_document(document, args):
+        if not args.summary:
+            for area in dict.fromkeys(change.area for change in found.changes):
+                print_table(area, [_change(each) for each in found.changes if each.area == area])
+            if found.operands:
+                print_table("operands", [_operand(each) for each in found.operands])
+        print(_summary(found.counts()))
+    return 0 if found.identical else 1
+
+
+def _summary(counts: dict[str, int]) -> str:
+    if not counts:
+        return "The loadables are equal."
+    parts = ", ".join(f"{count} {area}" for area, count in counts.items())
+    return f"{sum(counts.values())} differences: {parts}."
+
+
+def _change(change: Change) -> dict[str, Any]:
+    return {
+        "where": change.where,
+        "field": change.field,
+        "a": _value(change.a, change.meaning_a),
+        "b": _value(change.b, change.meaning_b),
+        "what": change.what if change.field is None else None,
+    }
+
+
+def _value(value: Any, meaning: str | None) -> Any:
+    return f"{value} ({meaning})" if meaning else value
+
+
+def _operand(each: OperandChange) -> dict[str, Any]:
+    first = each.first or {}
+    return {
+        "where": each.where,
+        "operand": each.operand,
+        "type": each.dtype,
+        "elements": each.statistics_a["elements"],
+        "different": each.different,
+        "max_abs": each.max_abs,
+        "cosine": each.cosine,
+        "first": ", ".join(f"{name} {at}" for name, at in first.items()),
+        "a": _figures(each.statistics_a),
+        "b": _figures(each.statistics_b),
+    }
+
+
+def _figures(statistics: dict[str, Any]) -> str:
+    if statistics["min"] is None:
+        return "no number"
+    return "{min:g} .. {max:g}, mean {mean:.4g}, std {std:.4g}".format(**statistics)

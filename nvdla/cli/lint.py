@@ -1,0 +1,56 @@
+"""``nvdla lint``: may this loadable run on that configuration?"""
+
+from __future__ import annotations
+
+import argparse
+
+from nvdla.cli.findings import print_findings, summary
+from nvdla.cli.output import add_format_options, print_document, print_table
+from nvdla.compare.naming import names_for
+from nvdla.lint import lint_file
+from nvdla.lint.linter import rules
+
+HELP = """Check a loadable against a hardware configuration: what it needs that is not built, settings that the firmware
+refuses or the hardware hangs on, surfaces outside their memory, writes over constants, broken dependency graphs.
+
+Nothing is computed, but everything else of a run is done. docs/lint-rules.md explains every rule.
+Exit code 1 when there is an error (with --strict: a warning)."""
+
+FORMAT, VERSION = "nvdla-lint", 1
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("loadable", nargs="?", help="the loadable")
+    parser.add_argument("--config", default="auto", help="hardware configuration (default: decided from the file)")
+    parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
+    parser.add_argument("--strict", action="store_true", help="exit code 1 for warnings too")
+    parser.add_argument("--rules", action="store_true", help="list the rules")
+    add_format_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.rules:
+        return _list_rules(args)
+    if args.loadable is None:
+        from nvdla.errors import FormatError
+
+        raise FormatError("which loadable? give a file (or --rules to list the rules)")
+    report = lint_file(args.loadable, args.config, args.abi, layers=names_for(args.loadable).layers)
+    if not print_document({"format": FORMAT, "version": VERSION, **report.as_dict()}, args):
+        print_findings(report.findings)
+        counts = report.as_dict()["counts"]
+        more = f" ({report.left_out} more of the same rules)" if report.left_out else ""
+        print(f"{args.loadable} on {report.config.name}: {summary(counts)}{more}.")
+        if args.config == "auto":
+            print(f"The configuration was decided from the file: {report.config_reason}.")
+    return int(not report.clean or (args.strict and bool(report.count("warning"))))
+
+
+def _list_rules(args: argparse.Namespace) -> int:
+    rows = [
+        {"rule": rule.name, "severity": rule.severity, "text": rule.text.partition("\n\n")[0].replace("\n", " ")}
+        for rule in rules()
+    ]
+    if not print_document({"format": f"{FORMAT}-rules", "version": VERSION, "rules": rows}, args):
+        print_table("rules", rows)
+    return 0

@@ -1,0 +1,144 @@
+"""What the configuration must have been built with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from nvdla.descriptors.enums import ConvMode, MemType, OpType, Precision, WeightFormat
+from nvdla.hardware.configuration import Configuration, configurations
+from nvdla.hardware.pixel_formats import PIXEL_FORMATS
+from nvdla.lint.context import PRECISION_FIELDS, Context
+from nvdla.lint.registry import Said, rule
+from nvdla.loadable.enums import MemoryDomain, PixelFormat
+
+OTHER = "Compile for this configuration, or lint against the one it was compiled for."
+ATOMS = {PixelFormat.FEATURE_X8: 8, PixelFormat.FEATURE: 32}
+
+
+def _having(has: Callable[[Configuration], object]) -> str:
+    return ", ".join(each.name for each in configurations().values() if has(each)) or "no configuration"
+
+
+@rule("error", OTHER)
+def precisions_are_built(context: Context) -> Iterator[Said]:
+    """Every operation computes in a precision that the configuration has.
+
+    int16 and fp16 exist in nv_full alone. NVIDIA's compiler and firmware do not check it; the C model of the small
+    configurations stops, crashes, or computes without meaning. Rubik only moves elements, but by their size.
+    """
+    for subject in context.subjects:
+        if subject.type not in PRECISION_FIELDS:
+            continue
+        for field in dict.fromkeys(PRECISION_FIELDS[subject.type]):
+            value = Precision(getattr(subject.op, field))
+            name = value.name.lower()
+            if value.known and name not in context.config.precisions:
+                able = _having(lambda each, name=name: name in each.precisions)
+                yield subject, f"{field} is {name}, {context.config.name} has no {name} ({able} has)"
+
+
+@rule("error", OTHER)
+def atoms_have_the_size_of_the_memory_atom(context: Context) -> Iterator[Said]:
+    """Bound feature tensors are cut into atoms as large as the configuration's: 8 bytes on nv_small, 32 on nv_large
+    and nv_full.
+
+    With the wrong atom every surface is read in the wrong order, and nothing stops. Files of 2018 call every size
+    FEATURE; there the line stride tells.
+    """
+    own = context.config.memory_atom
+    for memory in (*context.loadable.inputs, *context.loadable.outputs):
+        tensor = context.loadable.tensor(memory.tensor_desc_id)
+        atom = ATOMS.get(tensor.pixel_format)
+        packed = tensor.pixel_format == PixelFormat.FEATURE and tensor.line_stride == tensor.w * own
+        if atom not in (None, own) and not packed:
+            yield (
+                f"tensor {tensor.name} has atoms of {atom} bytes ({tensor.pixel_format.name}), those of "
+                f"{context.config.name} have {own}"
+            )
+
+
+@rule("error", "Compile without Winograd (it is off in every named profile of NVIDIA's compiler).")
+def winograd_is_built(context: Context) -> Iterator[Said]:
+    """Winograd convolution exists in nv_full alone."""
+    for subject in context.of_type(OpType.CONV):
+        if subject.op.conv_mode == ConvMode.WINOGRAD and not context.config.winograd:
+            yield subject, f"is a Winograd convolution, {context.config.name} has none"
+
+
+@rule("error", "Store the weights uncompressed.")
+def weight_decompression_is_built(context: Context) -> Iterator[Said]:
+    """Compressed weights need the decompression of nv_full."""
+    for subject in context.of_type(OpType.CONV):
+        if subject.op.weight_format == WeightFormat.COMPRESSED and not context.config.weight_compression:
+            yield subject, f"its weights are compressed, {context.config.name} cannot decompress"
+
+
+@rule("error", "Run the images one after the other (as NVIDIA's compiler does).")
+def batches_are_built(context: Context) -> Iterator[Said]:
+    """A hardware batch needs a configuration with batches, and has at most as many images as it takes."""
+    for subject in context.of_type(OpType.CONV):
+        most = (context.config.max_batch or 1) if context.config.batch else 1
+        if subject.op.batch > most:
+            yield subject, f"has a batch of {subject.op.batch} images, {context.config.name} takes at most {most}"
+
+
+@rule("error", "Place the surfaces so that nothing need be copied, or compile for nv_full.")
+def bdma_is_built(context: Context) -> Iterator[Said]:
+    """BDMA, which copies between memories, exists in nv_full alone: the firmware of the others refuses it."""
+    if not context.config.bdma:
+        for subject in context.of_type(OpType.BDMA):
+            yield subject, f"is a BDMA operation, {context.config.name} has no BDMA"
+
+
+@rule("error", "Replace the deconvolution (upsample, then convolve), or compile for nv_full.")
+def rubik_is_built(context: Context) -> Iterator[Said]:
+    """Rubik, which reorders the result of a deconvolution, exists in nv_full alone.
+
+    NVIDIA's compiler emits it for nv_small and nv_large all the same; the firmware refuses the task there.
+    """
+    if not context.config.rubik:
+        for subject in context.of_type(OpType.RUBIK):
+            yield subject, f"is a Rubik operation, {context.config.name} has no Rubik"
+
+
+@rule("error", "Compute the function on the CPU, or compile for a configuration with lookup tables.")
+def lookup_tables_are_built(context: Context) -> Iterator[Said]:
+    """Sigmoid, TanH and other functions of the SDP need its lookup tables, which nv_small and others lack."""
+    for subject in context.of_type(OpType.SDP):
+        if subject.op.lut_index >= 0 and not context.config.sdp_lut:
+            able = _having(lambda each: each.sdp_lut)
+            yield subject, f"lut_index is {subject.op.lut_index}, {context.config.name} has no SDP tables ({able} has)"
+
+
+@rule("error", "Use X1 and X2 alone, or compile for a configuration with Y.")
+def y_stage_is_built(context: Context) -> Iterator[Said]:
+    """The SDP's third stage, Y (element-wise), is left out of nv_small and other small configurations."""
+    for subject in context.of_type(OpType.SDP):
+        if subject.op.y_op.enable and context.config.sdp_ew_throughput is None:
+            able = _having(lambda each: each.sdp_ew_throughput)
+            yield subject, f"uses stage Y, which {context.config.name} does not have ({able} has)"
+
+
+@rule("error", "Compile without the CVSRAM pool.")
+def cvsram_is_built(context: Context) -> Iterator[Said]:
+    """Memories and surfaces lie in CVSRAM only where the configuration has its interface."""
+    if context.config.cvsram:
+        return
+    for memory in context.loadable.memories:
+        if memory.domain == MemoryDomain.SRAM:
+            yield f"memory {memory.id} ({memory.size} bytes) lies in CVSRAM, {context.config.name} has none"
+    for subject in context.subjects:
+        for name, cube in subject.used_cubes() if subject.type != OpType.BDMA else ():
+            if cube.type == MemType.CV:
+                yield subject, f"{name} lies in CVSRAM, {context.config.name} has none"
+
+
+@rule("error", "Use an 8-bit pixel format.")
+def image_formats_are_built(context: Context) -> Iterator[Said]:
+    """Configurations with int8 alone take image formats with 8-bit components; 16-bit ones crash their C model."""
+    if context.config.precisions != ("int8",):
+        return
+    for subject in context.of_type(OpType.CONV):
+        form = subject.op.data_format
+        if form < len(PIXEL_FORMATS) and PIXEL_FORMATS[form].element_bytes == 2:
+            yield subject, f"its input is an image in {PIXEL_FORMATS[form].name}, {context.config.name} takes 8 bits"

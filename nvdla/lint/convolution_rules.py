@@ -1,0 +1,216 @@
+"""The convolution pipeline: CDMA, CBUF, CSC, CMAC, CACC."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from nvdla.descriptors.enums import ConvMode, MemType, OpType, Precision, WeightFormat
+from nvdla.hardware.configuration import Configuration
+from nvdla.lint.context import ELEMENT_BYTES, Context, Subject
+from nvdla.lint.registry import Said, rule
+
+WEIGHT_ALIGNMENT = 128
+
+
+def cbuf_entry(config: Configuration) -> tuple[int, int]:
+    """(bytes of an entry, entries of a bank) of the convolution buffer; nv_full's entries are two words wide."""
+    entry = 128 if config.register_map == "nv_full" else config.cbuf_bank_width
+    return entry, config.cbuf_bank_bytes // entry
+
+
+@rule("error", "Lower data_bank or weight_bank.")
+def banks_fit_the_buffer(context: Context) -> Iterator[Said]:
+    """The banks for data and those for weights are at least one each, and together no more than the convolution
+    buffer has (16 on nv_full and nv_large, 32 on the others)."""
+    for subject in context.of_type(OpType.CONV):
+        op, banks = subject.op, context.config.cbuf_banks
+        if min(op.data_bank, op.weight_bank) < 1 or op.data_bank + op.weight_bank > banks:
+            yield subject, (
+                f"data_bank {op.data_bank} + weight_bank {op.weight_bank} of {banks} banks of {context.config.name}"
+            )
+
+
+def direct_feature(subject: Subject) -> bool:
+    """A direct convolution of a feature cube with known precisions."""
+    op = subject.op
+    return op.conv_mode == ConvMode.DIRECT and not subject.is_image and Precision(op.in_precision).known
+
+
+@rule("warning", "Compile for this configuration: entry_per_slice depends on its buffer's width.", of_atoms=True)
+def slices_have_the_entries_of_the_buffer(context: Context) -> Iterator[Said]:
+    """entry_per_slice is the number of buffer entries that one line of the input takes on this configuration.
+
+    Whole entries of atoms stand side by side, the rest is packed (NVDLA hardware documents, CONV_BUF;
+    cmod/csc/NV_NVDLA_csc.cpp:646 of branch master stops when it differs, nv_full's C model prints a message).
+    """
+    entry, _ = cbuf_entry(context.config)
+    for subject in context.of_type(OpType.CONV):
+        if not direct_feature(subject):
+            continue
+        cube = subject.surface.src_data
+        in_entry = max(entry // subject.atom, 1)
+        atoms = -(-cube.channel * ELEMENT_BYTES[subject.op.in_precision] // subject.atom)
+        whole, rest = divmod(atoms, in_entry)
+        packed = cube.width if in_entry == 4 and rest == 3 else -(-rest * cube.width // in_entry)
+        expected = whole * cube.width + packed
+        if subject.op.entry_per_slice != expected:
+            yield subject, (
+                f"entry_per_slice is {subject.op.entry_per_slice}; a line of {cube.width} x {cube.channel} elements "
+                f"takes {expected} entries of {entry} bytes"
+            )
+
+
+@rule("error", "Give the data more banks, or split the input in height.", of_atoms=True)
+def data_fit_their_banks(context: Context) -> Iterator[Said]:
+    """The lines that one kernel needs at once fit the banks for data."""
+    _, entries = cbuf_entry(context.config)
+    for subject in context.of_type(OpType.CONV):
+        if not direct_feature(subject):
+            continue
+        op = subject.op
+        span = (op.kernel_height_csc - 1) * max(op.dilation_y, 1) + 1
+        lines = min(span, subject.surface.src_data.height)
+        if lines * op.entry_per_slice > op.data_bank * entries:
+            yield subject, (
+                f"{lines} lines of {op.entry_per_slice} entries at once, {op.data_bank} data banks hold "
+                f"{op.data_bank * entries}"
+            )
+
+
+@rule("error", "Give the weights more banks, or split the kernels.")
+def weights_fit_their_banks(context: Context) -> Iterator[Said]:
+    """The weights of one kernel group fit the banks for weights."""
+    for subject in context.of_type(OpType.CONV):
+        op = subject.op
+        if op.weight_format == WeightFormat.COMPRESSED:
+            continue
+        group = context.config.mac_atomic_k // ELEMENT_BYTES.get(op.out_precision, 1)
+        size = min(subject.surface.dst_data.channel, group) * op.bytes_per_kernel
+        room = op.weight_bank * context.config.cbuf_bank_bytes
+        if size > room:
+            yield subject, f"{size} bytes of weights in a kernel group, {op.weight_bank} weight banks hold {room}"
+
+
+@rule("error", "Set bytes_per_kernel to kernel width x height x channels x element bytes.")
+def kernels_have_their_size(context: Context) -> Iterator[Said]:
+    """bytes_per_kernel is the size of a kernel: CDMA and CSC wait for one another for ever when it is not."""
+    for subject in context.of_type(OpType.CONV):
+        op = subject.op
+        size = op.kernel_width_csc * op.kernel_height_csc * op.kernel_channel_csc
+        expected = size * ELEMENT_BYTES.get(op.out_precision, 1)
+        if op.bytes_per_kernel != expected:
+            kernel = f"{op.kernel_width_csc} x {op.kernel_height_csc} x {op.kernel_channel_csc}"
+            yield subject, f"bytes_per_kernel is {op.bytes_per_kernel}, a kernel of {kernel} has {expected}"
+
+
+@rule("error", "Correct the size of weight_data, or the number of kernels.")
+def weights_are_all_there(context: Context) -> Iterator[Said]:
+    """Uncompressed weights have at least kernels x bytes_per_kernel bytes."""
+    for subject in context.of_type(OpType.CONV):
+        op, weights = subject.op, subject.surface.weight_data
+        needed = subject.surface.dst_data.channel * op.bytes_per_kernel
+        if op.weight_format != WeightFormat.COMPRESSED and weights.size < needed:
+            yield subject, f"weight_data has {weights.size} bytes, {needed} are needed"
+
+
+@rule("error", "Round the weights up to 128 bytes.")
+def weights_are_fetched_in_whole_pieces(context: Context) -> Iterator[Said]:
+    """On nv_full the size of the weights is a multiple of 128 bytes: its register has no lower bits."""
+    if context.config.register_map != "nv_full":
+        return
+    for subject in context.of_type(OpType.CONV):
+        size = subject.surface.weight_data.size
+        if size % WEIGHT_ALIGNMENT:
+            yield subject, f"weight_data has {size} bytes"
+
+
+@rule("error", "Lower fetch_grain to the height of the input.")
+def grains_fit_the_height(context: Context) -> Iterator[Said]:
+    """CDMA fetches at most as many lines in one piece as the input has: otherwise the data are wrong."""
+    for subject in context.of_type(OpType.CONV):
+        height = subject.surface.src_data.height
+        if subject.op.fetch_grain > max(height, 1):
+            yield subject, f"fetch_grain is {subject.op.fetch_grain}, the input has {height} lines"
+
+
+@rule("error", "Scale in the SDP; the accumulator can only truncate.")
+def accumulators_only_truncate(context: Context) -> Iterator[Said]:
+    """out_cvt of a convolution has scale 1 and offset 0: the firmware refuses anything else."""
+    for subject in context.of_type(OpType.CONV):
+        convert = subject.op.out_cvt
+        if (convert.scale, convert.offset) != (1, 0):
+            yield subject, f"out_cvt has scale {convert.scale} and offset {convert.offset}"
+
+
+@rule("error", "Convert in an SDP operation of its own.")
+def features_keep_their_width(context: Context) -> Iterator[Said]:
+    """The input converter changes the width of images only: features of another width than the processing precision
+    stop the pipeline."""
+    for subject in context.of_type(OpType.CONV):
+        op = subject.op
+        widths = [ELEMENT_BYTES.get(each, 1) for each in (op.in_precision, op.out_precision)]
+        if not subject.is_image and widths[0] != widths[1]:
+            names = Precision(op.in_precision).name, Precision(op.out_precision).name
+            yield subject, f"feature data in {names[0]}, processed in {names[1]}"
+
+
+@rule("error", "Correct padding, stride, or the size of the result.")
+def convolution_results_have_their_size(context: Context) -> Iterator[Said]:
+    """The result has as many lines and columns as the kernel finds room for in the padded input; one more, and the
+    pipeline waits for data for ever."""
+    for subject in context.of_type(OpType.CONV):
+        op, target = subject.op, subject.surface.dst_data
+        if op.conv_mode != ConvMode.DIRECT or subject.is_image:
+            continue
+        columns = _results(
+            op.input_width_csc + op.pad_x_left + op.pad_x_right, op.kernel_width_csc, op.conv_stride_x, op.dilation_x
+        )
+        lines = _results(
+            op.input_height_csc + op.pad_y_top + op.pad_y_bottom, op.kernel_height_csc, op.conv_stride_y, op.dilation_y
+        )
+        if target.width > columns or target.height > lines:
+            yield subject, (
+                f"the result has {target.width} columns and {target.height} lines, the padded input makes {columns} "
+                f"and {lines}"
+            )
+
+
+def _results(size: int, kernel: int, stride: int, dilation: int) -> int:
+    """Places that a kernel finds in ``size`` padded elements."""
+    room = size - ((kernel - 1) * dilation + 1)
+    return room // stride + 1 if stride and room >= 0 else 0
+
+
+@rule("error", "Set the line stride of a 1 x 1 result to one atom.", of_atoms=True)
+def single_pixels_are_packed(context: Context) -> Iterator[Said]:
+    """A 1 x 1 result of a convolution has a line stride of one memory atom: the firmware refuses others."""
+    for subject in context.of_type(OpType.CONV):
+        target = subject.surface.dst_data
+        if (target.width, target.height) == (1, 1) and target.line_stride != subject.atom:
+            yield subject, f"dst_data is 1 x 1 with line stride {target.line_stride}, an atom has {subject.atom} bytes"
+
+
+@rule("error", "Let the convolution hand over to an SDP operation.")
+def convolutions_hand_over_on_the_fly(context: Context) -> Iterator[Said]:
+    """A convolution has no way to memory of its own: its result goes through the SDP on the fly."""
+    for subject in context.of_type(OpType.CONV):
+        if subject.surface.dst_data.type != MemType.HW:
+            yield subject, f"dst_data has memory type {MemType(subject.surface.dst_data.type).name}, must be on the fly"
+
+
+@rule("note", "Round the weights up to 128 bytes, or change the number of weight banks from layer to layer.")
+def weights_do_not_trip_the_c_model(context: Context) -> Iterator[Said]:
+    """On the small configurations NVIDIA's C model reads the weights of a convolution wrongly when the one before had
+    the same banks and a weight size that is no multiple of 128. The hardware does not; this only matters when results
+    are compared with the C model.
+    """
+    if context.config.register_map == "nv_full":
+        return
+    for task_id in context.tasks:
+        chain = [each for each in context.of_type(OpType.CONV) if each.task.task.id == task_id]
+        for before, after in itertools.pairwise(chain):
+            banks = [(each.op.conv_mode, each.op.data_bank, each.op.weight_bank) for each in (before, after)]
+            size = before.surface.dst_data.channel * before.op.bytes_per_kernel
+            if banks[0] == banks[1] and size % WEIGHT_ALIGNMENT and not after.op.weight_reuse:
+                yield after, f"operation {before.index} before it has {size} bytes of weights in the same banks"

@@ -1,0 +1,47 @@
+"""What a rule has to say, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+#: from the worst to the mildest
+SEVERITIES = ("error", "warning", "note")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One remark. ``rule`` is stable; task, operation, engine and layer are None where it is about the whole file."""
+
+    severity: str
+    rule: str
+    evidence: str
+    advice: str
+    task: int | None = None
+    operation: int | None = None
+    engine: str | None = None
+    layer: str | None = None
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def place(self) -> str:
+        """Where, in words: "task 0 operation 3 (CONV, layer conv2)"."""
+        if self.task is None:
+            return "loadable"
+        if self.operation is None:
+            return f"task {self.task}"
+        layer = f", layer {self.layer}" if self.layer else ""
+        return f"task {self.task} operation {self.operation} ({str(self.engine).upper()}{layer})"
+
+
+def sort_key(finding: Finding) -> tuple[int, int, int, str]:
+    """The worst first, then in the order of the work."""
+    rank = SEVERITIES.index(finding.severity)
+    return (
+        rank,
+        -1 if finding.task is None else finding.task,
+        -1 if finding.operation is None else finding.operation,
+        finding.rule,
+    )

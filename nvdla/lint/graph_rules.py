@@ -1,0 +1,90 @@
+"""The dependency graph, the descriptors as such, and the dry run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from nvdla.descriptors.checks import dla_problems, emu_problems
+from nvdla.descriptors.enums import Event, OpType
+from nvdla.lint.context import Context
+from nvdla.lint.registers import register_problems
+from nvdla.lint.registry import Said, rule
+
+RECOMPILE = "Compile the network again, or repair the dependency graph (NVIDIA's compiler cannot make this network)."
+
+
+@rule("error", "Repair the file: it refers to what does not exist, or does not fit.")
+def the_container_is_consistent(context: Context) -> Iterator[Said]:
+    """Whatever the tables of the container refer to exists and fits: ids, blobs, memories, addresses, tensors."""
+    from nvdla.loadable.checks import problems
+
+    yield from problems(context.loadable)
+
+
+@rule("error", "Repair the descriptors, or choose the other ABI (--abi).")
+def descriptors_can_be_read(context: Context) -> Iterator[Said]:
+    """The descriptor lists of every task can be read, and every index in them refers to something that exists."""
+    yield from ((task, reason) for task, reason in context.broken.items())
+    for task_id, task in context.tasks.items():
+        yield from ((task_id, problem) for problem in dla_problems(task))
+    for task_id, task in context.cpu_tasks.items():
+        yield from ((task_id, problem) for problem in emu_problems(task))
+
+
+@rule("error", "Correct the field: the register cannot hold it.")
+def values_fit_their_registers(context: Context) -> Iterator[Said]:
+    """Numbers of a descriptor fit the registers that the firmware writes them to: sizes of 13 bits, strides of 3 bits,
+    padding of 3 to 5 bits, truncations of 5 or 6 bits ... The firmware does not check; bits above are lost."""
+    for subject in context.subjects:
+        for problem in register_problems(subject):
+            yield subject, problem
+
+
+@rule("error", RECOMPILE)
+def operations_do_not_wait_for_themselves(context: Context) -> Iterator[Said]:
+    """No operation is its own consumer.
+
+    NVIDIA's compiler writes such graphs for the first DLA task of a network with a CPU layer in its middle; the
+    firmware then queues operations twice and never ends.
+    """
+    for subject in context.subjects:
+        common = subject.operation.common
+        for consumer in (*common.consumers, common.fused_parent):
+            if consumer.index == subject.index:
+                yield subject, f"it is its own consumer (event {Event(consumer.event).name})"
+
+
+@rule("error", RECOMPILE)
+def dependencies_are_counted(context: Context) -> Iterator[Said]:
+    """dependency_count is the number of operations that name this one as a consumer.
+
+    Too high, and it waits for ever; too low, and it starts before its input is there, or the count runs below 0.
+    """
+    for task_id, task in context.tasks.items():
+        incoming: Counter[int] = Counter()
+        for common in task.dependencies[: task.network.num_operations]:
+            for consumer in (*common.consumers, common.fused_parent):
+                if consumer.index != -1:
+                    incoming[consumer.index] += 1
+        for subject in context.subjects:
+            if subject.task.task.id == task_id and subject.operation.roi == 0:
+                count = subject.operation.common.dependency_count
+                if count != incoming[subject.index]:
+                    yield subject, f"dependency_count is {count}, {incoming[subject.index]} operations name it"
+
+
+@rule("error", RECOMPILE)
+def every_operation_is_reached(context: Context) -> Iterator[Said]:
+    """Each engine's operations form a chain from op_head through the consumers of the engine's own type, and no
+    operation is left out: the firmware would never start it, and never end."""
+    for task in context.tasks.values():
+        count = task.network.num_operations
+        reached: set[int] = set()
+        for kind, head in enumerate(task.network.op_head):
+            while 0 <= head < count and head not in reached:
+                reached.add(head)
+                head = task.dependencies[head].consumers[kind].index
+        for subject in context.subjects:
+            if subject.task is task and subject.operation.roi == 0 and subject.index not in reached:
+                yield subject, f"no chain of {OpType(subject.type).name} operations leads to it"

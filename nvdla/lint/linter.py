@@ -1,0 +1,114 @@
+"""Applies the rules to a loadable."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from nvdla.descriptors import decode_tasks, detect
+from nvdla.errors import NvdlaError
+from nvdla.firmware.choice import choose_configuration
+from nvdla.hardware.configuration import Configuration, configuration
+from nvdla.lint.context import Context
+from nvdla.lint.findings import SEVERITIES, Finding, sort_key
+from nvdla.lint.registry import RULES, Rule
+from nvdla.loadable.model import Loadable
+from nvdla.loadable.reader import load
+
+#: findings of one rule: a broken file should not fill the screen
+MOST_OF_A_RULE = 20
+OTHER_ATOMS = "atoms-have-the-size-of-the-memory-atom"
+DRY_RUN = "it-runs-to-its-end"
+
+
+@dataclass(frozen=True)
+class Report:
+    """Findings, the worst first. ``left_out``: how many more of a rule there were."""
+
+    loadable: str
+    config: Configuration
+    config_reason: str
+    abi: str
+    findings: tuple[Finding, ...]
+    left_out: int = 0
+
+    def count(self, severity: str) -> int:
+        return sum(finding.severity == severity for finding in self.findings)
+
+    @property
+    def clean(self) -> bool:
+        """No error."""
+        return not self.count("error")
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "loadable": self.loadable,
+            "configuration": self.config.name,
+            "configuration_reason": self.config_reason,
+            "abi": self.abi,
+            "counts": {severity: self.count(severity) for severity in SEVERITIES},
+            "findings": [finding.as_dict() for finding in self.findings],
+            "left_out": self.left_out,
+        }
+
+
+def rules() -> list[Rule]:
+    """All rules in the order of their documentation."""
+    from nvdla.lint import (  # noqa: F401  (each registers its rules)
+        configuration_rules,
+        convolution_rules,
+        graph_rules,
+        memory_rules,
+        post_processing_rules,
+        running_rules,
+    )
+
+    return RULES
+
+
+def lint_file(path: str | os.PathLike[str], config: str = "auto", abi: str = "auto", **options: Any) -> Report:
+    """Lint a file. LoadableError when it is no loadable at all, ConfigError for an unknown configuration."""
+    return lint(load(path, checked=False), config, abi, **options)
+
+
+def lint(
+    loadable: Loadable,
+    config: str = "auto",
+    abi: str = "auto",
+    layers: dict[tuple[int, int], str] | None = None,
+) -> Report:
+    """Apply every rule. ``layers``: names for the findings. Raises ConfigError, or DescriptorError for descriptors
+    that fit neither ABI."""
+    chosen_config = None if config == "auto" else configuration(config)
+    chosen, _ = detect(loadable, abi)
+    reason = "chosen by the caller"
+    if chosen_config is None:
+        chosen_config, reason = _decide(loadable, chosen)
+    context = Context(loadable, chosen_config, chosen, layers or {})
+    findings: list[Finding] = []
+    left_out = 0
+    for each in rules():
+        errors = {finding.rule for finding in findings if finding.severity == "error"}
+        if (each.name == DRY_RUN and errors) or (each.of_atoms and OTHER_ATOMS in errors):
+            continue  # the dry run stops at the first problem, which is known already
+        found = list(_limited(each, context))
+        left_out += max(len(found) - MOST_OF_A_RULE, 0)
+        findings += found[:MOST_OF_A_RULE]
+    return Report(loadable.name, chosen_config, reason, chosen.name, tuple(sorted(findings, key=sort_key)), left_out)
+
+
+def _limited(each: Rule, context: Context) -> list[Finding]:
+    """A rule's findings. One that stumbles over a broken file has found what others name."""
+    try:
+        return list(each.findings(context))
+    except NvdlaError as error:
+        return [Finding("error", each.name, f"the rule cannot be applied: {error}", "Repair the file.")]
+
+
+def _decide(loadable: Loadable, abi: Any) -> tuple[Configuration, str]:
+    """The configuration that the file was made for; of a file that cannot be decoded nv_full."""
+    try:
+        return choose_configuration(loadable, decode_tasks(loadable, abi))
+    except NvdlaError:
+        return configuration("nv_full"), "its descriptors cannot be decoded"

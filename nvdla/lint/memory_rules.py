@@ -1,0 +1,190 @@
+"""Where things lie, and who writes over whom."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+from nvdla.descriptors.enums import MemType, OpType
+from nvdla.lint.context import Context, Subject
+from nvdla.lint.order import Order
+from nvdla.lint.registry import Said, rule
+from nvdla.loadable.enums import MemoryDomain, MemoryFlags, RelocType
+
+Span = tuple[int, int, Subject, str, bool]
+MOST_PAIRS = 200
+MOST_COMPARED = 1 << 20
+PAGE = 4096
+
+
+@rule("error", "Give the memory or the address entry the size that the surface's strides take.", of_atoms=True)
+def surfaces_lie_in_their_windows(context: Context) -> Iterator[Said]:
+    """All that an operation reads and writes lies in the memory behind its address: the whole footprint, with its
+    strides, not only the first byte.
+
+    The hardware has no bounds: it reads and writes whatever lies behind. Memories are allocated in whole pages, which
+    is what the end is compared with.
+    """
+    for subject in context.subjects:
+        for each in subject.footprints():
+            entry = context.address(subject.task, each.address)
+            if entry is None:
+                continue
+            memory = context.loadable.memory(entry.mem_id)
+            end, room = entry.offset + each.end, -(-memory.size // PAGE) * PAGE
+            if end > room:
+                yield subject, (
+                    f"{each.what} ends at byte {end} of memory {memory.id}, which has {memory.size} "
+                    f"(address index {each.address}, bytes {each.start} to {each.end})"
+                )
+
+
+@rule("error", "Align the surface: addresses and strides are multiples of the memory atom.", of_atoms=True)
+def surfaces_are_aligned(context: Context) -> Iterator[Said]:
+    """Addresses, line strides and surface strides are multiples of the memory atom: the registers have no lower bits.
+
+    An image's address is too; its line stride on nv_full and nv_large as well.
+    """
+    atom = context.config.memory_atom
+    for subject in context.subjects:
+        if subject.type in (OpType.BDMA, OpType.RUBIK):
+            continue
+        for name, cube in subject.used_cubes():
+            entry = context.address(subject.task, cube.address)
+            if entry is not None and (entry.offset + cube.offset) % atom:
+                yield subject, f"{name} begins at byte {entry.offset + cube.offset}, which is no multiple of {atom}"
+            if name in ("src_data", "dst_data") and not (subject.is_image and name == "src_data"):
+                for stride in ("line_stride", "surf_stride"):
+                    value = getattr(cube, stride)
+                    if value % atom:
+                        yield subject, f"{name} {stride} {value} is no multiple of {atom}"
+
+
+@rule("error", "Set line_stride to at least width x atom, surf_stride to at least height x line_stride.", of_atoms=True)
+def lines_do_not_overlap(context: Context) -> Iterator[Said]:
+    """A line of a surface ends before the next begins, and a surface before the next surface.
+
+    Otherwise the hardware writes over what it has just written.
+    """
+    for subject in context.subjects:
+        if subject.type in (OpType.BDMA, OpType.RUBIK):
+            continue
+        for name, cube in subject.used_cubes():
+            if name not in ("src_data", "dst_data") or (subject.is_image and name == "src_data"):
+                continue
+            if cube.height > 1 and cube.line_stride < cube.width * subject.atom:
+                yield subject, (
+                    f"{name}: lines of {cube.width} x {subject.atom} bytes lie {cube.line_stride} bytes apart"
+                )
+            atoms = subject.surfaces(cube, subject.element_bytes(name))
+            least = max(cube.height - 1, 0) * cube.line_stride + cube.width * subject.atom
+            if atoms > 1 and cube.surf_stride < least:
+                yield subject, f"{name}: surfaces of {least} bytes lie {cube.surf_stride} bytes apart"
+
+
+@rule("error", "Give the result a place of its own.", of_atoms=True)
+def constants_are_not_overwritten(context: Context) -> Iterator[Said]:
+    """Nothing writes where the loadable puts weights, biases or descriptors: they are loaded once, so the next run
+    would find them changed."""
+    for subject in context.subjects:
+        for each in subject.footprints():
+            entry = context.address(subject.task, each.address) if each.writes else None
+            if entry is None:
+                continue
+            memory = context.loadable.memory(entry.mem_id)
+            if not memory.flags & MemoryFlags.SET:
+                continue
+            for offset, blob in context.loadable.contents(memory):
+                if entry.offset + each.start < offset + len(blob.data) and offset < entry.offset + each.end:
+                    yield subject, f"{each.what} writes over blob {blob.name} in memory {memory.id}"
+
+
+@rule("warning", "Order the operations by an OP_COMPLETED dependency, or give them places of their own.", of_atoms=True)
+def overlapping_surfaces_are_ordered(context: Context) -> Iterator[Said]:
+    """Where one operation writes what another reads or writes, the dependency graph says which of them is first.
+
+    Operations on one engine follow one another; others do only when a chain of OP_COMPLETED events leads from one to
+    the other. Operations joined on the fly count as one.
+    """
+    for task_id in context.tasks:
+        subjects = [each for each in context.subjects if each.task.task.id == task_id and each.operation.roi == 0]
+        order = Order(context.tasks[task_id])
+        for count, (first, other, what) in enumerate(_overlaps(context, subjects)):
+            if count > MOST_PAIRS:
+                break
+            if not order.is_ordered(first.index, other.index):
+                yield first, f"{what[0]} overlaps {what[1]} of operation {other.index}, and nothing orders the two"
+
+
+def _overlaps(context: Context, subjects: list[Subject]) -> Iterator[tuple[Subject, Subject, tuple[str, str]]]:
+    """Pairs of operations one of which writes bytes that the other touches; each pair once."""
+    spans: dict[int, list[Span]] = defaultdict(list)
+    for subject in subjects:
+        for each in subject.footprints():
+            entry = context.address(subject.task, each.address)
+            if entry is not None:
+                start, end = entry.offset + each.start, entry.offset + each.end
+                spans[entry.mem_id].append((start, end, subject, each.what, each.writes))
+    seen: set[tuple[int, int]] = set()
+    compared = 0
+    for memory in spans.values():
+        active: list[Span] = []
+        for span in sorted(memory, key=lambda each: each[:2]):
+            active = [other for other in active if other[1] > span[0]]
+            compared += len(active)
+            if compared > MOST_COMPARED:
+                return
+            for other in active:
+                pair = (min(other[2].index, span[2].index), max(other[2].index, span[2].index))
+                if (other[4] or span[4]) and pair[0] != pair[1] and pair not in seen:
+                    seen.add(pair)
+                    yield other[2], span[2], (other[3], span[3])
+            active.append(span)
+
+
+@rule("error", "Split the network, or choose a configuration with more address bits.")
+def memory_fits_the_address_bus(context: Context) -> Iterator[Said]:
+    """The memories of a space together fit the addresses that the configuration can form (32 bits on nv_small)."""
+    totals: dict[str, int] = defaultdict(int)
+    for memory in context.loadable.memories:
+        totals["CVSRAM" if memory.domain == MemoryDomain.SRAM else "DRAM"] += -(-memory.size // PAGE) * PAGE
+    for space, total in totals.items():
+        if total > 1 << context.config.address_bits:
+            bits = context.config.address_bits
+            yield f"the memories in {space} take {total} bytes, {context.config.name} has {bits} address bits"
+
+
+@rule("warning", "Drop the relocation, or let it point at the stride of the surface that lies on this tensor.")
+def relocations_point_at_strides(context: Context) -> Iterator[Said]:
+    """A relocation rewrites a stride, so what stands there now is the tensor's own stride."""
+    loadable = context.loadable
+    for index, reloc in enumerate(loadable.relocs):
+        if reloc.reloc_type not in (RelocType.LINE, RelocType.SURFACE):
+            continue
+        memory = loadable.memory(loadable.address(reloc.address_id).mem_id)
+        if not (memory.is_input or memory.is_output):
+            continue
+        expected = loadable.tensor(memory.tensor_desc_id).strides[reloc.reloc_type]
+        for offset, blob in loadable.contents(loadable.memory(reloc.write_id)):
+            at = reloc.offset - offset
+            if 0 <= at <= len(blob.data) - 4:
+                found = int.from_bytes(blob.data[at : at + 4], "little")
+                if found != expected:
+                    yield (
+                        f"reloc_list[{index}]: byte {at} of blob {blob.name} holds {found}, the tensor's "
+                        f"{reloc.reloc_type.name.lower()} stride is {expected}"
+                    )
+
+
+@rule("error", "Correct the memory type of the surface, or the domain of the memory.")
+def surfaces_name_the_memory_they_lie_in(context: Context) -> Iterator[Said]:
+    """A surface marked DRAM lies in a memory of domain SYSTEM, one marked CVSRAM in one of domain SRAM."""
+    for subject in context.subjects:
+        for name, cube in subject.used_cubes() if subject.type != OpType.BDMA else ():
+            entry = context.address(subject.task, cube.address)
+            if entry is None:
+                continue
+            sram = context.loadable.memory(entry.mem_id).domain == MemoryDomain.SRAM
+            if sram != (cube.type == MemType.CV):
+                said, real = ("CVSRAM", "DRAM") if cube.type == MemType.CV else ("DRAM", "CVSRAM")
+                yield subject, f"{name} is marked {said}, but memory {entry.mem_id} lies in {real}"

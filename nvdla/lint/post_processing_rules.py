@@ -1,0 +1,134 @@
+"""The engines behind the convolution: SDP, PDP, CDP."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from nvdla.descriptors.enums import MemType, OpType, Precision
+from nvdla.lint.context import STAGES, Context, reads_operands
+from nvdla.lint.order import handovers
+from nvdla.lint.registry import Said, rule
+
+MAX_POOL = 8
+LOCAL_SIZES = (3, 5, 7, 9)
+
+
+def _size(cube: Any) -> tuple[int, int, int]:
+    return cube.width, cube.height, cube.channel
+
+
+@rule("error", "Make source and destination the same size.")
+def sdp_keeps_the_size(context: Context) -> Iterator[Said]:
+    """The SDP writes as many elements as it reads: width, height and channels of source and destination are equal.
+
+    The registers hold one size only; a destination of another size is a place that is not filled, or overrun.
+    """
+    for subject in context.of_type(OpType.SDP):
+        source, target = subject.surface.src_data, subject.surface.dst_data
+        if _size(source) != _size(target):
+            yield subject, f"reads width x height x channels {_size(source)}, writes {_size(target)}"
+
+
+@rule("error", "Make what is handed over and what is taken the same size.")
+def neighbours_on_the_fly_agree(context: Context) -> Iterator[Said]:
+    """What one engine hands over on the fly is what the next one takes: the same size, or both wait for ever.
+
+    Neighbours are those whom the dependency graph joins: the fused parent, or a consumer that waits until the other is
+    programmed.
+    """
+    for task_id, task in context.tasks.items():
+        subjects = {
+            each.index: each for each in context.subjects if each.task.task.id == task_id and not each.operation.roi
+        }
+        for giver, taker in handovers(task):
+            given = _size(subjects[giver].surface.dst_data)
+            taken = _size(subjects[taker].surface.src_data)
+            if given != taken:
+                yield subjects[taker], (
+                    f"takes width x height x channels {taken} on the fly, operation {giver} "
+                    f"({subjects[giver].type.name}) hands over {given}"
+                )
+
+
+@rule("error", "Store the operands in two bytes.")
+def wide_data_have_wide_operands(context: Context) -> Iterator[Said]:
+    """X2 and Y take operands of two bytes when 16-bit data come from memory: with one byte the C model stops
+    (cmod/sdp/NV_NVDLA_sdp.cpp:415)."""
+    for subject in context.of_type(OpType.SDP):
+        op = subject.op
+        wide = op.src_precision != Precision.INT8 and op.dst_precision != Precision.INT8
+        if not wide or subject.surface.src_data.type == MemType.HW:
+            continue
+        for name in ("x2", "y"):
+            stage = getattr(op, f"{name}_op")
+            if reads_operands(stage) and stage.precision == Precision.INT8:
+                yield subject, f"{name}_op has operands of one byte for {Precision(op.src_precision).name} data"
+
+
+@rule("error", "Set the surface stride of 1 x 1 operands to one atom of them.", of_atoms=True)
+def single_pixel_inputs_are_packed(context: Context) -> Iterator[Said]:
+    """Reading a 1 x 1 cube with several surfaces from memory, the SDP takes them as one line: the surface stride is
+    one memory atom (cmod/sdp/NV_NVDLA_sdp.cpp:385)."""
+    for subject in context.of_type(OpType.SDP):
+        source = subject.surface.src_data
+        if source.type == MemType.HW or (source.width, source.height) != (1, 1):
+            continue
+        if subject.surfaces(source, subject.element_bytes("src_data")) > 1 and source.surf_stride != subject.atom:
+            yield subject, f"src_data is 1 x 1 with surface stride {source.surf_stride}, must be {subject.atom}"
+
+
+@rule("error", "Bind an address for the operands, or let the stage take its operand from the descriptor (per layer).")
+def operands_have_an_address(context: Context) -> Iterator[Said]:
+    """A stage of the SDP that takes operands from memory (per kernel, per point) has an address for them."""
+    for subject in context.of_type(OpType.SDP):
+        for name in STAGES:
+            cube = getattr(subject.surface, f"{name}_data")
+            if reads_operands(getattr(subject.op, f"{name}_op")) and cube.address == -1:
+                yield subject, f"{name}_op takes operands from memory, {name}_data has no address"
+
+
+@rule("error", "Pool in several steps, each with a kernel of at most 8 x 8.")
+def pool_kernels_are_at_most_eight(context: Context) -> Iterator[Said]:
+    """A pooling kernel has at most 8 columns and 8 lines. NVIDIA's compiler lets larger ones pass silently."""
+    for subject in context.of_type(OpType.PDP):
+        width, height = subject.op.pool_width + 1, subject.op.pool_height + 1
+        if max(width, height) > MAX_POOL:
+            yield subject, f"pools {width} x {height}"
+
+
+@rule("error", "Pool from memory, or add the padding that the last window needs.")
+def pooling_is_fed(context: Context) -> Iterator[Said]:
+    """Every output of a pooling finds its input: the padded input is at least as large as the last window reaches.
+
+    Otherwise PDP waits for data that never come. NVIDIA's compiler forgets the right and bottom padding when pooling
+    runs on the fly behind the SDP.
+    """
+    for subject in context.of_type(OpType.PDP):
+        op, source, target = subject.op, subject.surface.src_data, subject.surface.dst_data
+        for axis, size, count, kernel, stride, padding in (
+            ("columns", source.width, target.width, op.pool_width + 1, op.stride_x, op.pad_left + op.pad_right),
+            ("lines", source.height, target.height, op.pool_height + 1, op.stride_y, op.pad_top + op.pad_bottom),
+        ):
+            needed = (count - 1) * stride + kernel
+            if needed > size + padding:
+                yield subject, (
+                    f"{count} {axis} of windows of {kernel} in steps of {stride} need {needed}, there are {size} and "
+                    f"{padding} of padding"
+                )
+
+
+@rule("error", "Set the padding values to 0.")
+def fp16_pools_pad_with_zero(context: Context) -> Iterator[Said]:
+    """Padding values of an fp16 pooling are 0: the firmware refuses others."""
+    for subject in context.of_type(OpType.PDP):
+        if subject.op.precision == Precision.FP16 and any(subject.op.padding_value):
+            yield subject, f"padding values {list(subject.op.padding_value)}"
+
+
+@rule("error", "Use 3, 5, 7 or 9 channels.")
+def normalisation_spans_are_built(context: Context) -> Iterator[Said]:
+    """CDP normalises over 3, 5, 7 or 9 channels."""
+    for subject in context.of_type(OpType.CDP):
+        if subject.op.local_size not in LOCAL_SIZES:
+            yield subject, f"local_size is {subject.op.local_size}"

@@ -1,0 +1,54 @@
+"""Rules: functions with a docstring, a severity and an advice, in the order in which they are documented."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from nvdla.lint.context import Context, Subject
+from nvdla.lint.findings import Finding
+
+#: what a rule yields: evidence alone, or evidence about an operation or a task (its id)
+Said = str | tuple[Subject | int, str]
+Check = Callable[[Context], Iterator[Said]]
+
+RULES: list[Rule] = []
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule. ``text`` is its documentation, ``chapter`` the room of the documentation it stands in.
+
+    ``of_atoms``: it says nothing useful when the loadable has atoms of another size than the configuration.
+    """
+
+    name: str
+    chapter: str
+    severity: str
+    advice: str
+    text: str
+    check: Check
+    of_atoms: bool = False
+
+    def findings(self, context: Context) -> Iterator[Finding]:
+        for said in self.check(context):
+            where, evidence = (None, said) if isinstance(said, str) else said
+            if isinstance(where, Subject):
+                operation = where.operation
+                place = (where.task.task.id, operation.index, operation.engine, where.layer)
+            else:
+                place = (where, None, None, None)
+            yield Finding(self.severity, self.name, evidence, self.advice, *place)
+
+
+def rule(severity: str, advice: str, of_atoms: bool = False) -> Callable[[Check], Check]:
+    """Register a rule; its name is the function's with hyphens, its documentation the docstring."""
+
+    def register(check: Check) -> Check:
+        text = inspect.cleandoc(check.__doc__ or "")
+        chapter = check.__module__.rpartition(".")[2].removesuffix("_rules")
+        RULES.append(Rule(check.__name__.replace("_", "-"), chapter, severity, advice, text, check, of_atoms))
+        return check
+
+    return register
