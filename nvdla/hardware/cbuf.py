@@ -6,7 +6,7 @@ few rules (cmod/cdma/NV_NVDLA_cdma.cpp:225, cmod/csc/NV_NVDLA_csc.cpp:185), whic
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,28 +14,34 @@ from nvdla.errors import ScheduleError
 from nvdla.hardware.convolution_settings import ConvolutionSettings
 
 
+@dataclass(frozen=True)
+class Left:
+    """What a layer finds and uses. ``complete``: the lines are all its data, nothing is to be fetched."""
+
+    lines: np.ndarray | None = None
+    weights: np.ndarray | None = None
+    complete: bool = False
+
+
 @dataclass
 class ConvolutionBuffer:
-    """What the layer before left: ``lines`` (batches, lines, ...) and ``weights``, None when nothing is left."""
+    """What the layer before left: ``lines`` (batches, lines, ...) and ``weights``, None when nothing is left.
+
+    ``whole``: it released no line at all. ``layout``: its mode, input format and banks.
+    """
 
     lines: np.ndarray | None = None
     weights: np.ndarray | None = None
     whole: bool = False
-    layout: tuple | None = field(default=None)
+    layout: tuple | None = None
 
-    def left_lines(self, settings: ConvolutionSettings) -> np.ndarray | None:
-        """Lines that this layer continues to use."""
-        usable = settings.data_reuse and self.layout == settings.layout
-        return self.lines if usable else None
-
-    def needs_fetch(self, settings: ConvolutionSettings) -> bool:
-        """False when the layer before kept all its data and this layer works on just these."""
-        return not (self.whole and self.left_lines(settings) is not None)
-
-    def left_weights(self, settings: ConvolutionSettings) -> np.ndarray | None:
-        """Weights that this layer uses again instead of fetching its own."""
-        usable = settings.weight_reuse and self.layout == settings.layout
-        return self.weights if usable else None
+    def left(self, settings: ConvolutionSettings) -> Left:
+        """What this layer uses again: nothing unless its mode, input format and banks are those of the one before."""
+        if self.layout != settings.layout:
+            return Left()
+        lines = self.lines if settings.data_reuse else None
+        weights = self.weights if settings.weight_reuse else None
+        return Left(lines, weights, lines is not None and self.whole)
 
     def finish(self, settings: ConvolutionSettings, lines: np.ndarray | None, weights: np.ndarray | None) -> None:
         """The layer has run: release what it releases, keep the rest (its last lines).

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nvdla.errors import ConfigError
-from nvdla.hardware.cbuf import ConvolutionBuffer, join_lines
+from nvdla.hardware.cbuf import ConvolutionBuffer, Left, join_lines
 from nvdla.hardware.cdma import Specials, WeightSource, input_source
 from nvdla.hardware.convolution_arithmetic import arithmetic
 from nvdla.hardware.convolution_checks import check
@@ -64,6 +64,7 @@ class ConvolutionJob:
         self.statistics: dict[str, int] = {}
         self.keep_weights = False
         self._packed: Any = None
+        self._uses_left: tuple[bool, bool] | None = None
 
     def invalidate(self) -> None:
         """Forget unpacked weights: the next run reads them from memory again."""
@@ -71,25 +72,37 @@ class ConvolutionJob:
 
     def fetch(self) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Data lines and weight elements as memory holds them now; None for what is left in the buffer."""
-        settings, buffer = self.settings, self.engine.buffer
-        lines = self.source.read() if buffer.needs_fetch(settings) else None
-        weights = None if buffer.left_weights(settings) is not None else np.array(self.weight_source.read())
+        left = self._left()
+        lines = None if left.complete else self.source.read()
+        weights = np.array(self.weight_source.read()) if left.weights is None else None
         return lines, weights
 
     def run(self, source: Any = None) -> np.ndarray:
         """Convolve. Returns (batches, surfaces, height, width, atom elements): int32, or fp32 bits for fp16."""
+        left = self._left()
         fetched_lines, fetched_weights = self.engine.take_fetched()
-        packed, elements = self._weights(fetched_weights)
+        packed, elements = self._weights(left, fetched_weights)
         if self.plain and fetched_lines is None:
             lines = None
             accumulators = self.arithmetic.compute_surfaces(self.source.surfaces(), packed)
         else:
-            lines = self._lines(fetched_lines)
+            lines = self._lines(left, fetched_lines)
             accumulators = self.arithmetic.compute(lines, packed)
-        fetched_data = self.engine.buffer.needs_fetch(self.settings)
         self.engine.buffer.finish(self.settings, lines, elements)
-        self._count(fetched_data)
+        self._count(Specials() if left.complete else self.source.specials)
         return accumulators
+
+    def _left(self) -> Left:
+        """What the layer before left and this one uses.
+
+        The first run decides whether there is any, so that the first layer of a later run finds nothing of the run
+        before.
+        """
+        left = self.engine.buffer.left(self.settings)
+        if self._uses_left is None:
+            self._uses_left = left.lines is not None, left.weights is not None
+        lines, weights = self._uses_left
+        return Left(left.lines if lines else None, left.weights if weights else None, lines and left.complete)
 
     @property
     def plain(self) -> bool:
@@ -104,27 +117,24 @@ class ConvolutionJob:
             and settings.extended.height <= settings.data.height
         )
 
-    def _weights(self, fetched: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
+    def _weights(self, left: Left, fetched: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
         """Packed weights and, where they were read, their elements in memory order."""
         if self._packed is not None and not self.settings.weight_reuse and not self.settings.keep_weights:
             return self._packed, None
-        elements = self._elements(fetched)
+        elements = self._elements(left.weights, fetched)
         packed = self.arithmetic.pack(elements)
         self._packed = packed if self.keep_weights else None
         return packed, elements
 
-    def _lines(self, fetched: np.ndarray | None) -> np.ndarray:
+    def _lines(self, left: Left, fetched: np.ndarray | None) -> np.ndarray:
         """The lines in the convolution buffer: what is left, then what is fetched."""
-        settings, buffer = self.settings, self.engine.buffer
-        left = buffer.left_lines(settings)
-        if not buffer.needs_fetch(settings):
-            return join_lines(None, left, settings.extended.height)
-        fetched = self.source.read() if fetched is None else fetched
-        return join_lines(left, fetched, settings.extended.height)
+        wanted = self.settings.extended.height
+        if left.complete:
+            return join_lines(None, left.lines, wanted)
+        return join_lines(left.lines, self.source.read() if fetched is None else fetched, wanted)
 
-    def _elements(self, fetched: np.ndarray | None) -> np.ndarray:
+    def _elements(self, left: np.ndarray | None, fetched: np.ndarray | None) -> np.ndarray:
         """Weight elements in memory order: left in the buffer, fetched before, or read now."""
-        left = self.engine.buffer.left_weights(self.settings)
         if left is None:
             return self.weight_source.read() if fetched is None else fetched
         if left.size < self.weight_source.count:
@@ -133,9 +143,8 @@ class ConvolutionJob:
             )
         return left
 
-    def _count(self, fetched_data: bool) -> None:
+    def _count(self, data: Specials) -> None:
         """The statistics registers of CACC and CDMA (cmod/cacc/NV_NVDLA_cacc.cpp:111, cdma/NV_NVDLA_cdma.cpp:196)."""
-        data = self.source.specials if fetched_data else Specials()
         weights = self.weight_source.specials
         counters = (
             ("saturated", "CACC", "D_OUT_SATURATION", self.arithmetic.saturated),

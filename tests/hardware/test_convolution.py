@@ -154,6 +154,16 @@ def test_the_next_layer_can_use_the_data_again():
     assert (bench.run() != first).any()  # released: fetched from memory
 
 
+def test_a_first_layer_finds_nothing_when_a_recorded_run_is_done_again():
+    bench, layer, cube, weights = small()
+    bench.write(CDMA__D_MISC_CFG__DATA_REUSE=1, CSC__D_MISC_CFG__DATA_REUSE=1)
+    bench.write(CDMA__D_MISC_CFG__SKIP_DATA_RLS=1, CSC__D_MISC_CFG__SKIP_DATA_RLS=1)
+    job = bench.engine.prepare(bench.groups())
+    job.run(None)
+    store_cube(bench, cube[::-1].copy(), layer)
+    assert (as_cube(job.run(None)[0], 4) == expected(cube[::-1], weights, layer)).all()
+
+
 def test_lines_that_were_not_released_come_before_the_fetched_ones():
     bench, layer, cube, weights = small()
     bench.write(CSC__D_RELEASE=1)  # 2 of 4 lines
