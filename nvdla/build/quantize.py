@@ -88,7 +88,9 @@ def calibrate(
         "percentile": lambda values: float(np.percentile(values, percentile)),
         "entropy": lambda values: entropy_limit(values, levels - 1),
     }[method]
-    return Calibration({name: max(pick(np.concatenate(parts)), 1e-9) for name, parts in magnitudes.items()})
+    found = {name: pick(np.concatenate(parts)) for name, parts in magnitudes.items()}
+    # A tensor that is zero in all samples tells nothing about its range.
+    return Calibration({name: magnitude if magnitude > 0 else 1.0 for name, magnitude in found.items()})
 
 
 def entropy_limit(values: np.ndarray, largest: int) -> float:

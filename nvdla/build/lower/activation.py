@@ -29,7 +29,11 @@ def scale(lowering: Lowering, group: Group) -> None:
         x2 = Stage("add", quantize(layer.bias, 1.0, "fp16"), relu=relu_after)
         lowering.operations.append(Process(group.name, source, destination, x1, x2))
         return
-    multipliers, shift = common_fixed_point(layer.factors, bits=14 if lowering.precision == "int16" else 15, most=40)
+    # Fewer bits where the bias would not fit 30 bits of the product's steps.
+    largest = float(np.max(np.abs(layer.bias), initial=0.0)) / source.scale
+    most = 40 if largest == 0 else int(np.clip(np.floor(30 - np.log2(largest)), 0, 40))
+    bits = 14 if lowering.precision == "int16" else 15
+    multipliers, shift = common_fixed_point(layer.factors, bits, most)
     unit = source.scale * 2.0**-shift
     operand, left = bias_operand(group.name, layer.bias, np.array([unit]))
     x1 = Stage(multiplier=multipliers)

@@ -42,7 +42,7 @@ def _aligned(lowering: Lowering, group: Group) -> bool:
 def lower(lowering: Lowering, group: Group) -> None:
     whole = lowering.target(group.output)
     if not _aligned(lowering, group):
-        _gather(lowering, group, whole)
+        gather(lowering, group.name, [lowering.source(tensor) for tensor in group.layer.inputs], whole)
         return
     first = 0
     for tensor in group.layer.inputs:
@@ -53,16 +53,15 @@ def lower(lowering: Lowering, group: Group) -> None:
         first += tensor.shape[0]
 
 
-def _gather(lowering: Lowering, group: Group, whole: Surface) -> None:
-    """1x1 convolutions that place each input's channels, each adding to the result of the one before.
+def gather(lowering: Lowering, name: str, sources: list[Surface], whole: Surface) -> None:
+    """1x1 convolutions that place each source's channels behind those before, each adding to the result so far.
 
-    Exact: every sum has one term that is not zero.
+    Exact where scales are equal: every sum has one term that is not zero.
     """
     first, before = 0, None
-    for index, tensor in enumerate(group.layer.inputs):
-        source = lowering.source(tensor)
-        last = index == len(group.layer.inputs) - 1
-        target = whole if last else lowering.temporary(group.name, *whole.shape, whole.scale)
+    for index, source in enumerate(sources):
+        last = index == len(sources) - 1
+        target = whole if last else lowering.temporary(name, *whole.shape, whole.scale)
         weights = np.zeros((whole.channels, source.channels, 1, 1), DTYPES[lowering.precision])
         weights[first + np.arange(source.channels), np.arange(source.channels)] = 1
         x1 = None
@@ -70,6 +69,6 @@ def _gather(lowering: Lowering, group: Group, whole: Surface) -> None:
             multiplier, truncate = fixed_point(source.scale / target.scale, most=31)
             x1 = Stage(multiplier=multiplier, truncate=truncate)
         x2 = Stage("add", before) if before is not None else None
-        process = Process(group.name, None, target, x1, x2)
-        lowering.operations.append(Convolve(group.name, source, weights, (1, 1), (0, 0, 0, 0), (1, 1), process))
+        process = Process(name, None, target, x1, x2)
+        lowering.operations.append(Convolve(name, source, weights, (1, 1), (0, 0, 0, 0), (1, 1), process))
         first, before = first + source.channels, target

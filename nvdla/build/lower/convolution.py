@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import lcm
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nvdla.build.cbuf import fit
 from nvdla.build.floating import expand_groups
 from nvdla.build.fuse import Group
 from nvdla.build.ir import BYTES, Convert, Convolve, Process, Stage, Surface
+from nvdla.build.lower.concat import gather
 from nvdla.build.quantize import common_fixed_point, fixed_point, quantize, weight_scales
 from nvdla.build.shapes import reach
 from nvdla.errors import BuildError
@@ -47,7 +49,7 @@ def lower(lowering: Lowering, group: Group) -> None:
         dense = expand_groups(group.weights[kernels], ins[1], count)
         convolve(
             lowering,
-            group,
+            _part(group, kernels),
             source.channel_range(*ins),
             destination.channel_range(*outs),
             dense,
@@ -81,24 +83,78 @@ def convolve(
     window: Window,
     scales: np.ndarray | None,
 ) -> None:
-    """One dense convolution with its SDP operation. ``scales`` (K,) of the weights, None for fp16."""
+    """One dense convolution with its SDP operation. ``scales`` (K,) of the weights, None for fp16.
+
+    Kernels whose group does not fit the convolution buffer are computed a part at a time and put together.
+    """
     name = group.name
     check_window(name, weights.shape, window)
-    if scales is None:
-        process = Process(name, None, destination, *_half_stages(group, bias))
-        elements = quantize(weights, 1.0, "fp16")
-        _check_halves(name, weights, elements)
-        lowering.operations.append(
-            Convolve(name, source, elements, window.stride, window.padding, window.dilation, process)
-        )
+    make = _halves if scales is None else _integers
+    operation = make(lowering, group, source, destination, weights, bias, window, scales)
+    try:
+        fit(operation, lowering.config)
+    except BuildError:
+        if len(weights) == 1:
+            raise
+    else:
+        lowering.operations.append(operation)
         return
+    atom = lowering.atom_channels
+    step = atom if len(weights) > atom else -(-len(weights) // 2)
+    parts = []
+    for first in range(0, len(weights), step):
+        chosen = slice(first, min(first + step, len(weights)))
+        count = chosen.stop - first
+        part = destination.channel_range(first, count)
+        if step < atom:
+            part = lowering.temporary(name, count, *destination.shape[1:], destination.scale)
+        parts.append(part)
+        part_scales = None if scales is None else scales[chosen]
+        convolve(lowering, _part(group, chosen), source, part, weights[chosen], bias[chosen], window, part_scales)
+    if step < atom:
+        gather(lowering, name, parts, destination)
+
+
+def _part(group: Group, kernels: slice) -> Group:
+    """The group for some of its kernels: slopes a channel go along."""
+    activation = group.activation
+    if activation is not None and activation.kind == "prelu":
+        settings = {**activation.settings, "slopes": activation.slopes[kernels]}
+        activation = replace(activation, settings=settings)
+    return replace(group, activation=activation)
+
+
+def _halves(
+    lowering: Lowering,
+    group: Group,
+    source: Surface,
+    destination: Surface,
+    weights: np.ndarray,
+    bias: np.ndarray,
+    window: Window,
+    scales: None,
+) -> Convolve:
+    process = Process(group.name, None, destination, *_half_stages(group, bias))
+    elements = quantize(weights, 1.0, "fp16")
+    _check_halves(group.name, weights, elements)
+    return Convolve(group.name, source, elements, window.stride, window.padding, window.dilation, process)
+
+
+def _integers(
+    lowering: Lowering,
+    group: Group,
+    source: Surface,
+    destination: Surface,
+    weights: np.ndarray,
+    bias: np.ndarray,
+    window: Window,
+    scales: np.ndarray,
+) -> Convolve:
     elements = quantize(weights, scales[:, None, None, None], lowering.precision)
     unit = source.scale * scales
     truncate = accumulator_truncate(elements, bias / unit, lowering.precision)
     process = integer_process(lowering, group, destination, bias, unit * 2.0**truncate)
-    lowering.operations.append(
-        Convolve(name, source, elements, window.stride, window.padding, window.dilation, process, truncate)
-    )
+    return Convolve(group.name, source, elements, window.stride, window.padding, window.dilation, process, truncate)
 
 
 def check_window(name: str, shape: tuple[int, ...], window: Window) -> None:
@@ -125,7 +181,7 @@ def check_window(name: str, shape: tuple[int, ...], window: Window) -> None:
 
 
 def accumulator_truncate(elements: np.ndarray, bias: np.ndarray, precision: str) -> int:
-    """Bits that CACC drops so that no sum can leave 31 bits; 0 in int8, where sums of 2**17 products fit."""
+    """Bits that CACC drops so that no sum, bias included, can leave 31 bits; rarely any in int8."""
     sums = np.abs(elements.astype(np.int64)).reshape(elements.shape[0], -1).sum(axis=1).astype(np.float64)
     largest = float(np.max(sums * (1 << (8 * BYTES[precision] - 1)) + np.abs(bias)))
     return max(0, int(np.ceil(np.log2(max(largest, 1.0)))) - 30)

@@ -1,0 +1,19 @@
+"""Random networks build, verify, run, and equal the plain numpy model, on every configuration."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from build_checks import TARGETS, build_and_run, samples
+from hypothesis import HealthCheck, given, settings
+from random_networks import networks
+
+SETTINGS = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+INTEGERS = [target for target in TARGETS if target[1] != "fp16"]
+
+
+@pytest.mark.parametrize(("config", "precision", "per_channel"), INTEGERS)
+@SETTINGS
+@given(net=networks())
+def test_random_network_equals_plain_numpy(config, precision, per_channel, net):
+    build_and_run(net, config, precision, per_channel, samples(net, np.random.default_rng(1), 1))
