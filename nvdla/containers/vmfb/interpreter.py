@@ -366,7 +366,8 @@ def _switch(machine: Machine, frame: Frame, instruction: Instruction) -> None:
         if (kind == "r") != bool(chosen & REF_BIT):
             raise VmError("a value is of another kind than the result")
         frame.decoder.check_register(chosen, kind)
-        value = frame.take(chosen) if kind == "r" else frame.read(kind, chosen)
+        # Every IREE hands on only the low half of a chosen i64, sign-extended (SwitchI64 in vm/bytecode/dispatch.c).
+        value = frame.take(chosen) if kind == "r" else frame.read("i" if kind == "l" else kind, chosen)
     elif "#" in instruction.shape:
         value = default
     else:

@@ -33,4 +33,5 @@ def rewrap(module: Module, mode: str) -> bytes:
     end = max([around.flatbuffer_offset + around.flatbuffer_length,
                *(segment.offset + len(segment.data) for segment in module.rodata if segment.is_external)])
     body = bytes(data[around.module_offset : end])
-    return zip_members([(MODULE_MEMBER, body)]) if mode == "zip" else body
+    # The compiler pads a file without a ZIP directory to its alignment.
+    return zip_members([(MODULE_MEMBER, body)]) if mode == "zip" else body + bytes(-len(body) % ALIGNMENT)

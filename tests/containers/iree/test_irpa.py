@@ -253,7 +253,8 @@ DTYPES = [d for d, bits in ELEMENT_BITS.items() if bits >= 8]
 
 @st.composite
 def parameters(draw) -> list[Parameter]:
-    names = draw(st.lists(st.text(st.characters(codec="utf-8"), max_size=12), max_size=6, unique=True))
+    letters = st.characters(codec="utf-8", exclude_characters="\0")
+    names = draw(st.lists(st.text(letters, max_size=12), max_size=6, unique=True))
     result = []
     for name in names:
         dtype = draw(st.sampled_from(DTYPES))

@@ -1,0 +1,190 @@
+"""IREE modules: every real file of fifteen versions lists, disassembles, runs and re-wraps as recorded."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from iree_corpus import FORMATS, vmfb_records
+
+from nvdla.containers import registry
+from nvdla.containers.registry import Severity
+from nvdla.containers.vmfb import module as modules
+from nvdla.containers.vmfb import wrapping
+from nvdla.containers.vmfb.disassembler import disassemble
+from nvdla.containers.vmfb.generations import GENERATIONS
+from nvdla.errors import FormatError
+
+FOLDER = FORMATS / "vmfb"
+RECORDS = {record["name"]: record for record in vmfb_records() if record.get("listing")}
+RUNS = [(name, run) for name, record in RECORDS.items() for run in record.get("runs", [])]
+#: IREE's tools before 2024 cut 64-bit inputs to 32 bits on the command line.
+CUT_INPUT = {"1234567890123": "1912276171"}
+
+
+def read(name: str) -> bytes:
+    return (FOLDER / name).read_bytes()
+
+
+@pytest.mark.parametrize("name", sorted(RECORDS))
+def test_every_real_module_lists_as_recorded(name):
+    container = registry.open(read(name))
+    info = container.info()
+    listing = RECORDS[name]["listing"]
+    assert {key: info[key] for key in listing} == listing
+    assert container.verify(strict=True) == []
+    container.rows()
+    assert "2021-08-09" not in info["candidates"][0]
+
+
+def test_modules_with_a_version_fit_one_generation_only():
+    for name, record in RECORDS.items():
+        module = modules.read(read(name))
+        if record["listing"]["bytecode_version"] is not None:
+            assert module.candidates == [record["listing"]["generation"]], name
+        else:
+            assert record["listing"]["generation"] in module.candidates
+
+
+@pytest.mark.parametrize("name", [
+    "bad_ident", "empty", "flip_one_byte", "ok_nozip", "ok_zip", "prefix_stripped", "root_oob", "size_small",
+    "size_too_big", "trailing_garbage", "trunc_4", "trunc_half", "zip_namelen_big", "zip_no_central_dir",
+    "zip_trunc_rodata"])
+def test_damaged_modules_are_refused_where_iree_refuses_them(formats, name):
+    record = json.loads((FOLDER / "malformed" / "results.json").read_text())[f"{name}.vmfb"]
+    data = read(f"malformed/{name}.vmfb")
+    if record["dump_rc"] == 0:
+        registry.open(data)
+        return
+    with pytest.raises(FormatError) as refusal:
+        registry.open(data, format="vmfb")
+    assert "\n" not in str(refusal.value)
+
+
+def test_what_iree_forgives_strict_verification_names(formats):
+    for name, words in {"zip_no_central_dir": "no directory", "trailing_garbage": "belong to nothing"}.items():
+        container = registry.open(read(f"malformed/{name}.vmfb"))
+        assert all(f.severity is not Severity.ERROR for f in container.verify())
+        assert [f for f in container.verify(strict=True) if words in f.message and f.severity is Severity.ERROR]
+
+
+def test_a_lost_size_prefix_can_be_restored(formats):
+    broken = read("malformed/prefix_stripped.vmfb")
+    container = registry.open(broken, {"wrapping": "any"}, "vmfb")
+    assert any("size prefix" in f.message for f in container.verify())
+    mended = registry.open(container.convert(container.format, {"wrapping": "prefixed"}))
+    assert mended.verify(strict=True) == [] and mended.call("abs", ["-5"])["results"][0]["value"] == 5
+
+
+def test_the_text_of_the_disassembler_is_that_of_iree(formats):
+    expected = json.loads((FOLDER / "disassembly_3.13.0.json").read_text())
+    compared = 0
+    for name, text in expected.items():
+        if (FOLDER / name).exists():
+            assert disassemble(modules.read(read(name))) == text, name
+            compared += 1
+    assert compared >= 9
+
+
+@pytest.mark.parametrize("name", sorted(RECORDS))
+def test_every_function_of_every_version_disassembles(name):
+    text = registry.open(read(name)).disassemble()
+    assert text.count("vm.func @") >= RECORDS[name]["listing"]["descriptors"]
+
+
+@pytest.mark.parametrize(("name", "run"), RUNS, ids=[f"{n}-{r['function']}" for n, r in RUNS])
+def test_functions_answer_what_iree_answered_or_say_what_they_lack(name, run):
+    container = registry.open(read(name))
+    cut = name.startswith(("2022", "2023")) and run["function"] == "mix64"
+    inputs = [CUT_INPUT.get(text, text) if cut else text for text in run["args"]]
+    if run["rc"] or "hal.buffer_view" in run["stdout"]:
+        with pytest.raises(FormatError, match=r"device|not provided|exports no function"):
+            container.call(run["function"], inputs)
+        return
+    printed = [line.split(": ")[1].split("=") for line in run["stdout"].splitlines() if line.startswith("result[")]
+    results = container.call(run["function"], inputs)["results"]
+    assert [(r["type"], f"{r['value']:g}" if r["type"][0] == "f" else str(r["value"])) for r in results] == \
+        [(kind, value) for kind, value in printed]
+
+
+def test_an_import_can_be_provided(formats):
+    from nvdla.containers.vmfb.interpreter import Machine
+
+    module = modules.read(read("3.13.0/imports.vmfb"))
+    assert Machine(module, {"custom.ext_add": lambda a, b: a + b}).call("call_ext", [1]) == [8]
+
+
+@pytest.mark.parametrize("name", sorted(RECORDS))
+def test_rewrapping_keeps_the_module_and_restores_the_bytes(name):
+    data = read(name)
+    container = registry.open(data)
+    form = container.format
+    assert container.convert(form) == data
+    if RECORDS[name]["listing"]["container"] == "bare":
+        with pytest.raises(FormatError, match="bare"):
+            container.convert(form, {"wrapping": "zip"})
+        return
+    plain, zipped = (container.convert(form, {"wrapping": mode}) for mode in ("prefixed", "zip"))
+    for other in (plain, zipped):
+        module = modules.read(other)
+        assert [bytes(s.data) for s in module.rodata] == [bytes(s.data) for s in container.module.rodata]
+        assert bytes(module.bytecode) == bytes(container.module.bytecode)
+    assert modules.read(plain).wrapping.kind == "size-prefixed" and zipped[:4] == b"PK\3\4"
+    if not any(segment.is_external for segment in container.module.rodata):
+        if data[:4] == b"PK\3\4":
+            assert registry.open(plain).convert(form, {"wrapping": "zip"}) == data
+        else:
+            assert registry.open(zipped).convert(form, {"wrapping": "prefixed"}) == data
+
+
+def test_the_zip_writer_gives_the_bytes_of_irees_compiler(formats):
+    """Members taken from a real archive with an executable go back to the same file."""
+    import struct
+
+    data = read("3.13.0/simple_abs_cpu.vmfb")
+    directory = data.rfind(b"PK\6\6")
+    count, at = struct.unpack_from("<Q8xQ", data, directory + 32)
+    members = []
+    for _ in range(count):
+        name_length, extra_length = struct.unpack_from("<HH", data, at + 28)
+        name = data[at + 46 : at + 46 + name_length].decode()
+        size, _, header = struct.unpack_from("<QQQ", data, at + 46 + name_length + 4)
+        start = wrapping.local_member(memoryview(data), header).data_offset
+        members.append((name, data[start : start + size + (0 if members else 4)]))
+        at += 46 + name_length + extra_length
+    assert wrapping.zip_members(members) == data
+
+
+def test_extraction_writes_flatbuffer_code_and_rodata(formats, tmp_path):
+    container = registry.open(FOLDER / "3.13.0" / "simple_abs_vmvx.vmfb")
+    written = {path.relative_to(tmp_path).as_posix() for path in container.extract(tmp_path)}
+    assert {"module.fb", "functions/1_abs.bc", "rodata/0.bin", "rodata/4.vmfb"} <= written
+    assert registry.open(tmp_path / "rodata" / "4.vmfb").module.exports[0].name == "abs_dispatch_0_elementwise"
+
+
+def test_a_schema_generation_declares_what_the_schema_of_that_day_had(formats):
+    expected = json.loads((FOLDER / "schema_generations.json").read_text())
+    renamed = {"ReflectionAttrDef": "AttrDef"}
+    assert [g.name for g in GENERATIONS] == list(expected)
+    for generation in GENERATIONS:
+        for table, fields in expected[generation.name].items():
+            ours = generation.schema.get(renamed.get(table, table))
+            if ours is not None:
+                theirs = tuple(field.split(":")[0] for field in fields)
+                aliases = {"reflection_attrs": "attrs"}
+                theirs = tuple(aliases.get(f, "embedded_data" if (table, f) == ("RodataSegmentDef", "data") else f)
+                               for f in theirs)
+                assert ours == theirs, (generation.name, table)
+        size = 20 if len(expected[generation.name]["FunctionDescriptor"]) == 7 else 12
+        assert generation.descriptor_size == size
+
+
+def test_instruction_numbers_are_those_of_each_version(formats):
+    from nvdla.containers.vmfb.opcodes import numbers
+
+    tables = json.loads((FOLDER / "opcodes_by_version.json").read_text())
+    majors = {"20220415": None, "20220523": 1, "20220714": 5, "20230228": 13, "3.10.0": 16, "HEAD(2026-08)": 17}
+    for day, major in majors.items():
+        theirs = sorted(tables[day].values())
+        ours = sorted(number for table in numbers(major).values() for number in table)
+        assert ours == theirs, day
