@@ -209,7 +209,7 @@ class Machine:
         callee = self.enter(function)
         callee.results, callee.resume = targets, resume
         letters = function.signature.arguments
-        if len(letters) == len(sources):
+        if len(letters) == len(sources) and set(letters) <= set(_KINDS):
             places = _places(letters)
         else:  # before 2023-03 internal functions had no signature: each register counts for itself
             places = _plain_places(sources)
@@ -222,7 +222,7 @@ class Machine:
     def leave(self, frame: Frame, sources: tuple[int, ...], outer_letters: str) -> list[Any]:
         """Hands results to the caller; of the outermost frame, returns them."""
         letters = frame.function.signature.results
-        has_kinds = len(letters) == len(sources)
+        has_kinds = len(letters) == len(sources) and set(letters) <= set(_KINDS)
         kinds = [_KINDS[c] for c in letters] if has_kinds else ["r" if s & REF_BIT else "i" for s in sources]
         for kind, source in zip(kinds, sources, strict=True):
             if kind in "ld":
@@ -290,7 +290,7 @@ def _places(letters: str) -> list[tuple[str, int]]:
     plain = refs = 0
     places = []
     for letter in letters:
-        kind = _KINDS.get(letter, "i")
+        kind = _KINDS[letter]
         if kind == "r":
             places.append((kind, refs))
             refs += 1

@@ -59,6 +59,14 @@ def test_calls_pass_and_return_pairs_of_registers():
     assert machine(outer, helper).call("f", [1 << 40, 7]) == [0, 7]
 
 
+def test_a_signature_with_unknown_letters_is_an_error_of_the_module():
+    helper = Code("helper", "0i_?", [("block",), ("return", (0,))], is_exported=False)
+    outer = Code("f", "0i_i", [("block",), ("call", 1, (0,), (0,)), ("return", (0,))])
+    assert machine(outer, helper).call("f", [3]) == [3]  # each register counts for itself
+    with pytest.raises(FormatError, match=r"'\?'"):
+        machine(Code("f", "0i_?", [("block",), ("return", (0,))])).call("f", [3])
+
+
 def test_a_yieldable_call_goes_on_where_it_says():
     helper = Code("helper", "0i_i", [("block",), ("add.i32", 0, 0, 0), ("return", (0,))], is_exported=False)
     outer = Code("f", "0i_i", [("block",), ("call.yieldable", 1, (0,), 1, (3,)),
