@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from nvdla.build.addresses import CONSTANTS, POOL, Addresses, Constants, Extent
@@ -266,11 +267,10 @@ class _Emitter:
         for task, (first, blobs) in zip(self.tasks, lists, strict=True):
             position = next(i for i, blob in enumerate(blobs) if blob.sub_interface == SubInterface.SURFS)
             interface = Interface.DLA1 if isinstance(task, DlaTask) else Interface.EMU1
-            for index, root in enumerate(self.addresses.bound):
+            for root in self.addresses.bound:
                 name = f"{root.role} {root.name}"
                 for offset, kind in _stride_fields(task, blobs[position], 1 + ids[name], self.addresses, root):
                     found.append(RelocEntry(ids[name], first + position, offset, interface, SubInterface.SURFS, kind))
-                del index
         return found
 
 
@@ -314,8 +314,6 @@ def _stride_fields(
         for name in ("src_data", "dst_data"):
             look(getattr(buffers, name), NEW.EmuBuffer, getattr(NEW.EmuBuffers, name).offset, "address_index")
         return found
-    import ctypes
-
     size = ctypes.sizeof(NEW.SurfaceContainer)
     for hardware in task.operations:
         member, names = _MEMBERS[hardware.type]

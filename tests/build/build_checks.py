@@ -6,6 +6,7 @@ import numpy as np
 
 import nvdla
 from nvdla.build import Built, Network, build, calibrate, layer_errors
+from nvdla.lint import lint
 
 # Configuration, precision, one weight scale a channel.
 TARGETS = [
@@ -28,11 +29,15 @@ def samples(network: Network, rng: np.random.Generator, count: int = 2) -> dict[
 def build_and_run(
     network: Network, config: str, precision: str, per_channel: bool, data: dict[str, np.ndarray]
 ) -> Built:
-    """Build, write, read back (which verifies), run, and compare with the plain numpy model of the quantised network.
+    """Build, lint, write, read back (which verifies), run, and compare with the plain numpy model of the quantised
+    network.
 
     Integers must be equal; halves within 1% of the largest magnitude, for the hardware shortens mantissas.
     """
     built = build(network, config, precision, calibrate(network, data), per_channel)
+    if not per_channel and precision != "int16":
+        findings = lint(built.loadable, config).findings
+        assert not findings, [str(finding) for finding in findings]
     runtime = nvdla.Runtime(nvdla.load(built.loadable.to_bytes()), config=config)
     elements = built.quantize_inputs({name: values[0] for name, values in data.items()})
     found, expected = runtime.run(elements), built.expected(elements)

@@ -89,6 +89,7 @@ LAYERS: dict[str, tuple[Make, tuple]] = {
         (CUBE,),
     ),
     "deconvolution with gaps": (lambda n, x: n.deconvolution("d", x, _w(5, 6, 1, 1), _w(6), 2), (CUBE,)),
+    "deconvolution to one element": (lambda n, x: n.deconvolution("d", x, _w(40, 50, 3, 3), padding=2), ((40, 3, 3),)),
     "upsample": (lambda n, x: n.upsample("u", x, 2), (CUBE,)),
     "upsample rows": (lambda n, x: n.upsample("u", x, (3, 1)), (CUBE,)),
     "upsample columns": (lambda n, x: n.upsample("u", x, (1, 3)), (CUBE,)),

@@ -10,7 +10,7 @@ from nvdla.build.lower import activation, concat, convolution, elementwise, norm
 from nvdla.build.network import Network, Tensor
 from nvdla.build.quantize import Calibration, fixed_point
 from nvdla.errors import BuildError, ConfigError
-from nvdla.hardware.configuration import Configuration, configurations_with
+from nvdla.hardware.configuration import Configuration, configurations
 
 # Softmax gives 0..1; 127 is 1.
 SOFTMAX_SCALE = 1 / 127
@@ -28,7 +28,7 @@ class Lowering:
         per_channel: bool,
     ) -> None:
         if precision not in config.precisions:
-            able = [name for name in configurations_with() if precision in _precisions(name)]
+            able = [name for name, each in configurations().items() if precision in each.precisions]
             raise ConfigError(
                 f"{config.name} has no {precision}; "
                 + (f"build for {', '.join(able)}" if able else "precisions are int8, int16 and fp16")
@@ -167,12 +167,6 @@ class Lowering:
         root = Root(tensor.name, channels, height, width, self.precision, place.scale, "output")
         self.copy(tensor.name, place, root.whole)
         return root
-
-
-def _precisions(name: str) -> tuple[str, ...]:
-    from nvdla.hardware.configuration import configuration
-
-    return configuration(name).precisions
 
 
 def _softmax(lowering: Lowering, group: Group) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nvdla.build.fuse import Group
+from nvdla.build.ir import Pool
 from nvdla.build.lower.convolution import Window, convolve
 from nvdla.build.quantize import weight_scales
 
@@ -55,7 +56,12 @@ def deconvolution(lowering: Lowering, group: Group) -> None:
         if sx > 1:
             lowering.copy(group.name, strip, full.every(0, 1, height * sy, px, sx, width))
     if not exact:
-        lowering.copy(group.name, full.crop(top, result.height, left, result.width), result)
+        part = full.crop(top, result.height, left, result.width)
+        if result.shape[1:] == (1, 1):
+            # The SDP reads 1x1 cubes only with the strides of a 1x1 surface; the PDP takes any.
+            lowering.operations.append(Pool(group.name, part, result, "max", (1, 1), (1, 1), (0, 0, 0, 0)))
+        else:
+            lowering.copy(group.name, part, result)
 
 
 def _phase(weights: np.ndarray, phase: tuple[int, int], stride: tuple[int, int], taps: tuple[int, int]) -> np.ndarray:
