@@ -128,10 +128,20 @@ class ConvolutionJob:
 
     def _lines(self, left: Left, fetched: np.ndarray | None) -> np.ndarray:
         """The lines in the convolution buffer: what is left, then what is fetched."""
-        wanted = self.settings.extended.height
+        settings = self.settings
         if left.complete:
-            return join_lines(None, left.lines, wanted)
-        return join_lines(left.lines, self.source.read() if fetched is None else fetched, wanted)
+            lines = join_lines(None, left.lines, settings.extended.height)
+        else:
+            fetched = self.source.read() if fetched is None else fetched
+            lines = join_lines(left.lines, fetched, settings.extended.height)
+        found = (lines.shape[0], lines.shape[3], lines.dtype)
+        wanted = (settings.batches, settings.extended.channels, settings.precision.dtype)
+        if found != wanted:
+            raise ConfigError(
+                f"data re-use: the convolution buffer holds {found[0]} batches of {found[1]} channels ({found[2]}), "
+                f"the convolution works on {wanted[0]} of {wanted[1]} ({wanted[2]})"
+            )
+        return lines
 
     def _elements(self, left: np.ndarray | None, fetched: np.ndarray | None) -> np.ndarray:
         """Weight elements in memory order: left in the buffer, fetched before, or read now."""

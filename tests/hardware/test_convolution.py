@@ -164,6 +164,17 @@ def test_a_first_layer_finds_nothing_when_a_recorded_run_is_done_again():
     assert (as_cube(job.run(None)[0], 4) == expected(cube[::-1], weights, layer)).all()
 
 
+def test_data_of_another_shape_cannot_be_used_again():
+    bench, *_ = small(data=(5, 4, 9), kernel=(3, 3, 9), surfaces=2)
+    bench.write(CDMA__D_MISC_CFG__SKIP_DATA_RLS=1, CSC__D_MISC_CFG__SKIP_DATA_RLS=1)
+    bench.run()
+    bench.write(CDMA__D_MISC_CFG__DATA_REUSE=1, CSC__D_MISC_CFG__DATA_REUSE=1)
+    bench.write(CDMA__D_DATAIN_SIZE_1=7, CSC__D_DATAIN_SIZE_EXT_1=7, CDMA__D_WEIGHT_SIZE_0=71)
+    bench.write(CSC__D_WEIGHT_SIZE_EXT_1__WEIGHT_CHANNEL_EXT=7)
+    with pytest.raises(ConfigError, match="holds 1 batches of 9 channels"):
+        bench.run()
+
+
 def test_lines_that_were_not_released_come_before_the_fetched_ones():
     bench, layer, cube, weights = small()
     bench.write(CSC__D_RELEASE=1)  # 2 of 4 lines
