@@ -215,19 +215,14 @@ class Machine:
             places = _plain_places(sources)
         for (kind, register), source in zip(places, sources, strict=True):
             self.check_place(callee, kind, register)
-            if kind in "ld":
-                frame.decoder.check_register(source, kind)
-            callee.write(kind, register, frame.take(source) if kind == "r" else frame.read(kind, source))
+            callee.write(kind, register, listed(frame, kind, source))
 
     def leave(self, frame: Frame, sources: tuple[int, ...], outer_letters: str) -> list[Any]:
         """Hands results to the caller; of the outermost frame, returns them."""
         letters = frame.function.signature.results
         has_kinds = len(letters) == len(sources) and set(letters) <= set(_KINDS)
         kinds = [_KINDS[c] for c in letters] if has_kinds else ["r" if s & REF_BIT else "i" for s in sources]
-        for kind, source in zip(kinds, sources, strict=True):
-            if kind in "ld":
-                frame.decoder.check_register(source, kind)
-        values = [frame.take(s) if k == "r" else frame.read(k, s) for k, s in zip(kinds, sources, strict=True)]
+        values = [listed(frame, kind, source) for kind, source in zip(kinds, sources, strict=True)]
         self.stack.pop()
         if not self.stack:
             if len(values) != len(outer_letters):
@@ -260,11 +255,18 @@ class Machine:
         arguments, results = signature_letters(wanted.signature, f"import {wanted.name}")
         if len(arguments) != len(sources) or len(results) < len(targets):
             raise VmError(f"import {wanted.name}: the call does not fit its signature {wanted.signature.convention!r}")
-        values = [frame.take(s) if c == "r" else frame.read(_KINDS[c], s)
-                  for c, s in zip(arguments, sources, strict=True)]
+        values = [listed(frame, _KINDS[letter], source) for letter, source in zip(arguments, sources, strict=True)]
         answer = provided(*values)
         answers = answer if isinstance(answer, tuple) else () if answer is None and not results else (answer,)
         self.store_results(frame, [_KINDS[c] for c in results], targets, answers)
+
+
+def listed(frame: Frame, kind: str, register: int) -> Any:
+    """The value of a register out of a list, which says nothing of its kind but whether it is a reference."""
+    if (kind == "r") != bool(register & REF_BIT):
+        raise VmError(f"a list holds register 0x{register:04x} where the signature has another kind")
+    frame.decoder.check_register(register, kind)
+    return frame.take(register) if kind == "r" else frame.read(kind, register)
 
 
 def missing_import(name: str) -> str:

@@ -67,6 +67,15 @@ def test_a_signature_with_unknown_letters_is_an_error_of_the_module():
         machine(Code("f", "0i_?", [("block",), ("return", (0,))])).call("f", [3])
 
 
+def test_registers_of_another_kind_than_the_signature_are_an_error():
+    helper = Code("helper", "0r_v", [("block",), ("return", ())], is_exported=False)
+    outer = Code("f", "0i_v", [("block",), ("call", 1, (0,), ()), ("return", ())])
+    with pytest.raises(FormatError, match="another kind"):
+        machine(outer, helper).call("f", [3])
+    with pytest.raises(FormatError, match="another kind"):
+        machine(Code("f", "0i_r", [("block",), ("return", (0,))])).call("f", [3])
+
+
 def test_a_yieldable_call_goes_on_where_it_says():
     helper = Code("helper", "0i_i", [("block",), ("add.i32", 0, 0, 0), ("return", (0,))], is_exported=False)
     outer = Code("f", "0i_i", [("block",), ("call.yieldable", 1, (0,), 1, (3,)),
