@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from nvdla.lint.linter import rules
+from nvdla.lint.registry import Rule
 
 CHAPTERS = {
     "configuration": "What the configuration has",
@@ -14,23 +17,29 @@ CHAPTERS = {
 }
 
 
-def page() -> str:
-    """The whole page as Markdown."""
-    parts = [
-        "# Rules of `nvdla lint`",
-        "",
-        "Made from the rules' docstrings by `python -m nvdla.lint.page`; do not edit. An *error* means that the",
-        "loadable cannot run on the configuration, or that its result is wrong; a *warning* that it probably is; a",
-        "*note* is worth knowing.",
-    ]
-    for chapter, title in CHAPTERS.items():
+INTRODUCTION = """# Rules of `nvdla lint`
+
+Made from the rules' docstrings by `python -m nvdla.lint.page`; do not edit. An *error* means that the loadable cannot
+run on the configuration, or that its result is wrong; a *warning* that it probably is; a *note* is worth knowing."""
+
+
+def page(introduction: str, chapters: Mapping[str, str], listed: Iterable[Rule]) -> str:
+    """The whole page as Markdown: the rules by chapter."""
+    listed = list(listed)
+    parts = [introduction]
+    for chapter, title in chapters.items():
         parts += ["", f"## {title}"]
-        for rule in rules():
+        for rule in listed:
             if rule.chapter == chapter:
                 parts += ["", f"### {rule.name}", "", f"*{rule.severity}*", "", rule.text]
                 parts += ["", f"**What to do:** {rule.advice}"]
     return "\n".join(parts) + "\n"
 
 
+def lint_page() -> str:
+    """docs/lint-rules.md."""
+    return page(INTRODUCTION, CHAPTERS, rules())
+
+
 if __name__ == "__main__":
-    print(page(), end="")
+    print(lint_page(), end="")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
-from nvdla.lint.context import Context, Subject
+from nvdla.lint.context import Subject
 from nvdla.lint.findings import Finding
 
 #: what a rule yields: evidence alone, or evidence about an operation or a task (its id)
 Said = str | tuple[Subject | int, str]
-Check = Callable[[Context], Iterator[Said]]
+Check = Callable[[Any], Iterator[Said]]
 
 RULES: list[Rule] = []
 
@@ -31,7 +32,7 @@ class Rule:
     check: Check
     of_atoms: bool = False
 
-    def findings(self, context: Context) -> Iterator[Finding]:
+    def findings(self, context: Any) -> Iterator[Finding]:
         for said in self.check(context):
             where, evidence = (None, said) if isinstance(said, str) else said
             if isinstance(where, Subject):
@@ -42,13 +43,19 @@ class Rule:
             yield Finding(self.severity, self.name, evidence, self.advice, *place)
 
 
-def rule(severity: str, advice: str, of_atoms: bool = False) -> Callable[[Check], Check]:
-    """Register a rule; its name is the function's with hyphens, its documentation the docstring."""
+def rule(
+    severity: str, advice: str, of_atoms: bool = False, into: list[Rule] | None = None
+) -> Callable[[Check], Check]:
+    """Register a rule; its name is the function's with hyphens, its documentation the docstring.
+
+    ``into``: the list that takes it, :data:`RULES` where none is given.
+    """
+    rules = RULES if into is None else into
 
     def register(check: Check) -> Check:
         text = inspect.cleandoc(check.__doc__ or "")
-        chapter = check.__module__.rpartition(".")[2].removesuffix("_rules")
-        RULES.append(Rule(check.__name__.replace("_", "-"), chapter, severity, advice, text, check, of_atoms))
+        chapter = check.__module__.rpartition(".")[2].removesuffix("_rules").removesuffix("_checks")
+        rules.append(Rule(check.__name__.replace("_", "-"), chapter, severity, advice, text, check, of_atoms))
         return check
 
     return register

@@ -1,0 +1,85 @@
+"""``nvdla doctor``: is the quantised network well?"""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import nvdla
+from nvdla.cli.arguments import add_input_options, add_machine_options, surfaces_of_runs
+from nvdla.cli.findings import print_findings, summary
+from nvdla.cli.output import add_format_options, print_document, print_table
+from nvdla.compare.naming import names_for, read_calibration
+from nvdla.doctor.examination import Examination, examine
+
+HELP = """Examine a loadable: scales that converters imply, weights and biases, lookup tables, known faults of
+compilers, and everything 'nvdla lint' knows. With --input (as often as there are images) it is run: saturation,
+histograms, unused range, dead channels, lookups out of range. With --calibration the table is looked at too.
+
+docs/doctor-checks.md explains every check. Exit code 1 when there is an error (with --strict: a warning)."""
+
+FORMAT, VERSION = "nvdla-doctor", 1
+BARS = " ▁▂▃▄▅▆▇█"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("loadable", help="the loadable")
+    add_input_options(parser)
+    add_machine_options(parser)
+    parser.add_argument("--calibration", metavar="FILE.json", help="the calibration table that was compiled with")
+    parser.add_argument("--layers", metavar="FILE.yaml", help="layer names and scales (default: LOADABLE.layers.json)")
+    parser.add_argument("--scales", action="store_true", help="list the scale of every converter")
+    parser.add_argument("--strict", action="store_true", help="exit code 1 for warnings too")
+    add_format_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    loadable = nvdla.load(args.loadable)
+    found = examine(
+        loadable,
+        args.config,
+        args.abi,
+        names=names_for(args.loadable, args.layers),
+        calibration=read_calibration(args.calibration) if args.calibration else None,
+        inputs=lambda runtime: surfaces_of_runs(runtime, args.input, args.random_input, need=False),
+        threads=args.threads,
+    )
+    document = {"format": FORMAT, "version": VERSION, **found.as_dict(), "loadable": args.loadable}
+    if not print_document(document, args):
+        _print(args, found)
+    return int(bool(found.count("error")) or (args.strict and bool(found.count("warning"))))
+
+
+def _print(args: argparse.Namespace, found: Examination) -> None:
+    print_findings(found.findings)
+    if args.scales:
+        print_table("scales", found.scales)
+    if found.tensors:
+        print_table(f"outputs of {found.runs} run{'s' * (found.runs != 1)}", [_tensor(each) for each in found.tensors])
+    counts = found.as_dict()["counts"]
+    print(f"{args.loadable} on {found.configuration}: {summary(counts)}.")
+    if not found.runs and not found.run_error:
+        print("It was not run: give --input IMAGE (as often as you like) for saturation, range and dead channels.")
+
+
+def _tensor(each: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "operation": f"{each['task']}/{each['operation']} {each['engine'].upper()}",
+        "layer": each["layer"],
+        "shape": "x".join(map(str, each["shape"][1:])),
+        "type": each["dtype"],
+        "min": each["min"],
+        "max": each["max"],
+        "zero": f"{each['zero_share']:.1%}",
+        "at_ends": f"{each['saturated_share']:.2%}",
+        "dead": each["dead_count"] or None,
+        "histogram": bars(each["histogram"]["counts"]),
+    }
+
+
+def bars(counts: list[int]) -> str:
+    """Counts as a row of bars; whatever is not 0 shows."""
+    highest = max(counts, default=0)
+    if not highest:
+        return ""
+    return "".join(BARS[0 if not count else max(1, round(8 * count / highest))] for count in counts)

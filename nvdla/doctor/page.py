@@ -1,0 +1,26 @@
+"""The documentation of the checks, from their docstrings: ``python -m nvdla.doctor.page > docs/doctor-checks.md``."""
+
+from __future__ import annotations
+
+from nvdla.doctor.examination import checks
+from nvdla.lint.page import page
+
+CHAPTERS = {
+    "number": "Scales, weights, biases",
+    "run": "What a run shows",
+    "calibration": "The calibration table",
+    "fault": "Compiler faults and CPU layers",
+}
+INTRODUCTION = """# Checks of `nvdla doctor`
+
+Made from the checks' docstrings by `python -m nvdla.doctor.page`; do not edit. The doctor applies the rules of
+[`nvdla lint`](lint-rules.md) too."""
+
+
+def doctor_page() -> str:
+    """docs/doctor-checks.md."""
+    return page(INTRODUCTION, CHAPTERS, checks())
+
+
+if __name__ == "__main__":
+    print(doctor_page(), end="")
