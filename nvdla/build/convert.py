@@ -71,7 +71,8 @@ def convert_abi(loadable: Loadable, abi: str) -> Loadable:
 
 def _blob(blob: Any, edit: _Edit) -> Any:
     version = blob.version
-    if blob.interface == Interface.DLA1:
+    # Old files leave the interface out and name the list alone.
+    if version is not None and blob.interface != Interface.EMU1 and blob.sub_interface != SubInterface.NONE:
         version = _DLA_VERSIONS[edit.target.name]
     if blob.name not in edit.blobs:
         return replace(blob, version=version)

@@ -38,7 +38,7 @@ def merge(first: Loadable, second: Loadable) -> Loadable:
         return replace(
             each,
             id=each.id + shift["memories"],
-            contents=tuple(names[name] for name in each.contents),
+            contents=tuple(names.get(name, name) for name in each.contents),
             bind_id=each.bind_id + (binds[0] if each.is_input else binds[1] if each.is_output else 0),
             tensor_desc_id=each.tensor_desc_id + (shift["tensors"] if bound else 0),
         )

@@ -9,10 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from random_networks import networks
 
 SETTINGS = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-INTEGERS = [target for target in TARGETS if target[1] != "fp16"]
 
 
-@pytest.mark.parametrize(("config", "precision", "per_channel"), INTEGERS)
+@pytest.mark.parametrize(("config", "precision", "per_channel"), TARGETS)
 @SETTINGS
 @given(net=networks())
 def test_random_network_equals_plain_numpy(config, precision, per_channel, net):
