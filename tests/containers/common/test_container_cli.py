@@ -1,0 +1,147 @@
+"""`nvdla container`: what a user does on the command line, with the exit codes and JSON keys that scripts rely on."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nvdla.cli.main import main
+from nvdla.containers import irpa, registry
+from nvdla.containers.parameters import Parameter
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "iree"))
+from iree_assembler import Code, module
+
+
+def run(capsys, *words: object) -> tuple[int, str, str]:
+    code = main(["container", *map(str, words)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def run_json(capsys, *words: object) -> dict:
+    code, out, err = run(capsys, *words, "--json")
+    assert (code, err) == (0, "")
+    return json.loads(out)
+
+
+@pytest.fixture
+def archive(tmp_path) -> Path:
+    path = tmp_path / "a.irpa"
+    parameters = [Parameter.from_array("w", np.arange(6, dtype=np.int8).reshape(2, 3)),
+                  Parameter("s", "float32", (4,), None, 16, b"\0\0\x80?")]
+    path.write_bytes(registry.format_named("irpa").create(parameters))
+    return path
+
+
+@pytest.fixture
+def program(tmp_path) -> Path:
+    path = tmp_path / "m.vmfb"
+    path.write_bytes(module([
+        Code("abs", "0i_i", [("block",), ("abs.i32", 0, 0), ("return", (0,))]),
+        Code("half", "0f_f", [("block",), ("const.f32", 0.5, 1), ("mul.f32", 0, 1, 0), ("return", (0,))]),
+        Code("spin", "0v_v", [("block",), ("call", 2, (), ()), ("return", ())])]))
+    return path
+
+
+def test_list_prints_entries_and_facts(capsys, archive):
+    document = run_json(capsys, "list", archive)
+    assert document["format"] == "irpa" and document["info"]["entries"] == 2
+    assert [(r["name"], r["type"], r["dtype"], r["shape"]) for r in document["rows"]] == [
+        ("w", "data", "int8", [2, 3]), ("s", "splat", "float32", [4])]
+    code, out, _ = run(capsys, "list", archive)
+    assert code == 0 and "IREE parameter archive" in out and "int8" in out
+
+
+def test_verify_exits_1_for_a_failed_check_and_2_for_bad_input(capsys, archive, tmp_path):
+    assert run(capsys, "verify", "--strict", archive)[0] == 0
+    data = bytearray(archive.read_bytes())
+    data[96 + 60] = 0xFF  # the data of the first entry now begin past the storage segment
+    archive.write_bytes(data)
+    code, out, _ = run(capsys, "verify", archive, "--json")
+    assert code == 1 and json.loads(out)["passed"] is False and json.loads(out)["findings"][0]["severity"] == "error"
+    code, out, err = run(capsys, "list", archive)
+    assert code == 2 and out == "" and err.count("\n") == 1
+    junk = tmp_path / "junk"
+    junk.write_bytes(b"junk")
+    assert run(capsys, "verify", junk)[0] == 2
+
+
+def test_convert_extract_and_back(capsys, archive, tmp_path):
+    assert run_json(capsys, "convert", archive, tmp_path / "b.safetensors")["format"] == "safetensors"
+    assert run(capsys, "convert", tmp_path / "b.safetensors", tmp_path / "c.npz")[0] == 0
+    with np.load(tmp_path / "c.npz") as loaded:
+        assert loaded["s"].tolist() == [1, 1, 1, 1] and loaded["w"].shape == (2, 3)
+    document = run_json(capsys, "extract", archive, "w", "-o", tmp_path / "out")
+    assert document["written"] == [str(tmp_path / "out" / "w.bin")]
+    assert (tmp_path / "out" / "w.bin").read_bytes() == bytes(range(6))
+
+
+def test_convert_renames_excludes_strips_and_merges(capsys, archive, tmp_path):
+    other = tmp_path / "o.npz"
+    np.savez(other, extra=np.zeros(3, np.float32))
+    out = tmp_path / "n.irpa"
+    assert run(capsys, "convert", archive, other, out, "--exclude", "s", "--rename", "w=weights", "--strip")[0] == 0
+    assert [(e.name, e.pattern) for e in irpa.read(out.read_bytes())] == [("weights", b"\0"), ("extra", b"\0")]
+
+
+def test_create_from_values_and_files(capsys, archive, tmp_path):
+    out = tmp_path / "n.irpa"
+    assert run(capsys, "create", out, archive, "--data", "d=2xi16=258", "--splat", "p=1000xf32=1", "--option",
+               "alignment=128")[0] == 0
+    entries = {e.name: e for e in irpa.read(out.read_bytes())}
+    assert bytes(entries["d"].data) == b"\2\1\2\1" and entries["p"].length == 4000
+    assert entries["d"].minimum_alignment == 128 and set(entries) == {"d", "p", "w", "s"}
+    assert run(capsys, "create", tmp_path / "x.vmfb", archive)[0] == 2
+    assert run(capsys, "create", tmp_path / "x.unknown", "--data", "a=i8")[0] == 2
+    assert not (tmp_path / "x.vmfb").exists()
+
+
+def test_edit_changes_an_archive_in_place(capsys, archive, tmp_path):
+    (tmp_path / "new.bin").write_bytes(b"\x09\x09")
+    document = run_json(capsys, "edit", archive, "--replace", f"w={tmp_path / 'new.bin'}", "--append", archive,
+                        "--erase", "s")
+    assert document["erased"] == 1 and len(document["appended_at"]) == 1
+    entries = list(irpa.read(archive.read_bytes()))
+    assert [(e.name, e.header) for e in entries] == [("w", 0), ("w", 1), ("s", 1)]
+    assert bytes(entries[0].data) == b"\x09\x09"
+    before = archive.read_bytes()
+    assert run(capsys, "edit", archive, "--erase", "absent")[0] == 2
+    assert run(capsys, "edit", archive, "--replace", f"w={archive}")[0] == 2
+    assert archive.read_bytes() == before
+
+
+def test_run_calls_functions_with_numbers(capsys, program):
+    assert run(capsys, "run", program, "--function", "abs", "--input", "-5")[1] == "result[0]: i32=5\n"
+    document = run_json(capsys, "run", program, "--function", "half", "--input", "3")
+    assert document["results"] == [{"type": "f32", "value": 1.5}] and document["instructions"] > 0
+    for words in (["--function", "absent"], ["--function", "abs"], ["--function", "abs", "--input", "x"],
+                  ["--function", "spin", "--option", "depth=9"],
+                  ["--function", "abs", "--input", "1", "--option", "z=1"]):
+        code, _, err = run(capsys, "run", program, *words)
+        assert code == 2 and err.count("\n") == 1, words
+
+
+def test_disassemble_prints_text(capsys, program, archive):
+    code, out, _ = run(capsys, "disassemble", program)
+    assert code == 0 and "vm.func @abs(%i0: i32) -> (i32) {" in out and "%i0 = vm.abs.i32 %i0" in out
+    assert "vm.func" in run_json(capsys, "disassemble", program)["text"]
+    assert run(capsys, "disassemble", archive)[0] == 2
+
+
+def test_formats_lists_options(capsys):
+    code, out, _ = run(capsys, "formats", "--json")
+    known = {row["format"]: row for row in json.loads(out)}
+    assert code == 0 and "alignment" in known["irpa"]["options"]
+    code, _, err = run(capsys, "list", "--option", "colour=red", __file__, "--format", "irpa")
+    assert code == 2 and "unknown option" in err
+
+
+def test_bad_usage_exits_2(capsys):
+    with pytest.raises(SystemExit) as left:
+        main(["container", "dance"])
+    assert left.value.code == 2
