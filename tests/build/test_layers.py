@@ -182,3 +182,29 @@ def test_several_inputs_and_outputs_bind_in_the_order_of_the_network():
     loadable = built.loadable
     names = [[loadable.tensor(each.tensor_desc_id).name for each in end] for end in (loadable.inputs, loadable.outputs)]
     assert names == [["a", "b"], ["sum", "positive"]]
+
+
+@pytest.mark.parametrize("config", ["nv_small_256", "nv_small_256_full", "nv_medium_1024_full"])
+def test_other_configurations_run_too(config):
+    net = Network()
+    x = _residual(net, net.input("in", (16, 12, 12)))
+    x = net.concat("k", net.sigmoid("s", x), net.max_pool("p", x, 3, 1, 1))
+    net.output(net.fully_connected("f", x, _w(10, 32 * 144), _w(10)))
+    build_and_run(net, config, "int8", False, samples(net, np.random.default_rng(8)))
+
+
+def test_relocations_name_the_strides_of_bound_tensors():
+    """NVIDIA's runtime writes other strides there when the application binds other surfaces."""
+    net = Network()
+    a = net.input("a", (20, 5, 7))
+    net.output(net.add("sum", _conv(net, a, 20, padding=1), a))
+    built = build_and_run(net, "nv_small", "int8", False, samples(net, np.random.default_rng(9)))
+    loadable = built.loadable
+    found = set()
+    for reloc in loadable.relocs:
+        tensor = loadable.tensor(loadable.memory(loadable.address(reloc.address_id).mem_id).tensor_desc_id)
+        blob = loadable.blob(loadable.memory(loadable.address(reloc.write_id).mem_id).contents[0])
+        word = int.from_bytes(blob.data[reloc.offset : reloc.offset + 4], "little")
+        assert word == tensor.strides[reloc.reloc_type]
+        found.add((tensor.name, int(reloc.reloc_type)))
+    assert found == {("a", 1), ("a", 2), ("sum", 1), ("sum", 2)}

@@ -11,6 +11,7 @@ from nvdla.build.network import Network, Tensor
 from nvdla.build.quantize import Calibration, fixed_point
 from nvdla.errors import BuildError, ConfigError
 from nvdla.hardware.configuration import Configuration, configurations
+from nvdla.memory.surfaces import FEATURE_ATOMS
 
 # Softmax gives 0..1; 127 is 1.
 SOFTMAX_SCALE = 1 / 127
@@ -32,6 +33,12 @@ class Lowering:
             raise ConfigError(
                 f"{config.name} has no {precision}; "
                 + (f"build for {', '.join(able)}" if able else "precisions are int8, int16 and fp16")
+            )
+        if config.memory_atom not in FEATURE_ATOMS.values():
+            able = [name for name, each in configurations().items() if each.memory_atom in FEATURE_ATOMS.values()]
+            raise ConfigError(
+                f"{config.name} has memory atoms of {config.memory_atom} bytes, which loadables have no tensor format "
+                f"for; build for {', '.join(able)}"
             )
         if not network.inputs or not network.outputs:
             raise BuildError(f"network {network.name} needs at least one input and one output (Network.output)")
