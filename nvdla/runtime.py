@@ -20,7 +20,7 @@ import numpy as np
 from nvdla.cpu import CpuTask
 from nvdla.descriptors import abi_named, decode_tasks, detect
 from nvdla.errors import FormatError, ScheduleError
-from nvdla.firmware.budget import RunBudget
+from nvdla.firmware.budget import RunBudget, check_budget
 from nvdla.firmware.choice import choose_configuration
 from nvdla.firmware.csb import CsbLog
 from nvdla.firmware.scheduler import Observer, Scheduler, ScheduleStep
@@ -68,8 +68,8 @@ class Runtime:
 
     ``config``: a configuration's name, or "auto" (``config_reason`` says why it was chosen). ``abi``: "auto", "old"
     (28-byte data cube) or "new" (``abi_reason``). ``threads``: how many the kernels use, None = all cores.
-    ``memory_limit``: bytes that the memory list may ask for in all. ``budget``: operations and multiplications that a
-    run may take. ``strides``: other strides of bound tensors by name, (element, line, surface) in bytes.
+    ``memory_limit``: bytes that the memory list may ask for in all. ``budget``: the work that a run may
+    take. ``strides``: other strides of bound tensors by name, (element, line, surface) in bytes.
 
     Raises NvdlaError for a file that cannot run: broken references (LinkError, DescriptorError), what the
     configuration lacks (ConfigError), more work or memory than allowed (ScheduleError, LinkError).
@@ -98,7 +98,8 @@ class Runtime:
         self.inputs = [self._tensor(memory) for memory in loadable.inputs]
         self.outputs = [self._tensor(memory) for memory in loadable.outputs]
         self.tasks = self._decode_tasks()
-        (budget or RunBudget()).check([task for task in self.tasks if isinstance(task, FirmwareTask)])
+        self.budget = budget or RunBudget()
+        check_budget([task for task in self.tasks if isinstance(task, FirmwareTask)], self.budget)
         self.steps: list[ScheduleStep] = []
         self._plan: Plan | None = None
         self._dirty: set[int] | None = set()
@@ -178,7 +179,7 @@ class Runtime:
 
     def _run_firmware(self, on_operation: OnOperation | None, log: CsbLog | None) -> Plan:
         """Run through the firmware and record what the hardware does."""
-        machine = Machine(self.config, self.linked.space, self.threads)
+        machine = Machine(self.config, self.linked.space, self.threads, self.budget)
         recorder = Recorder(on_operation)
         scheduler = Scheduler(machine, log, Observer(completed=recorder.completed, ran=recorder.ran))
         for task in self.tasks:

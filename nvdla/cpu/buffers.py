@@ -91,5 +91,11 @@ class CpuBuffer:
         end = (surfaces - 1) * self.surface_stride + (self.height - 1) * self.line_stride + self.width * self.atom
         if end > self.data.size:
             raise DescriptorError(f"{self.what}: its last atom ends at byte {end}, {self.data.size} are there")
+        size = surfaces * self.height * self.width * self.atom
+        if size > self.data.size:
+            raise DescriptorError(
+                f"{self.what}: its atoms take {size} bytes, {self.data.size} are there: line stride {self.line_stride} "
+                f"or surface stride {self.surface_stride} makes them overlap"
+            )
         strides = (self.surface_stride, self.line_stride, self.atom, 1)
         return as_strided(self.data, (*shape[:3], self.atom), strides).view(self.dtype)

@@ -1,39 +1,38 @@
-"""How much work a run may take, found out before it starts."""
+"""How much work the tasks of a loadable ask for, found out before they run.
+
+Convolutions state their multiplications in the descriptors. What the other engines do is counted by the machine
+(:class:`nvdla.limits.Meter`) when an operation's registers have been decoded.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nvdla.descriptors.enums import OpType
 from nvdla.errors import ScheduleError
 from nvdla.firmware.operation import Operation
+from nvdla.limits import RunBudget
 
 if TYPE_CHECKING:
     from nvdla.firmware.task import FirmwareTask
 
+__all__ = ["RunBudget", "check_budget", "multiplications_of"]
 
-@dataclass(frozen=True)
-class RunBudget:
-    """Limits of one run: hardware operations, and multiplications of its convolutions (10^13 are hours)."""
 
-    operations: int = 1 << 16
-    multiplications: int = 10**13
-
-    def check(self, tasks: Iterable[FirmwareTask]) -> None:
-        """Raise ScheduleError when the tasks ask for more."""
-        operations = multiplications = 0
-        for task in tasks:
-            for operation in task.operations():
-                operations += 1
-                multiplications += multiplications_of(operation)
-        if operations > self.operations:
-            raise ScheduleError(f"{operations} operations are more than the run budget of {self.operations}")
-        if multiplications > self.multiplications:
-            raise ScheduleError(
-                f"{multiplications:.3g} multiplications are more than the run budget of {self.multiplications:.3g}"
-            )
+def check_budget(tasks: Iterable[FirmwareTask], budget: RunBudget) -> None:
+    """Raise ScheduleError when the tasks ask for more operations or multiplications than the budget."""
+    operations = multiplications = 0
+    for task in tasks:
+        for operation in task.operations():
+            operations += 1
+            multiplications += multiplications_of(operation)
+    if operations > budget.operations:
+        raise ScheduleError(f"{operations} operations are more than the run budget of {budget.operations}")
+    if multiplications > budget.multiplications:
+        raise ScheduleError(
+            f"{multiplications:.3g} multiplications are more than the run budget of {budget.multiplications:.3g}"
+        )
 
 
 def multiplications_of(operation: Operation) -> int:

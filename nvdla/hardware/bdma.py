@@ -16,6 +16,7 @@ from nvdla.errors import ConfigError, ScheduleError
 from nvdla.hardware.configuration import configurations_with
 from nvdla.hardware.cube import cube
 from nvdla.hardware.register_file import RegisterGroup
+from nvdla.limits import Work
 from nvdla.memory.address_space import Space
 
 if TYPE_CHECKING:
@@ -64,6 +65,11 @@ class BdmaJob:
         self.destination: np.ndarray | None = copies[-1][1]
         self.statistics: dict[str, int] = {}
 
+    @property
+    def work(self) -> Work:
+        """The bytes that are copied."""
+        return Work(elements=sum(written.size for _, written in self.copies))
+
     def run(self, source: Any = None) -> None:
         for read, written in self.copies:
             written[...] = read
@@ -98,7 +104,7 @@ class Bdma:
             if space is Space.CVSRAM and not self.machine.config.cvsram:
                 raise ConfigError(f"{what}: {name} is in CVSRAM, which {self.machine.config.name} does not have")
         space, address, line_stride, surface_stride = each.source
-        source = memory.surface(space, address, shape, line_stride, surface_stride, f"{what} source")
+        source = memory.surface(space, address, shape, line_stride, surface_stride, f"{what} source", repeats=True)
         space, address, line_stride, surface_stride = each.target
         return source, cube(memory, space, address, shape, (line_stride, surface_stride), f"{what} destination")
 

@@ -14,6 +14,7 @@ from nvdla.hardware.configuration import configurations
 from nvdla.hardware.cube import ElementType, cube, element_type, elements_of, memory_space, surfaces_of
 from nvdla.hardware.lut import LookupTables
 from nvdla.hardware.register_file import RegisterGroup
+from nvdla.limits import Work
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
@@ -27,6 +28,7 @@ COUNTERS = {
     "lut_le_hit": "D_PERF_LUT_LE_HIT",
     "lut_lo_hit": "D_PERF_LUT_LO_HIT",
 }
+LARGEST_WINDOW = 9
 SPECIAL = {"inf_input": "D_INF_INPUT_NUM", "nan_input": "D_NAN_INPUT_NUM", "nan_output": "D_NAN_OUTPUT_NUM"}
 
 # Bits of (input converter's result, product with the table value, output).
@@ -46,6 +48,11 @@ class CdpJob:
         self.statistics: dict[str, int] = {}
         self._le, self._lo = tables
         self._settings = _decode(g, elements)
+
+    @property
+    def work(self) -> Work:
+        """Every element looks at its neighbours in the channel direction."""
+        return Work(elements=self.source.size * LARGEST_WINDOW, cube=self.source.size)
 
     def run(self, source: Any = None) -> None:
         data = elements_of(self.source, self.elements)

@@ -11,8 +11,9 @@ from nvdla.hardware.cbuf import ConvolutionBuffer, Left, join_lines
 from nvdla.hardware.cdma import Specials, WeightSource, input_source
 from nvdla.hardware.convolution_arithmetic import arithmetic
 from nvdla.hardware.convolution_checks import check
-from nvdla.hardware.convolution_settings import decode
+from nvdla.hardware.convolution_settings import Size, decode
 from nvdla.hardware.register_file import RegisterGroup
+from nvdla.limits import Work
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
@@ -65,6 +66,15 @@ class ConvolutionJob:
         self.keep_weights = False
         self._packed: Any = None
         self._uses_left: tuple[bool, bool] | None = None
+
+    @property
+    def work(self) -> Work:
+        """Multiplications of all outputs; data, weights and outputs are cubes."""
+        settings, kernel = self.settings, self.settings.kernel
+        outputs = settings.batches * _volume(settings.output)
+        data = settings.batches * max(_volume(settings.data), _volume(settings.extended))
+        weights = settings.kernels * _volume(kernel)
+        return Work(outputs * _volume(kernel), data + weights, max(outputs, data, weights))
 
     def invalidate(self) -> None:
         """Forget unpacked weights: the next run reads them from memory again."""
@@ -166,3 +176,8 @@ class ConvolutionJob:
         for name, unit, register, value in counters:
             self.statistics[name] = value
             self.groups[unit].values[register] = value & 0xFFFFFFFF
+
+
+def _volume(size: Size) -> int:
+    """Elements of a cube."""
+    return size.width * size.height * size.channels

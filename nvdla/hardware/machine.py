@@ -17,6 +17,7 @@ import numpy as np
 
 from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.register_file import RegisterFile, RegisterGroup, UnitRegisters, register_map
+from nvdla.limits import Meter, RunBudget, Work
 from nvdla.memory.address_space import AddressSpace
 
 
@@ -29,6 +30,10 @@ class Job(Protocol):
 
     destination: np.ndarray | None
     statistics: dict[str, int]
+
+    @property
+    def work(self) -> Work:
+        """What a run of the job costs."""
 
     def run(self, source: Any) -> Any:
         """Compute. ``source`` is what the engine before hands over on the fly (None from memory); returns what the
@@ -111,12 +116,22 @@ class Completion:
 
 
 class Machine:
-    """One NVDLA of configuration ``config`` on ``memory``. ``threads``: how many the kernels may use (None = all)."""
+    """One NVDLA of configuration ``config`` on ``memory``. ``threads``: how many the kernels may use (None = all).
 
-    def __init__(self, config: Configuration, memory: AddressSpace, threads: int | None = None) -> None:
+    ``budget``: the work that it does before it stops with a ScheduleError.
+    """
+
+    def __init__(
+        self,
+        config: Configuration,
+        memory: AddressSpace,
+        threads: int | None = None,
+        budget: RunBudget | None = None,
+    ) -> None:
         self.config = config
         self.memory = memory
         self.threads = threads
+        self.meter = Meter(budget)
         self.registers = RegisterFile(register_map(config.register_map))
         self.registers.on_write("GLB", self._glb_written)
         self.registers.on_read("GLB", self._glb_read)
@@ -141,7 +156,7 @@ class Machine:
         chain = self.ready_chain()
         if chain is None:
             return self._prefetch()
-        jobs = [self.engine(name).prepare(self._groups(name)) for name in chain]
+        jobs = [self._prepared(name) for name in chain]
         data = None
         for job in jobs:
             data = job.run(data)
@@ -178,6 +193,12 @@ class Machine:
         needed = units if name == "conv" else units[:1]
         return all(self.unit(unit).ready for unit in needed)
 
+    def _prepared(self, name: str) -> Job:
+        """The engine's job, its work charged."""
+        job = self.engine(name).prepare(self._groups(name))
+        self.meter.charge(name, job.work)
+        return job
+
     def _groups(self, name: str) -> dict[str, RegisterGroup]:
         """The consumer groups of an engine's units; a unit that is not enabled is left out, so that the engine
         sees a missing read DMA."""
@@ -204,6 +225,7 @@ class Machine:
         """
         if self._fetched or not self._enabled("conv"):
             return None
+        self.meter.allow("conv", self.engine("conv").prepare(self._groups("conv")).work)
         self.engine("conv").fetch(self._groups("conv"))
         self._fetched = True
         group = self.unit("CDMA").consumer

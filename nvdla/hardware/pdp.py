@@ -5,6 +5,7 @@ Source: cmod/pdp/NV_NVDLA_pdp.cpp; programming guide, "Planar Data Processor".
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ from nvdla.hardware.cube import (
     surfaces_of,
 )
 from nvdla.hardware.register_file import RegisterGroup
+from nvdla.limits import Work
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
@@ -95,6 +97,14 @@ class PdpJob:
         self.source = source
         self.destination: np.ndarray | None = destination
         self.statistics: dict[str, int] = {}
+
+    @property
+    def work(self) -> Work:
+        """Every output looks at its whole window."""
+        settings = self.settings
+        window = settings.vertical.kernel * max(piece.window.kernel for piece in settings.pieces)
+        read = math.prod(self._expected_shape())
+        return Work(elements=read + self.destination.size * window, cube=max(read, self.destination.size))
 
     def run(self, source: np.ndarray | None = None) -> None:
         """Pool. Raises ScheduleError when what comes on the fly is not the cube that the registers describe."""

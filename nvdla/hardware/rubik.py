@@ -15,6 +15,7 @@ from nvdla.errors import ConfigError, ScheduleError
 from nvdla.hardware.configuration import configurations_with
 from nvdla.hardware.cube import ElementType, cube, element_type, elements_of, memory_space, surfaces_of
 from nvdla.hardware.register_file import RegisterGroup
+from nvdla.limits import Work
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
@@ -23,7 +24,19 @@ CONTRACT, SPLIT, MERGE = 0, 1, 2
 BURST = 32  # bytes; the write DMA fills the last one of a plane's line with zeros
 
 
-class ContractJob:
+class _Job:
+    """What the three jobs have in common: bytes are moved."""
+
+    source: np.ndarray
+    destination: np.ndarray | None
+
+    @property
+    def work(self) -> Work:
+        largest = max(self.source.size, self.destination.size)
+        return Work(elements=self.source.size + self.destination.size, cube=largest)
+
+
+class ContractJob(_Job):
     """Input surface (sy * stride_x + sx) * surfaces + s, element (h, w) -> output (s, h * stride_y + sy, w * stride_x
     + sx) (:302, :683). ``targets``: a view (surfaces, height, width * stride_x, atom) for each sy."""
 
@@ -45,7 +58,7 @@ class ContractJob:
                 target[:, :, sx::stride_x] = self.source[first : first + surfaces]
 
 
-class SplitJob:
+class SplitJob(_Job):
     """Feature cube (S, H, W, atom) -> planes, a line of a plane in whole bursts (:868)."""
 
     def __init__(self, source: np.ndarray, destination: np.ndarray, elements: ElementType) -> None:
@@ -63,7 +76,7 @@ class SplitJob:
         self.destination[...] = lines.view(np.uint8).reshape(self.destination.shape)
 
 
-class MergeJob:
+class MergeJob(_Job):
     """Planes (C, H, 1, bytes of a line) -> feature cube; unused channels of the last surface become 0."""
 
     def __init__(self, source: np.ndarray, destination: np.ndarray, elements: ElementType) -> None:

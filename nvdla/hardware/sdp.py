@@ -12,6 +12,7 @@ from nvdla.hardware.lut import LookupTables
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.hardware.sdp_operands import Operands, cube_view, input_reader, operand_source, ram_space
 from nvdla.hardware.sdp_settings import Precision, decode
+from nvdla.limits import Work
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
@@ -60,6 +61,13 @@ class SdpJob:
         self.destinations = self._destinations(machine) if not settings.to_pdp and not settings.y.compares else []
         self.destination = self.destinations[0] if self.destinations else None
         self._pipeline = self._build(engine, self.sources)
+
+    @property
+    def work(self) -> Work:
+        """The elements of the cube, all images of a batch together."""
+        settings = self.settings
+        elements = settings.batches * settings.surfaces * settings.pixels * settings.atom
+        return Work(elements=elements, cube=elements)
 
     def run(self, source: np.ndarray | None = None) -> np.ndarray | None:
         """Process the cube once."""

@@ -19,7 +19,6 @@ from nvdla.memory.address_space import AddressSpace, Space
 
 USE_MUL, USE_ALU, USE_BOTH = 0, 1, 2
 TRANSACTION = 32  # bytes: nv_full moves whole atoms of this size
-OVERLAP_LIMIT = 1 << 26
 
 
 @dataclass(frozen=True)
@@ -52,16 +51,9 @@ def cube_view(
 ) -> np.ndarray:
     """A cube in memory, uint8 (surfaces, height, width, bytes).
 
-    Strides may let lines overlap, so that a small region stands for a huge cube: refused beyond OVERLAP_LIMIT bytes.
+    Strides may let lines overlap; :meth:`nvdla.memory.address_space.AddressSpace.surface` bounds what that can cost.
     """
-    view = memory.surface(space, address, shape, line_stride, surface_stride, what)
-    footprint = (shape[0] - 1) * surface_stride + (shape[1] - 1) * line_stride + shape[2] * shape[3]
-    if view.size > max(footprint, OVERLAP_LIMIT):
-        raise ConfigError(
-            f"{what}: {view.size} bytes in {footprint} bytes of memory: the line stride {line_stride} or surface "
-            f"stride {surface_stride} makes lines overlap"
-        )
-    return view
+    return memory.surface(space, address, shape, line_stride, surface_stride, what)
 
 
 def check_cube(rdma: RegisterGroup, settings: SdpSettings) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from nvdla.descriptors.abi import Abi
 from nvdla.errors import NvdlaError, ScheduleError
-from nvdla.firmware.budget import RunBudget
+from nvdla.firmware.budget import RunBudget, check_budget
 from nvdla.firmware.scheduler import Scheduler
 from nvdla.firmware.task import FirmwareTask
 from nvdla.hardware.configuration import Configuration
@@ -25,6 +25,7 @@ class _Job:
 
     def __init__(self, job: Any) -> None:
         self.destination = job.destination
+        self.work = job.work
         self.statistics: dict[str, int] = {}
 
     def run(self, source: Any = None) -> None:
@@ -61,7 +62,7 @@ def dry_run(loadable: Loadable, abi: Abi, config: Configuration) -> str | None:
             for task_id in entry.task_ids
             if loadable.task(task_id).interface == Interface.DLA1
         ]
-        RunBudget().check(tasks)
+        check_budget(tasks, RunBudget())
         scheduler = Scheduler(DryMachine(config, linked.space))
         for task in tasks:
             task.check()

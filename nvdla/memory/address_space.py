@@ -7,6 +7,7 @@ which hand out numpy views (never copies) after checking the whole footprint aga
 from __future__ import annotations
 
 import bisect
+import math
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -14,6 +15,9 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from nvdla.errors import LinkError
+
+#: bytes that an overlapping cube may stand for where its region is smaller
+OVERLAP_LIMIT = 1 << 26
 
 
 class Space(str, Enum):
@@ -107,10 +111,14 @@ class AddressSpace:
         line_stride: int,
         surface_stride: int,
         what: str = "surface",
+        *,
+        repeats: bool = False,
     ) -> np.ndarray:
         """A writable uint8 view of a cube in feature layout, shape (surfaces, height, width, atom bytes).
 
-        ``line_stride`` and ``surface_stride`` are in bytes. The whole footprint is checked, not only its start.
+        ``line_stride`` and ``surface_stride`` are in bytes. The whole footprint is checked, not only its start; and
+        a cube whose lines or surfaces overlap (strides of 0 do) may not stand for more bytes than its region or
+        OVERLAP_LIMIT, unless it only ``repeats`` (a source that is never gathered in one piece).
         """
         surfaces, height, width, atom = shape
         if min(shape) <= 0:
@@ -118,5 +126,14 @@ class AddressSpace:
         if line_stride < 0 or surface_stride < 0:
             raise LinkError(f"{what}: negative stride (line {line_stride}, surface {surface_stride})")
         footprint = (surfaces - 1) * surface_stride + (height - 1) * line_stride + width * atom
-        flat = self.view(space, address, footprint, what)
+        region = self.find(space, address, footprint, what)
+        size = math.prod(shape)
+        limit = max(region.size, OVERLAP_LIMIT)
+        if size > limit and not repeats:
+            raise LinkError(
+                f"{what}: a cube of {' x '.join(map(str, shape))} bytes has {size}, the limit is {limit} in "
+                f"{region}: line stride {line_stride} or surface stride {surface_stride} makes it overlap itself"
+            )
+        start = address - region.base
+        flat = region.data[start : start + footprint]
         return as_strided(flat, shape, (surface_stride, line_stride, atom, 1), writeable=True)

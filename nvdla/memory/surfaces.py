@@ -59,6 +59,7 @@ class FeatureLayout:
                 f"a feature tensor {self.shape} with line stride {self.line_stride} and surface stride "
                 f"{self.surface_stride} takes {end} bytes, more than its {self.size}"
             )
+        _check_overlap(n * self.surfaces * height * width * self.atom, self.size, self.shape)
 
     @property
     def elements(self) -> int:
@@ -145,6 +146,7 @@ class PixelLayout:
                 f"an image {self.shape} in {self.format.name} with line stride {self.line_stride} takes {end} bytes, "
                 f"more than its {self.size}"
             )
+        _check_overlap(n * height * width * self.pixel_bytes, self.size, self.shape)
 
     @property
     def components(self) -> int:
@@ -253,6 +255,12 @@ def tensor_layout(tensor: TensorDesc, size: int, strides: tuple[int, ...] | None
 
 def _is_interleaved(pixel_format: PixelFormat) -> bool:
     return PixelFormat.A16B16G16R16 <= pixel_format <= PixelFormat.V8U8Y8A8
+
+
+def _check_overlap(needed: int, size: int, shape: tuple[int, ...]) -> None:
+    """Strides may not make a small memory stand for a large tensor."""
+    if needed > size:
+        raise LinkError(f"a tensor of N x C x H x W = {shape} has {needed} bytes in whole atoms, its memory has {size}")
 
 
 def _checked_shape(shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:

@@ -308,7 +308,7 @@ def test_a_cube_outside_memory_is_refused():
 def test_zero_strides_do_not_make_a_huge_cube():
     bench = Bench("nv_full", width=8, height=8192, channels=8192)
     bench.write("SDP_RDMA", D_SRC_LINE_STRIDE=0, D_SRC_SURFACE_STRIDE=0)
-    refused(bench, ConfigError, "lines overlap")
+    refused(bench, LinkError, "makes it overlap itself")
 
 
 def test_cvsram_is_refused_where_there_is_none():
