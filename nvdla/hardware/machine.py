@@ -175,9 +175,13 @@ class Machine:
 
     def ready_chain(self) -> tuple[str, ...] | None:
         """The first chain whose every engine is enabled, in a fixed order of preference."""
-        candidates = [self._sdp_chain(), *((name,) for name in ("cdp", "rubik", "bdma"))]
+        chain = self._sdp_chain()
+        candidates = [chain, *((name,) for name in ("cdp", "rubik", "bdma"))]
         if self.unit("PDP").current["D_OPERATION_MODE_CFG.FLYING_MODE"]:  # 1 = OFF_FLYING: from memory
             candidates.append(("pdp",))
+            if "pdp" in chain:
+                # The PDP first finishes what it does from memory; the SDP stalls until the next group's turn.
+                candidates.remove(chain)
         return next((chain for chain in candidates if all(self._enabled(name) for name in chain)), None)
 
     def _sdp_chain(self) -> tuple[str, ...]:

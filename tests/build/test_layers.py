@@ -208,3 +208,13 @@ def test_relocations_name_the_strides_of_bound_tensors():
         assert word == tensor.strides[reloc.reloc_type]
         found.add((tensor.name, int(reloc.reloc_type)))
     assert found == {("a", 1), ("a", 2), ("sum", 1), ("sum", 2)}
+
+
+def test_a_pool_from_memory_may_come_before_one_on_the_fly():
+    """The PDP's first group works from memory while the SDP already waits to feed its second."""
+    net = Network()
+    x = net.input("in", (4, 6, 6))
+    net.output(net.max_pool("first", x, 2))
+    net.output(net.max_pool("second", _conv(net, x, 4, padding=1), 3, 1))
+    built = build_and_run(net, "nv_small", "int8", False, samples(net, np.random.default_rng(10)))
+    assert engines(built) == ["pdp", "conv", "sdp", "pdp"]
