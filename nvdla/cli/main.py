@@ -26,6 +26,7 @@ COMMANDS = {
     "lint": ("nvdla.cli.lint", "may this loadable run on that configuration"),
     "diff": ("nvdla.cli.diff", "how two loadables differ: tables, descriptors, weights"),
     "memory": ("nvdla.cli.memory", "where memory goes: addresses, lifetimes, reuse, overlaps, peak"),
+    "graph": ("nvdla.cli.graph", "operations, tensors, dependencies as DOT, SVG or JSON"),
     "trace": ("nvdla.cli.trace", "replay a hardware register trace"),
     "container": ("nvdla.cli.container", "neighbouring compiled-model containers: IREE, TVM"),
     "serve": ("nvdla.cli.serve", "serve loadables to TVM RPC clients"),

@@ -1,0 +1,113 @@
+"""``nvdla memory``: where the memory of a loadable goes."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from nvdla.cli.output import add_format_options, print_document, print_table
+from nvdla.cli.study import add_study_options, study_of
+from nvdla.errors import FormatError
+from nvdla.files import write_file
+
+HELP = """Where the memory of a loadable goes: every buffer with address, size, lifetime, reuse and overlaps.
+
+  nvdla memory net.nvdla                          tables
+  nvdla memory net.nvdla --base 0x80000000        addresses in your own carve-out
+  nvdla memory net.nvdla --svg memory.svg         a timeline
+  nvdla memory net.nvdla --json                   everything, as documented in docs/memory.md
+
+Exit code 1 when a buffer is overwritten while it is still needed."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    add_study_options(parser, timing=False)
+    parser.add_argument("--base", type=address, default=None, metavar="ADDRESS", help="where the DRAM memories begin")
+    parser.add_argument("--cvsram-base", type=address, default=None, metavar="ADDRESS", help="the same for CVSRAM")
+    parser.add_argument("--svg", metavar="FILE", help="write a timeline as SVG")
+    parser.add_argument("--buffers", action="store_true", help="list constants (weights, descriptors) too")
+    add_format_options(parser)
+
+
+def address(text: str) -> int:
+    return int(text, 0)
+
+
+def run(args: argparse.Namespace) -> int:
+    from nvdla.memory.linker import CVSRAM_BASE, DRAM_BASE
+    from nvdla.memorymap.memory_map import MemoryMap
+
+    study = study_of(args)
+    base = DRAM_BASE if args.base is None else args.base
+    cvsram = CVSRAM_BASE if args.cvsram_base is None else args.cvsram_base
+    memory = MemoryMap.of(study, base, cvsram)
+    _check_reach(memory)
+    document = memory.document()
+    if args.svg:
+        from nvdla.memorymap.svg import memory_svg
+
+        write_file(args.svg, memory_svg(memory).encode())
+    if not print_document(document, args):
+        _print(document, args)
+    return 1 if document["overlaps"] else 0
+
+
+def _check_reach(memory: Any) -> None:
+    """The configuration's address registers must reach the end of the carve-out."""
+    config = memory.study.config
+    for row in memory.spaces():
+        if row["end"] > 1 << config.address_bits:
+            raise FormatError(
+                f"{row['space']} from 0x{row['base']:x} ends at 0x{row['end']:x}, but {config.name} has "
+                f"{config.address_bits} address bits; choose a lower base"
+            )
+
+
+def _print(document: dict[str, Any], args: argparse.Namespace) -> None:
+    print_table(f"{document['loadable']} on {document['configuration']}", [_hex(row) for row in document["spaces"]])
+    steps = document["steps"]
+    allocations = [
+        _hex(row) | {"first_write": _step(row["first_write"], steps), "last_read": _step(row["last_read"], steps)}
+        for row in document["allocations"]
+    ]
+    print_table("allocations (each must be contiguous)", allocations)
+    buffers = [row for row in document["buffers"] if args.buffers or row["kind"] != "constant"]
+    print_table("buffers", [_buffer(row, steps) for row in buffers])
+    hidden = len(document["buffers"]) - len(buffers)
+    if hidden:
+        print(f"{hidden} constants (weights, operands, descriptors) are not listed; --buffers shows them\n")
+    if document["reuse"]:
+        print_table("reuse: the later buffer takes bytes of the earlier", document["reuse"])
+    for row in document["overlaps"]:
+        print(
+            f"OVERLAP: operation {row['operation']} overwrites {row['bytes']} bytes of buffer {row['earlier']} "
+            f"(memory {row['memory']}) that is still read afterwards"
+        )
+
+
+def _buffer(row: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, Any]:
+    keys = ("buffer", "name", "kind", "memory", "address", "size", "aligned_to")
+    return _hex({key: row[key] for key in keys}) | {
+        "shape": "x".join(map(str, row["shape"])) if row["shape"] else None,
+        "written": row["written_by"] or "before",
+        "last_read": _step(row["last"], steps) if row["read_by"] or row["kind"] == "output" else "never",
+    }
+
+
+def _step(step: int | None, steps: list[dict[str, Any]]) -> str | None:
+    if step is None:
+        return None
+    if step < 0:
+        return "before"
+    if step >= len(steps):
+        return "after"
+    return f"{steps[step]['operations'][-1]} {steps[step]['engines'][-1]}"
+
+
+def _hex(row: dict[str, Any]) -> dict[str, Any]:
+    names = ("address", "base", "end")
+    return {
+        key: f"0x{value:x}" if key in names and value is not None else value for key, value in row.items()
+    }
+
+

@@ -1,0 +1,59 @@
+"""Arguments of the commands that look at a loadable without running it, and the study they ask for."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+import nvdla
+from nvdla.errors import FormatError
+
+if TYPE_CHECKING:
+    from nvdla.study import Study
+
+DEFAULT_CLOCK = 1000.0
+
+
+def add_study_options(parser: argparse.ArgumentParser, timing: bool = True) -> None:
+    """The loadable, ``--config``, ``--abi``, ``--layers``; with ``timing`` what the cycle model needs."""
+    parser.add_argument("loadable", help="the loadable")
+    parser.add_argument("--config", default="auto", help="hardware configuration (default: decided from the file)")
+    parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
+    parser.add_argument("--layers", metavar="FILE.yaml", help="layer names (default: LOADABLE.layers.json)")
+    if not timing:
+        return
+    group = parser.add_argument_group("the memory behind NVDLA, and the firmware")
+    group.add_argument("--latency", type=int, default=100, metavar="CYCLES", help="memory latency (default: 100)")
+    group.add_argument(
+        "--bandwidth", type=float, metavar="BYTES", help="bytes a cycle and direction (default: the bus's width)"
+    )
+    group.add_argument("--shared", action="store_true", help="reads and writes share the bandwidth")
+    group.add_argument("--clock", type=float, default=DEFAULT_CLOCK, metavar="MHZ", help="clock (default: 1000 MHz)")
+    group.add_argument(
+        "--software",
+        type=int,
+        default=0,
+        metavar="CYCLES",
+        help="from an interrupt to the firmware's answer (default: 0)",
+    )
+
+
+def study_of(args: argparse.Namespace) -> Study:
+    """The study that the arguments ask for. Raises NvdlaError."""
+    from nvdla.compare.naming import names_for
+    from nvdla.perf.constants import Memory
+    from nvdla.study import Study
+
+    timing = hasattr(args, "latency")
+    if timing and not 1e-6 <= args.clock <= 1e6:
+        raise FormatError(f"--clock {args.clock} MHz: must be 0.000001 .. 1000000")
+    if timing and not 0 <= args.software <= 1 << 40:
+        raise FormatError(f"--software {args.software}: must be 0 .. {1 << 40} cycles")
+    return Study.of(
+        nvdla.load(args.loadable),
+        args.config,
+        args.abi,
+        Memory(args.latency, args.bandwidth, args.shared) if timing else Memory(),
+        names_for(args.loadable, args.layers).layers,
+        args.software if timing else 0,
+    )

@@ -1,0 +1,1 @@
+"""Where the memory of a loadable goes: placement, lifetimes, reuse, overlaps, peak."""

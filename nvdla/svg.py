@@ -1,0 +1,79 @@
+"""Drawings as SVG text: a few shapes, every text escaped, light and dark by the reader's setting."""
+
+from __future__ import annotations
+
+from xml.sax.saxutils import escape, quoteattr
+
+STYLE = """
+svg { --ink: #1b1f24; --soft: #57606a; --line: #d0d7de; --page: #ffffff; --conv: #2f6fde; --sdp: #1a7f64;
+  --pdp: #a15c00; --cdp: #8250df; --bdma: #6e7781; --rubik: #bf3989; --cpu: #4b5563; --input: #1a7f64;
+  --output: #2f6fde; --constant: #8c959f; --intermediate: #a15c00; --unset: #cf222e; --bad: #cf222e; }
+@media (prefers-color-scheme: dark) { svg { --ink: #e6edf3; --soft: #9198a1; --line: #3d444d; --page: #0d1117;
+  --conv: #5b94f5; --sdp: #3fb68b; --pdp: #d29922; --cdp: #ab7df8; --bdma: #9198a1; --rubik: #f778ba; --cpu: #b1bac4;
+  --input: #3fb68b; --output: #5b94f5; --constant: #7d8590; --intermediate: #d29922; --unset: #f85149;
+  --bad: #f85149; } }
+text { font: 11px system-ui, sans-serif; fill: var(--ink); }
+.soft { fill: var(--soft); } .title { font-size: 13px; font-weight: 600; }
+.grid { stroke: var(--line); stroke-width: 1; } .page { fill: var(--page); }
+"""
+# Characters that XML cannot hold at all.
+_FORBIDDEN = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF, *range(0xD800, 0xE000)), "\ufffd")
+
+
+def clean(text: object) -> str:
+    """``text`` without the characters that XML does not allow."""
+    return str(text).translate(_FORBIDDEN)
+
+
+class Drawing:
+    """Shapes in the order in which they are drawn; coordinates are pixels, kept to a tenth."""
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+        self.height = 0.0
+
+    def rect(
+        self, x: float, y: float, width: float, height: float, color: str, title: str = "", opacity: float = 1
+    ) -> None:
+        """A filled rectangle; ``color`` is a CSS variable's name, ``title`` shows when pointed at."""
+        inner = f"<title>{escape(clean(title))}</title>" if title else ""
+        shade = f' fill-opacity="{opacity:g}"' if opacity != 1 else ""
+        self.parts.append(
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="1.5" '
+            f'fill="var(--{color})"{shade}>{inner}</rect>'
+        )
+        self._reach(y + height)
+
+    def text(self, x: float, y: float, text: object, kind: str = "", anchor: str = "start") -> None:
+        css = f" class={quoteattr(kind)}" if kind else ""
+        place = f' text-anchor="{anchor}"' if anchor != "start" else ""
+        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}"{css}{place}>{escape(clean(text))}</text>')
+        self._reach(y + 4)
+
+    def line(self, x1: float, y1: float, x2: float, y2: float) -> None:
+        self.parts.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="grid"/>')
+        self._reach(max(y1, y2))
+
+    def area(self, points: list[tuple[float, float]], color: str) -> None:
+        """A filled polygon."""
+        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+        self.parts.append(f'<polygon points="{path}" fill="var(--{color})" fill-opacity="0.55"/>')
+
+    def document(self, width: float, label: str, style: str = STYLE) -> str:
+        """The whole drawing. ``label`` is what a screen reader says; "" for ``style`` where the page has its own."""
+        height = self.height + 6
+        look = f"<style>{style}</style>" if style else ""
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" '
+            f'height="{height:.0f}" role="img" aria-label={quoteattr(clean(label))}>{look}'
+            f'<rect class="page" width="{width:.0f}" height="{height:.0f}"/>{"".join(self.parts)}</svg>\n'
+        )
+
+    def _reach(self, y: float) -> None:
+        self.height = max(self.height, y)
+
+
+def short(text: object, limit: int = 34) -> str:
+    """At most ``limit`` characters."""
+    text = str(text)
+    return text if len(text) <= limit else text[: limit - 1] + "…"
