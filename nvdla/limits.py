@@ -59,6 +59,15 @@ class Meter:
                 )
         self.allow(what, work)
 
+    def spend(self, what: str, elements: int) -> None:
+        """Before bytes are moved or compared without an operation."""
+        self.elements += elements
+        if self.elements > self.budget.elements:
+            raise ScheduleError(
+                f"{what}: the run takes {self.elements:,} elements, more than its budget of "
+                f"{self.budget.elements:,} (RunBudget.elements)"
+            )
+
     def allow(self, what: str, work: Work) -> None:
         """Refuse an operation whose largest cube passes the limit."""
         if work.cube > self.budget.cube:

@@ -31,7 +31,8 @@ from nvdla.trace.commands import (
 from nvdla.trace.images import TraceFolder, number
 from nvdla.trace.memory import PATTERNS
 
-_COMMAND = re.compile(r'\s*(\w+)\s*\(\s*((?:"[^"]*"|[^"()])*?)\s*\)\s*;\s*(?://.*)?$')
+# No two parts that follow one another can match the same character, so matching is linear in the line.
+_COMMAND = re.compile(r'\s*(\w+)\s*\(((?:"[^"]*"|[^"()])*)\)\s*;\s*(?://.*)?$')
 _BLANK = re.compile(r"\s*(?://.*)?$")
 _SPACES = {"pri_mem": Space.DRAM, "sec_mem": Space.CVSRAM, "1": Space.DRAM, "2": Space.CVSRAM}
 

@@ -9,9 +9,8 @@ from pathlib import Path, PurePosixPath
 from nvdla.errors import FormatError, TraceError
 from nvdla.files import read_file
 
-_PACKET = re.compile(
-    rb"\{?\s*offset\s*:\s*(\w+)\s*,\s*size\s*:\s*(\w+)\s*,\s*payload\s*:\s*([^,}]*?)\s*\}?\s*,?\s*\}?\s*$"
-)
+_PACKET = re.compile(rb"\{?\s*offset\s*:\s*(\w+)\s*,\s*size\s*:\s*(\w+)\s*,\s*payload\s*:")
+LINE_LIMIT = 1 << 20  # bytes of one line of text: its numbers take many times as much while they are read
 _TEXT_START = re.compile(rb"\s*(\{|#|offset)")
 
 
@@ -29,13 +28,14 @@ class MemoryImage:
 class TraceFolder:
     """Gives the files that a trace names, and nothing outside the trace's folder.
 
-    ``limit`` bounds the size of one file in bytes. An image used twice is read once.
+    ``limit`` bounds the bytes of all images together. An image used twice is read once.
     """
 
     def __init__(self, folder: Path, limit: int) -> None:
         self.folder = folder.resolve()
         self.limit = limit
         self._images: dict[tuple[str, int | None], MemoryImage] = {}
+        self._left = limit
 
     def image(self, name: str, packed_size: int | None = None) -> MemoryImage:
         """The memory image ``name``: packets ``{offset:.., size:.., payload:..}`` or raw bytes.
@@ -47,12 +47,19 @@ class TraceFolder:
         if key not in self._images:
             data = self._read(name)
             if packed_size is not None:
-                self._images[key] = parse_hex_lines(data, packed_size, name)
+                image = parse_hex_lines(data, packed_size, name)
             elif _TEXT_START.match(data) and not name.endswith(".bin"):
-                self._images[key] = parse_packets(data, name, self.limit)
+                image = parse_packets(data, name, self._left)
             else:
-                self._images[key] = MemoryImage(((0, data),))
+                image = MemoryImage(((0, data),))
+            self._spend(sum(len(piece) for _, piece in image.segments), name)
+            self._images[key] = image
         return self._images[key]
+
+    def _spend(self, size: int, name: str) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise TraceError(f"file {name!r}: the trace's memory images have more than {self.limit} bytes together")
 
     def _read(self, name: str) -> bytes:
         relative = PurePosixPath(name)
@@ -64,7 +71,7 @@ class TraceFolder:
         if not path.is_file():
             raise TraceError(f"file {name!r} does not exist (or is no regular file) in {self.folder}")
         try:
-            return read_file(path, self.limit, "memory image")
+            return read_file(path, self._left, "memory image")
         except FormatError as error:
             raise TraceError(str(error)) from error
 
@@ -84,20 +91,23 @@ def number(text: str | bytes, what: str, bits: int = 64) -> int:
 def parse_packets(data: bytes, name: str, limit: int) -> MemoryImage:
     """NVIDIA's surface text: one packet a line, lines starting with # are comments (mem_core.svh:m_parse_surface_file).
 
-    A payload shorter than its size is filled up with zeros, as there.
+    A payload shorter than its size is filled up with zeros, as there; ``limit`` bounds the sizes together.
     """
     segments: list[tuple[int, bytearray]] = []
+    left = limit
     for line_number, line in enumerate(data.split(b"\n"), 1):
         text = line.strip()
         if not text.strip(b"{}, \t") or text.startswith(b"#"):
             continue
         match = _PACKET.match(text)
         where = f"{name}:{line_number}"
-        if not match:
+        words = text[match.end() :].rstrip(b"}, \t") if match else b","
+        if not match or b"," in words or b"}" in words or len(words) > LINE_LIMIT:
             raise TraceError(f"{where}: {text[:60]!r} is no packet {{offset:.., size:.., payload:..}}")
         offset, size = number(match[1], f"{where}: offset"), number(match[2], f"{where}: size")
-        payload = _payload(match[3], where)
-        if len(payload) > size or size > limit:
+        payload = _payload(words, where)
+        left -= size
+        if len(payload) > size or left < 0:
             raise TraceError(f"{where}: packet of size {size} has {len(payload)} payload bytes (limit {limit})")
         payload += bytes(size - len(payload))
         if segments and segments[-1][0] + len(segments[-1][1]) == offset:
@@ -117,6 +127,8 @@ def parse_hex_lines(data: bytes, size: int, name: str) -> MemoryImage:
         if len(payload) >= size:
             break
         text = line.strip()
+        if len(text) > LINE_LIMIT:
+            raise TraceError(f"{name}:{line_number}: {len(text)} characters, a line has at most {LINE_LIMIT}")
         if text.startswith(b"0x"):
             payload += _payload(text, f"{name}:{line_number}")
     if len(payload) < size:

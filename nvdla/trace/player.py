@@ -113,9 +113,11 @@ class Player:
         try:
             if isinstance(command, LoadMemory):
                 for offset, data in command.image.segments:
+                    self.machine.meter.spend("load", len(data))
                     view = self.memory.view(command.space, command.address + offset, len(data), "load")
                     view[:] = np.frombuffer(data, np.uint8)
             elif command.pattern is not None:
+                self.machine.meter.spend("mem_init", command.size)
                 self.memory.fill(command.space, command.address, command.size, command.pattern)
         except NvdlaError as error:
             raise self.at(command, error) from error
@@ -148,6 +150,7 @@ class Player:
         name = f"{command.name} {command.sync_id or ''}".strip()
         name = f"{name} {command.space.value} 0x{command.address:x} {command.size} bytes"
         try:
+            self.machine.meter.spend(command.name, command.size)
             if command.crc is not None:
                 actual = self.memory.crc(command.space, command.address, command.size, command.name)
                 fields = (f"0x{command.crc:08x}", f"0x{actual:08x}", actual == command.crc)
@@ -239,7 +242,7 @@ class BlockPlayer(Player):
         self._waiting: dict[str, list[str]] = defaultdict(list)  # event -> blocks
         self._polling: list[str] = []
         self._by_event: dict[str, list[Command]] = defaultdict(list)  # event -> memory commands and checks
-        self._expected: dict[str | None, deque[ExpectInterrupt]] = defaultdict(deque)
+        self._expected: dict[tuple[str | None, int], deque[ExpectInterrupt]] = defaultdict(deque)
         self._events: set[str] = set()
 
     def play(self) -> None:
@@ -273,7 +276,7 @@ class BlockPlayer(Player):
             elif isinstance(command, CheckMemory):
                 self._by_event[command.sync_id or ""].append(command)
             elif isinstance(command, ExpectInterrupt):
-                self._expected[command.cause].append(command)
+                self._expected[command.cause, command.group].append(command)
             else:
                 block = command.block if isinstance(command, (Notify, Wait)) else command.register.unit
                 self._sequences[block].append(command)
@@ -338,13 +341,10 @@ class BlockPlayer(Player):
                     self._interrupt(cause.removesuffix("_DONE"), group)
 
     def _interrupt(self, cause: str, group: int) -> None:
-        for expected in self._expected[cause]:
-            if expected.group == group:
-                self._expected[cause].remove(expected)
-                self._trigger(expected.sync_id)
+        for expected in (self._expected[cause, group], self._expected[None, 0]):
+            if expected:
+                self._trigger(expected.popleft().sync_id)
                 return
-        if self._expected[None]:
-            self._trigger(self._expected[None].popleft().sync_id)
 
     def _report_stuck(self) -> None:
         """Whatever is left can no longer happen."""

@@ -11,6 +11,7 @@ from nvdla.files import read_file, write_file
 from nvdla.hardware.configuration import Configuration, configuration
 from nvdla.hardware.machine import Completion, Machine
 from nvdla.hardware.register_file import register_map
+from nvdla.limits import RunBudget
 from nvdla.trace.cfg import parse_cfg
 from nvdla.trace.commands import Trace
 from nvdla.trace.images import TraceFolder
@@ -18,7 +19,7 @@ from nvdla.trace.memory import DEFAULT_LIMIT, TraceMemory
 from nvdla.trace.player import BlockPlayer, Check, SequentialPlayer
 from nvdla.trace.txn import parse_txn
 
-TRACE_LIMIT = 256 << 20
+TRACE_LIMIT = 64 << 20  # bytes of the text; its commands take some ten times as much memory
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,12 @@ def replay(
     *,
     threads: int | None = None,
     limit: int = DEFAULT_LIMIT,
+    budget: RunBudget | None = None,
 ) -> Replay:
     """Run a trace on a machine of configuration ``config`` with memory made for it.
 
-    ``limit`` bounds the simulated memory in bytes. Raises TraceError for a trace that cannot be read, and whatever
+    ``limit`` bounds the simulated memory in bytes, and the memory images; ``budget`` the work. Raises TraceError for
+    a trace that cannot be read, and whatever
     NvdlaError an engine raises for settings that cannot run; a comparison that fails, or something that the trace
     waits for and that never comes, is a failed check.
     """
@@ -82,7 +85,7 @@ def replay(
         config = configuration(config)
     trace = read_trace(path, config, limit)
     memory = TraceMemory(trace.ranges(), limit)
-    machine = Machine(config, memory, threads)
+    machine = Machine(config, memory, threads, budget)
     player = (SequentialPlayer if trace.sequential else BlockPlayer)(trace, machine, memory)
     try:
         player.play()
