@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -279,7 +281,7 @@ def test_what_is_written_reads_back_equal_and_passes_strictly(given_parameters, 
     assert registry.open(data).convert(registry.format_named("irpa")) == data
 
 
-def test_iree_reads_what_is_written(run_iree, tmp_path):
+def test_iree_reads_what_is_written(run_iree, iree_python, tmp_path):
     """Names, metadata-typed arrays and splats through IREE's own Python runtime."""
     arrays = {"w": np.arange(12, dtype=np.float32).reshape(3, 4), "h": np.ones(5, np.float16),
               "u": np.arange(7, dtype=np.uint8)}
@@ -294,6 +296,10 @@ for key, entry in index.items():
     array = None if entry.is_splat else rt.parameter_index_entry_as_numpy_ndarray(entry)
     print(key, entry.length, None if array is None else (str(array.dtype), array.shape, array.ravel().tolist()))
 """
+    tool = Path(iree_python).parent / "iree-dump-parameters"
+    if tool.exists():
+        done = subprocess.run([tool, f"--parameters={path}"], capture_output=True, text=True, check=True, timeout=60)
+        assert "4 entries, 89 total bytes" in done.stdout
     printed = run_iree(script, path).splitlines()
     expected = [f"{name} {a.nbytes} {(str(a.dtype), a.shape, a.ravel().tolist())}" for name, a in arrays.items()]
     assert printed == [*expected, "s 24 None"]

@@ -357,6 +357,12 @@ def test_iree_and_the_interpreter_agree(iree_python, tmp_path):
 
     container = registry.open(compiled)
     assert container.verify() == []
+    for mode in ("prefixed", "zip"):
+        other = tmp_path / f"{mode}.vmfb"
+        other.write_bytes(container.convert(container.format, {"wrapping": mode}))
+        done = subprocess.run([tools / "iree-run-module", f"--module={other}", "--function=table", "--input=1"],
+                              capture_output=True, text=True, timeout=60, check=True)
+        assert "result[0]: i32=30" in done.stdout
     for function, arguments in JOBS:
         done = subprocess.run([tools / "iree-run-module", f"--module={compiled}", f"--function={function}",
                                *(f"--input={a}" for a in arguments)], capture_output=True, text=True, timeout=60,

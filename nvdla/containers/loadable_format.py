@@ -1,0 +1,107 @@
+"""NVDLA loadables as a container of parameters: out of them, and back into them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from nvdla.containers.parameters import Parameter
+from nvdla.containers.registry import Container, Finding, Format, Options, Severity, Source, register
+from nvdla.errors import FormatError, NvdlaError
+
+if TYPE_CHECKING:
+    from nvdla.containers.loadable_parameters import LoadableParameters
+
+
+class LoadableContainer(Container):
+    """An open loadable; ``loadable`` is the model, ``decoded`` its parameters."""
+
+    def __init__(self, format: LoadableFormat, source: Source, config: str) -> None:
+        import nvdla
+
+        self.format = format
+        self.source = source
+        self.config = config
+        try:
+            self.loadable = nvdla.load(source.data)
+        except NvdlaError as error:
+            raise FormatError(f"{source.name}: {error}") from None
+
+    @cached_property
+    def decoded(self) -> LoadableParameters:
+        """The parameters. FormatError where descriptors cannot be decoded."""
+        from nvdla.containers.loadable_parameters import LoadableParameters
+
+        try:
+            return LoadableParameters(self.loadable, self.config)
+        except NvdlaError as error:
+            raise FormatError(f"{self.source.name}: {error}") from None
+
+    def info(self) -> dict[str, Any]:
+        decoded = self.decoded
+        return {"version": str(self.loadable.version), "tasks": len(self.loadable.tasks),
+                "blobs": len(self.loadable.blobs), "parameters": len(decoded.slots),
+                "configuration": decoded.config.name, "configuration_reason": decoded.reason}
+
+    def rows(self) -> list[dict[str, Any]]:
+        return [{"name": slot.name, "kind": slot.metadata["kind"], "dtype": slot.dtype, "shape": list(slot.shape),
+                 "layout": slot.layout, "blob": slot.blob, "offset": slot.offset, "length": slot.length,
+                 "metadata": dict(slot.metadata)} for slot in self.decoded.slots]
+
+    def verify(self, strict: bool = False) -> list[Finding]:
+        """The container was verified on opening; here its descriptors and parameters."""
+        try:
+            self.parameters()
+        except FormatError as error:
+            return [Finding(Severity.ERROR, "descriptors", None, str(error))]
+        return []
+
+    def parameters(self) -> list[Parameter]:
+        try:
+            return self.decoded.parameters()
+        except NvdlaError as error:
+            raise FormatError(f"{self.source.name}: {error}") from None
+
+    def convert(self, target: Format, options: Options | None = None) -> bytes:
+        if target is self.format and not options:
+            return bytes(self.source.data)
+        return super().convert(target, options)
+
+
+@register
+class LoadableFormat(Format):
+    """NVDLA's own container, for its parameters."""
+
+    name = "loadable"
+    title = "NVDLA loadable"
+    suffixes = (".nvdla",)
+    options: ClassVar[Mapping[str, str]] = {
+        "config": "hardware configuration that decides how weights are packed (default auto)",
+        "template": "loadable into which parameters are put (writing; needed)",
+    }
+
+    def sniff(self, header: bytes, path: Path | None) -> bool:
+        return header[4:8] == b"NVDA"
+
+    def open(self, source: Source, options: Options | None = None) -> LoadableContainer:
+        return LoadableContainer(self, source, self.check_options(options).get("config", "auto"))
+
+    def create(self, parameters: Sequence[Parameter], options: Options | None = None) -> bytes:
+        """The template with these parameters in place of its own; those that are not given stay. Parameters that equal
+        the old ones leave the file as it is, byte for byte."""
+        chosen = self.check_options(options)
+        if "template" not in chosen:
+            raise FormatError("parameters alone make no loadable: name the one they go into (option template)")
+        names = [p.name for p in parameters]
+        if len(set(names)) != len(names):
+            raise FormatError("a parameter is given twice; rename or exclude one")
+        template = LoadableContainer(self, Source.of(Path(chosen["template"])), chosen.get("config", "auto"))
+        try:
+            changed = template.decoded.replaced({p.name: p for p in parameters})
+            if changed == template.loadable:
+                return bytes(template.source.data)
+            return changed.to_bytes()
+        except NvdlaError as error:
+            raise FormatError(str(error)) from None

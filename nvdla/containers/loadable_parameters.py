@@ -1,0 +1,237 @@
+"""The parameters of an NVDLA loadable: weights as KCRS arrays, operands a channel as vectors; and back into blobs.
+
+A loadable stores weights in the order in which the convolution fetches them, which depends on the configuration, and
+biases and factors a channel as the operands of SDP stages, interleaved when a stage adds and multiplies. Real scales
+are not stored; what there is of them (the SDP's output converter, shifts, truncation) comes as metadata. Layers have no
+names: a parameter is called after its task and operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from nvdla.containers.parameters import Parameter
+from nvdla.descriptors import DlaOperation, DlaTask, decode_tasks, detect
+from nvdla.descriptors.enums import ConvMode, DataFormat, MemType, OpType, Precision, SdpAlu, SdpMode, SdpType
+from nvdla.errors import FormatError
+from nvdla.firmware.choice import choose_configuration
+from nvdla.hardware.configuration import configuration
+from nvdla.hardware.weights import decompress, unpack_direct, unpack_image, unpack_winograd
+from nvdla.loadable.model import Loadable
+from nvdla.memory.weights import pack_direct, pack_image, pack_winograd
+
+_DTYPES = {Precision.INT8: "int8", Precision.INT16: "int16", Precision.FP16: "float16"}
+_STAGES = ("x1", "x2", "y")
+_OPERANDS = {SdpType.ADD: ("alu",), SdpType.MUL: ("mul",), SdpType.BOTH: ("alu", "mul")}
+#: Decoded bytes may be this many times the file: tiles share weights, which are decoded once.
+_WORK = 8
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Where a parameter lies: ``length`` bytes at ``offset`` of a blob, in a ``layout``: direct, image, winograd or
+    operands. ``shape`` is that of the decoded array (kernels, channels, rows, columns), or (channels,)."""
+
+    name: str
+    layout: str
+    dtype: str
+    shape: tuple[int, ...]
+    blob: str
+    offset: int
+    length: int
+    group: int = 1
+    block: int = 1
+    post_extension: int = 1
+    column: int = 0
+    columns: int = 1
+    mask: tuple[str, int, int] | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+class LoadableParameters:
+    """All parameters of a loadable. ``config`` "auto" chooses the configuration as the runtime does."""
+
+    def __init__(self, loadable: Loadable, config: str = "auto") -> None:
+        self.loadable = loadable
+        abi, _ = detect(loadable)
+        self.tasks = {number: task for number, task in decode_tasks(loadable, abi).items() if isinstance(task, DlaTask)}
+        if config == "auto":
+            self.config, self.reason = choose_configuration(loadable, decode_tasks(loadable, abi))
+        else:
+            self.config, self.reason = configuration(config), "asked for"
+        self.slots = self._slots()
+        size = sum(blob.size for blob in loadable.blobs)
+        if sum(_decoded_size(slot) for slot in self.slots) > _WORK * size + (1 << 20):
+            raise FormatError(f"{loadable.name}: operations share overlapping weights: decoded they would take more "
+                              f"than {_WORK} times the file")
+
+    def _slots(self) -> list[Slot]:
+        """One slot for each distinct place: tiles and batches that share one are listed in its metadata."""
+        found: dict[tuple[Any, ...], Slot] = {}
+        for number, task in self.tasks.items():
+            for operation in task.operations():
+                for slot in self._of_operation(number, task, operation):
+                    key = (slot.blob, slot.offset, slot.layout, slot.shape, slot.column)
+                    if key in found:
+                        found[key].metadata["shared_with"].append(slot.name)
+                    else:
+                        found[key] = slot
+        return list(found.values())
+
+    def _of_operation(self, number: int, task: DlaTask, operation: DlaOperation) -> Iterator[Slot]:
+        name = f"task{number}.{operation.engine}{operation.index}"
+        if operation.op_type is OpType.CONV:
+            slot = self._weights(name, task, operation)
+            if slot is not None:
+                yield slot
+        if operation.op_type is OpType.SDP:
+            for stage in _STAGES:
+                yield from self._operands(name, task, operation, stage)
+
+    def _place(self, task: DlaTask, cube: Any, length: int) -> tuple[str, int] | None:
+        """(blob, offset in it) of ``length`` bytes of a cube; None when nothing is stored there."""
+        if cube.type == MemType.HW or not 0 <= cube.address < len(task.task.address_list):
+            return None
+        address = self.loadable.address(task.task.address_list[cube.address])
+        start = address.offset + getattr(cube, "offset", 0)
+        for offset, blob in self.loadable.contents(self.loadable.memory(address.mem_id)):
+            if offset <= start and start + length <= offset + blob.size:
+                return blob.name, start - offset
+        return None
+
+    def _weights(self, name: str, task: DlaTask, operation: DlaOperation) -> Slot | None:
+        op, surface = operation.op, operation.surface
+        dtype = _DTYPES[Precision(op.out_precision)]
+        size = np.dtype(dtype).itemsize
+        kernels, channels = surface.dst_data.channel, op.kernel_channel_csc
+        is_image, is_winograd = op.data_format != DataFormat.FEATURE, op.conv_mode == ConvMode.WINOGRAD
+        rows, columns = (4, 4) if is_winograd else (op.kernel_height_csc, op.kernel_width_csc)
+        count = kernels * channels * rows * columns
+        mask = self._place(task, surface.wmb_data, -(-count // 8)) if op.weight_format else None
+        if op.weight_format and mask is None:
+            return None
+        length = surface.weight_data.size if op.weight_format else count * size
+        place = self._place(task, surface.weight_data, length)
+        if place is None or not count:
+            return None
+        shape, layout = (kernels, channels, rows, columns), "winograd" if is_winograd else "direct"
+        pixel = surface.src_data.channel
+        if is_image and not is_winograd and pixel and channels % pixel == 0:
+            # Columns and channels of an image are one axis in memory.
+            shape, layout = (kernels, pixel, rows, channels // pixel), "image"
+        metadata = {"kind": "weights", "layout": "KCRS", "transformed": is_winograd, "image": is_image,
+                    "compressed": bool(op.weight_format), "configuration": self.config.name, "shared_with": [],
+                    **self._scales(task, operation)}
+        return Slot(f"{name}.weights", layout, dtype, shape, *place, length, self.config.mac_atomic_k // size,
+                    self.config.mac_atomic_c, 1 << op.post_extension if layout == "image" else 1,
+                    mask=(*mask, -(-count // 8)) if mask else None, metadata=metadata)
+
+    def _operands(self, name: str, task: DlaTask, operation: DlaOperation, stage: str) -> Iterator[Slot]:
+        settings, cube = getattr(operation.op, f"{stage}_op"), getattr(operation.surface, f"{stage}_data")
+        operands = _OPERANDS.get(settings.type, ()) if settings.enable else ()
+        if settings.mode != SdpMode.PER_KERNEL or not operands or not cube.channel:
+            return
+        dtype = _DTYPES[Precision(settings.precision)]
+        length = cube.channel * len(operands) * np.dtype(dtype).itemsize
+        place = self._place(task, cube, length)
+        if place is None:
+            return
+        for column, operand in enumerate(operands):
+            kind = "multiplier" if operand == "mul" else \
+                "bias" if settings.alu_type == SdpAlu.SUM else SdpAlu(settings.alu_type).name.lower()
+            metadata = {"kind": kind, "stage": stage, "shift_value": settings.shift_value,
+                        "truncate": settings.truncate, "shared_with": [], **_converter(operation.op.out_cvt)}
+            yield Slot(f"{name}.{stage}.{operand}", "operands", dtype, (cube.channel,), *place, length, column=column,
+                       columns=len(operands), metadata=metadata)
+
+    def _scales(self, task: DlaTask, operation: DlaOperation) -> dict[str, Any]:
+        """The output converter of the SDP operation that takes the convolution's sums."""
+        common = operation.common
+        indices = [common.consumers[OpType.SDP].index, common.fused_parent.index]
+        for index in indices:
+            if 0 <= index < task.network.num_operations:
+                following = task.operation(index)
+                if following.op_type is OpType.SDP:
+                    return _converter(following.op.out_cvt)
+        return {}
+
+    def parameters(self) -> list[Parameter]:
+        """Every parameter, decoded."""
+        return [replace(Parameter.from_array(slot.name, self.decode(slot), slot.metadata), origin=slot)
+                for slot in self.slots]
+
+    def decode(self, slot: Slot) -> np.ndarray:
+        """One parameter as an array of the slot's shape."""
+        data = self.loadable.blob(slot.blob).data[slot.offset : slot.offset + slot.length]
+        dtype = np.dtype(slot.dtype).newbyteorder("<")
+        elements = np.frombuffer(data, dtype, len(data) // dtype.itemsize)
+        if slot.mask is not None:
+            blob, offset, length = slot.mask
+            mask = np.frombuffer(self.loadable.blob(blob).data[offset : offset + length], np.uint8)
+            elements = decompress(elements, mask, int(np.prod(slot.shape)))
+        if slot.layout == "operands":
+            return elements.reshape(-1, slot.columns)[:, slot.column]
+        kernels, channels, rows, columns = slot.shape
+        if slot.layout == "direct":
+            unpacked = unpack_direct(elements, (kernels, rows, columns, channels), slot.group, slot.block)
+            return unpacked.transpose(0, 3, 1, 2)
+        if slot.layout == "image":
+            flat = unpack_image(elements, (kernels, rows, columns * channels), slot.group, slot.block,
+                                slot.post_extension)
+            return flat.reshape(kernels, rows, columns, channels).transpose(0, 3, 1, 2)
+        cubes = unpack_winograd(elements, kernels, channels, slot.group)
+        return cubes.transpose(0, 1, 4, 2, 3).reshape(kernels, channels, 4, 4)
+
+    def encode(self, slot: Slot, array: np.ndarray, old: memoryview | bytearray) -> bytes:
+        """The slot's bytes with this array in them; ``old`` are those there now (they hold the other operands)."""
+        if slot.mask is not None:
+            raise FormatError(f"{slot.name}: compressed weights cannot be written back")
+        if slot.layout == "operands":
+            elements = np.frombuffer(old, array.dtype).reshape(-1, slot.columns).copy()
+            elements[:, slot.column] = array
+            return elements.tobytes()
+        if slot.layout == "direct":
+            return pack_direct(array, slot.group, slot.block)
+        if slot.layout == "image":
+            return pack_image(array, slot.group, slot.block, slot.post_extension)
+        return pack_winograd(array, slot.group)
+
+    def replaced(self, parameters: Mapping[str, Parameter]) -> Loadable:
+        """The loadable with these parameters in place of its own. FormatError for a name it does not have, another
+        shape or another element type."""
+        slots = {slot.name: slot for slot in self.slots}
+        blobs: dict[str, bytearray] = {}
+        for name, parameter in parameters.items():
+            slot = slots.get(name)
+            if slot is None:
+                raise FormatError(f"{self.loadable.name}: has no parameter {name!r}; `nvdla container list` shows them")
+            if (parameter.dtype, parameter.shape) != (slot.dtype, slot.shape):
+                raise FormatError(f"{self.loadable.name}: parameter {name!r} is {slot.dtype} {slot.shape}, "
+                                  f"{parameter.dtype} {parameter.shape} is given")
+            content = blobs.setdefault(slot.blob, bytearray(self.loadable.blob(slot.blob).data))
+            place = _bytes_of(slot)
+            content[place] = self.encode(slot, parameter.as_array(), content[place])
+        changed = {name: bytes(data) for name, data in blobs.items() if data != self.loadable.blob(name).data}
+        return replace(self.loadable, blobs=tuple(
+            replace(blob, data=memoryview(changed[blob.name])) if blob.name in changed else blob
+            for blob in self.loadable.blobs))
+
+
+def _bytes_of(slot: Slot) -> slice:
+    """The slot's bytes in its blob."""
+    return slice(slot.offset, slot.offset + slot.length)
+
+
+def _decoded_size(slot: Slot) -> int:
+    return int(np.prod(slot.shape)) * np.dtype(slot.dtype).itemsize
+
+
+def _converter(cvt: Any) -> dict[str, Any]:
+    """The SDP's output converter: (x - offset) * scale >> truncate."""
+    return {"output_offset": cvt.offset, "output_scale": cvt.scale, "output_truncate": cvt.truncate}
+
+
