@@ -28,10 +28,10 @@ def fuse(conv: ConvolutionJob, sdp: SdpJob, elements: np.ndarray | None = None) 
     if not (_convolution_fits(conv) and _sdp_fits(sdp.settings) and _destination_fits(sdp)):
         return None
     weights = conv.arithmetic.unpack(conv.weight_source.read() if elements is None else elements)
-    alu, mul = _x1_operands(sdp, len(weights))
+    alu, mul = _x1_operands(sdp)
     from nvdla.kernels.conv_sdp_int8 import sums_fit
 
-    return FusedConvolution(conv, sdp, weights, alu, mul) if sums_fit(weights, alu) else None
+    return FusedConvolution(conv, sdp, weights, alu, mul) if sums_fit(weights, alu[: len(weights)]) else None
 
 
 def _convolution_fits(conv: ConvolutionJob) -> bool:
@@ -69,13 +69,17 @@ def _destination_fits(sdp: SdpJob) -> bool:
     return view is not None and view.strides[1] == view.shape[2] * view.shape[3]
 
 
-def _x1_operands(sdp: SdpJob, kernels: int) -> tuple[np.ndarray, np.ndarray]:
-    """ALU and multiplier operands of X1 for each kernel, int64; without effect where X1 does not use them."""
+def _x1_operands(sdp: SdpJob) -> tuple[np.ndarray, np.ndarray]:
+    """ALU and multiplier operands of X1 for each channel, int64; without effect where X1 does not use them.
+
+    Those of the channels that fill the last atom count too: SDP processes whole atoms, and writes them.
+    """
     x1, source = sdp.settings.x1, sdp.sources[0]
-    alu = np.full(kernels, 0 if x1.bypass or x1.alu_bypass else x1.alu_operand, np.int64)
-    mul = np.full(kernels, 1 if x1.bypass or x1.mul_bypass else x1.mul_operand, np.int64)
+    lanes = sdp.settings.surfaces * sdp.settings.atom
+    alu = np.full(lanes, 0 if x1.bypass or x1.alu_bypass else x1.alu_operand, np.int64)
+    mul = np.full(lanes, 1 if x1.bypass or x1.mul_bypass else x1.mul_operand, np.int64)
     if source is not None:
-        alu_memory, mul_memory = (each.reshape(-1)[:kernels].astype(np.int64) for each in source.read())
+        alu_memory, mul_memory = (each.reshape(-1).astype(np.int64) for each in source.read())
         alu = alu_memory if x1.needs_alu else alu
         mul = mul_memory if x1.needs_mul else mul
     if x1.bypass:
