@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
 from nvdla.build.ir import BYTES, Operation, Program, Root, Surface, reads, writes
@@ -43,10 +44,14 @@ class Plan:
     size: int
 
 
-def lives(operations: list[Operation]) -> dict[int, tuple[Root, Life]]:
-    """Life of every root that operations touch, by identity."""
+def lives(operations: list[Operation], together: Mapping[int, int] | None = None) -> dict[int, tuple[Root, Life]]:
+    """Life of every root that operations touch, by identity.
+
+    ``together``: operations (positions) that run at the same time as an earlier one, on the fly behind it.
+    """
     found: dict[int, tuple[Root, Life]] = {}
-    for position, operation in enumerate(operations):
+    for number, operation in enumerate(operations):
+        position = (together or {}).get(number, number)
         touched: list[Surface | None] = [*reads(operation), writes(operation)]
         for surface in touched:
             if surface is not None:
@@ -56,11 +61,21 @@ def lives(operations: list[Operation]) -> dict[int, tuple[Root, Life]]:
     return found
 
 
-def plan(program: Program, config: Configuration, kept: set[int] = frozenset()) -> Plan:
-    """Place inner roots by first fit in order of falling size; ``kept`` roots (by identity) need no memory."""
+def plan(
+    program: Program,
+    config: Configuration,
+    kept: Set[int] = frozenset(),
+    together: Mapping[int, int] | None = None,
+) -> Plan:
+    """Place inner roots by first fit in order of falling size; ``kept`` roots (by identity) need no memory.
+
+    ``together`` as for :func:`lives`.
+    """
+    found = lives(program.operations)
+    starts = _chain_starts(len(program.operations), [found[root][1] for root in kept if root in found])
     inner = [
-        (root, life, layout_of(root, config).size)
-        for root, life in lives(program.operations).values()
+        (root, Life(starts[life.first], life.last), layout_of(root, config).size)
+        for root, life in found.values()
         if root.role == "inner" and id(root) not in kept
     ]
     placed: list[tuple[int, int, Life]] = []
@@ -71,6 +86,15 @@ def plan(program: Program, config: Configuration, kept: set[int] = frozenset()) 
         placed.append((offset, offset + size, life))
     end = max((end for _, end, _ in placed), default=0)
     return Plan(offsets, _aligned(end))
+
+
+def _chain_starts(count: int, flying: list[Life]) -> list[int]:
+    """The first operation of the chain on the fly that each operation belongs to: all of a chain runs at once, so the
+    chain's result must not lie where its first operation still reads."""
+    starts = list(range(count))
+    for life in sorted(flying, key=lambda each: each.first):
+        starts[life.last] = starts[life.first]
+    return starts
 
 
 def _first_fit(placed: list[tuple[int, int, Life]], life: Life, size: int) -> int:

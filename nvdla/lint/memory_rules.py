@@ -104,7 +104,7 @@ def overlapping_surfaces_are_ordered(context: Context) -> Iterator[Said]:
     """Where one operation writes what another reads or writes, the dependency graph says which of them is first.
 
     Operations on one engine follow one another; others do only when a chain of OP_COMPLETED events leads from one to
-    the other. Operations joined on the fly count as one.
+    the other. Operations joined on the fly run at the same time, so one must not write what the other reads.
     """
     for task_id in context.tasks:
         subjects = [each for each in context.subjects if each.task.task.id == task_id and each.operation.roi == 0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 
 from nvdla.descriptors.enums import Event, MemType, OpType
 from nvdla.descriptors.task import DlaTask
@@ -14,58 +13,46 @@ _AFTER = {OpType.CONV: OpType.SDP, OpType.SDP: OpType.PDP}
 class Order:
     """The order that a dependency graph enforces, of ROI 0.
 
-    One operation precedes another when it is earlier on the same engine, or when completion events lead from one to
-    the other. Operations that hand over on the fly are one unit: whoever waits for the last waits for all.
+    One operation is finished before another begins when a completion event leads from one to the other, or when it is
+    earlier on the same engine. Who hands over on the fly is finished when the one who takes is; and who takes begins
+    after the one who hands over. Operations joined on the fly run at the same time: nothing orders them.
     """
 
     def __init__(self, task: DlaTask) -> None:
         self._task = task
-        self._count = task.network.num_operations
+        self._takers: dict[int, list[int]] = {}
+        for giver, taker in handovers(task):
+            self._takers.setdefault(giver, []).append(taker)
         self._known: dict[int, set[int]] = {}
 
     def is_ordered(self, one: int, other: int) -> bool:
-        """Whether one of two operations certainly precedes the other; operations of one unit do."""
-        first, second = self._unit[one], self._unit[other]
-        return first == second or second in self._after(first) or first in self._after(second)
+        """Whether one of two operations is certainly finished before the other begins."""
+        return other in self._after(one) or one in self._after(other)
 
-    @cached_property
-    def _unit(self) -> list[int]:
-        """The unit of each operation, named by its last operation."""
-        unit = list(range(self._count))
-        for giver, taker in handovers(self._task):
-            unit[self._root(unit, giver)] = self._root(unit, taker)
-        return [self._root(unit, index) for index in range(self._count)]
-
-    @staticmethod
-    def _root(unit: list[int], index: int) -> int:
-        while unit[index] != index:
-            index = unit[index]
-        return index
-
-    @cached_property
-    def _follows(self) -> list[set[int]]:
-        """For each unit the units that wait for its completion, or come next on one of its engines."""
-        follows: list[set[int]] = [set() for _ in range(self._count)]
-        for index in range(self._count):
-            common = self._task.dependencies[index]
-            for kind, consumer in enumerate(common.consumers):
-                if 0 <= consumer.index < self._count and (
-                    consumer.event == Event.OP_COMPLETED or kind == common.op_type
-                ):
-                    follows[self._unit[index]].add(self._unit[consumer.index])
-        return follows
-
-    def _after(self, unit: int) -> set[int]:
-        """All units that certainly come after one."""
-        if unit not in self._known:
-            todo, seen = list(self._follows[unit]), set()
+    def _after(self, index: int) -> set[int]:
+        """All operations that certainly begin after one is finished."""
+        if index not in self._known:
+            todo, seen = self._followers(index), set()
             while todo:
                 each = todo.pop()
                 if each not in seen:
                     seen.add(each)
-                    todo.extend(self._follows[each])
-            self._known[unit] = seen
-        return self._known[unit]
+                    todo += self._followers(each) + self._takers.get(each, [])
+            self._known[index] = seen
+        return self._known[index]
+
+    def _followers(self, index: int) -> list[int]:
+        """Who waits for the completion of an operation, or of those that it hands over to, or is next on its engine."""
+        common = self._task.dependencies[index]
+        count = self._task.network.num_operations
+        found = [
+            consumer.index
+            for kind, consumer in enumerate(common.consumers)
+            if 0 <= consumer.index < count and (consumer.event == Event.OP_COMPLETED or kind == common.op_type)
+        ]
+        for taker in self._takers.get(index, []):
+            found += self._followers(taker)
+        return found
 
 
 def handovers(task: DlaTask) -> Iterator[tuple[int, int]]:
