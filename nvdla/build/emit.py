@@ -9,7 +9,7 @@ from nvdla.build.addresses import CONSTANTS, POOL, Addresses, Constants, Extent
 from nvdla.build.describe import Describer, lut_param
 from nvdla.build.graph import Links, link
 from nvdla.build.ir import BYTES, Program, Root
-from nvdla.build.planner import plan
+from nvdla.build.planner import Plan, plan
 from nvdla.build.schedule import CpuTask, DlaTask, HardwareOperation, Task, schedule
 from nvdla.descriptors.abi import NEW
 from nvdla.descriptors.enums import EmuFormat, EmuOpType, Event, OpType
@@ -47,15 +47,23 @@ _DLA_VERSION, _EMU_VERSION, _RAW_VERSION = Version(0, 12, 3), Version(0, 0, 1), 
 def emit(program: Program, config: Configuration) -> tuple[Loadable, list[Task]]:
     """The loadable of a program, and the tasks as scheduled (for the sidecar)."""
     tasks = schedule(program, config)
-    flying = {
-        id(hardware.operation.destination.root)
+    layout = memory_plan(program, config, tasks)
+    return _Emitter(program, config, tasks, Addresses(program, config, layout), layout.size).loadable(), tasks
+
+
+def memory_plan(program: Program, config: Configuration, tasks: list[Task]) -> Plan:
+    """Where inner surfaces lie. What goes on the fly needs no memory; a chain on the fly reads and writes at one
+    time."""
+    chained = [
+        hardware
         for task in tasks
         if isinstance(task, DlaTask)
         for hardware in task.operations
-        if hardware.destination_flies and hardware.type == OpType.SDP
-    }
-    layout = plan(program, config, flying)
-    return _Emitter(program, config, tasks, Addresses(program, config, layout), layout.size).loadable(), tasks
+        if hardware.type == OpType.PDP and hardware.source_flies
+    ]
+    kept = {id(hardware.operation.source.root) for hardware in chained}
+    together = {hardware.position: hardware.chain[0].position for hardware in chained}
+    return plan(program, config, kept, together)
 
 
 class _Emitter:

@@ -206,7 +206,20 @@ class Machine:
     def _groups(self, name: str) -> dict[str, RegisterGroup]:
         """The consumer groups of an engine's units; a unit that is not enabled is left out, so that the engine
         sees a missing read DMA."""
-        return {unit: self.unit(unit).current for unit in ENGINES[name].units if self.unit(unit).ready}
+        return {unit: self.unit(unit).current for unit in self._units_at_work(name)}
+
+    def _units_at_work(self, name: str) -> list[str]:
+        """The enabled units of an engine's present operation.
+
+        A read DMA runs ahead: it may be enabled already for the operation in the other group, while the present one
+        takes everything on the fly or from registers. Then it belongs to that operation.
+        """
+        units = [unit for unit in ENGINES[name].units if self.unit(unit).ready]
+        if name in ("sdp", "pdp") and len(units) == 2:
+            core = self.unit(units[0])
+            if core.enabled[core.consumer ^ 1] and not _takes_read_dma(name, core.current):
+                return units[:1]
+        return units
 
     def _causes(self, name: str) -> tuple[str, ...]:
         """Interrupts that an engine's end raises; the fetch of a convolution may have been reported before."""
@@ -215,11 +228,10 @@ class Machine:
 
     def _finish(self, name: str) -> int:
         """Free the groups of the engine's units; the group of its first unit names the interrupt."""
-        units = [self.unit(unit) for unit in ENGINES[name].units]
+        units = [self.unit(unit) for unit in self._units_at_work(name)]
         group = units[0].consumer
         for unit in units:
-            if unit.ready:
-                unit.finish()
+            unit.finish()
         return group
 
     def _prefetch(self) -> Completion | None:
@@ -248,3 +260,20 @@ class Machine:
 
     def _glb_read(self, register: str, value: int) -> int:
         return self.interrupt_status if register == "S_INTR_STATUS" else value
+
+
+def _takes_read_dma(name: str, group: RegisterGroup) -> bool:
+    """Whether an operation of the SDP or the PDP reads memory, by the registers of its core (1 = from memory)."""
+    if name == "pdp":
+        return bool(group["D_OPERATION_MODE_CFG.FLYING_MODE"])
+    if not group["D_FEATURE_MODE_CFG.FLYING_MODE"]:
+        return True
+    for block in ("BS", "BN", "EW"):
+        flags = f"D_DP_{block}_CFG.{block}"
+        if group[f"{flags}_BYPASS"]:
+            continue
+        for part in ("ALU", "MUL"):
+            source = f"D_DP_{block}_{part}_CFG.{block}_{part}_SRC"
+            if not group[f"{flags}_{part}_BYPASS"] and group[source]:
+                return True
+    return False

@@ -12,10 +12,10 @@ from random_networks import networks
 
 from nvdla.build import Network, build, calibrate
 from nvdla.build.addresses import Addresses, Extent
-from nvdla.build.emit import _Emitter
+from nvdla.build.emit import _Emitter, memory_plan
 from nvdla.build.graph import link
 from nvdla.build.lower import lower
-from nvdla.build.planner import ALIGNMENT, layout_of, lives, plan
+from nvdla.build.planner import ALIGNMENT, layout_of, lives
 from nvdla.build.schedule import DlaTask, schedule
 from nvdla.descriptors.abi import NEW
 from nvdla.descriptors.enums import Event, OpType
@@ -30,7 +30,7 @@ def _parts(net: Network, config: str):
     chosen = configuration(config)
     program = lower(net, chosen, "int8", calibrate(net, samples(net, np.random.default_rng(1), 1)))
     tasks = schedule(program, chosen)
-    layout = plan(program, chosen)
+    layout = memory_plan(program, chosen, tasks)
     addresses = Addresses(program, chosen, layout)
     return program, tasks, _Emitter(program, chosen, tasks, addresses, layout.size), layout
 
@@ -77,6 +77,7 @@ def test_events_and_queue_order_cover_every_hazard(config, net):
         before = _orders(task.operations, link(task.operations, extents))
         for one, other in itertools.combinations(task.operations, 2):
             if one.chain is other.chain:
+                assert not _overlap(extents[one.index][0], extents[other.index][1]), "a chain overwrites what it reads"
                 continue
             (read, written), (other_read, other_written) = extents[one.index], extents[other.index]
             if _overlap(written, other_read) or _overlap(read, other_written) or _overlap(written, other_written):
@@ -111,7 +112,8 @@ def test_dependency_counts_are_the_events_that_arrive(net):
 def test_memory_is_shared_only_by_surfaces_whose_lives_do_not_overlap(net):
     program, _, _, layout = _parts(net, "nv_small")
     chosen = configuration("nv_small")
-    placed = [(root, life) for root, life in lives(program.operations).values() if root.role == "inner"]
+    lived = lives(program.operations).values()
+    placed = [(root, life) for root, life in lived if root.role == "inner" and id(root) in layout.offsets]
     for (one, first), (other, second) in itertools.combinations(placed, 2):
         starts = layout.offsets[id(one)], layout.offsets[id(other)]
         ends = [start + layout_of(root, chosen).size for start, root in zip(starts, (one, other), strict=True)]
@@ -142,3 +144,15 @@ def test_a_convolution_waits_for_its_sdp_as_nvidias_compiler_has_it():
     assert (sdp.consumers[OpType.PDP].index, sdp.consumers[OpType.PDP].event) == (2, Event.OP_PROGRAMMED)
     assert (sdp.fused_parent.index, sdp.fused_parent.event) == (0, Event.OP_ENABLED)
     assert (pdp.fused_parent.index, pdp.fused_parent.event) == (1, Event.OP_ENABLED)
+
+
+def test_a_chain_on_the_fly_does_not_write_where_it_reads():
+    """The pool writes while the convolution still reads, so the two surfaces cannot share memory."""
+    net = Network()
+    x = net.scale("s", net.input("in", (8, 12, 12)), 2.0)
+    x = net.max_pool("p", net.convolution("c", x, np.ones((8, 8, 3, 3)), padding=1), 2)
+    net.output(net.scale("t", x, 2.0))
+    program, _, _, layout = _parts(net, "nv_small")
+    source, result = program.tensors["s"].root, program.tensors["p"].root
+    assert id(program.tensors["c"].root) not in layout.offsets
+    assert layout.offsets[id(source)] != layout.offsets[id(result)]

@@ -218,3 +218,16 @@ def test_a_pool_from_memory_may_come_before_one_on_the_fly():
     net.output(net.max_pool("second", _conv(net, x, 4, padding=1), 3, 1))
     built = build_and_run(net, "nv_small", "int8", False, samples(net, np.random.default_rng(10)))
     assert engines(built) == ["pdp", "conv", "sdp", "pdp"]
+
+
+def test_read_dmas_run_ahead_of_operations_on_the_fly():
+    """PDP_RDMA and SDP_RDMA are enabled for the second group while the first still waits for the convolution."""
+    net = Network()
+    x = net.input("in", (4, 6, 6))
+    conv = net.convolution("conv", x, _w(4, 4, 3, 3), padding=1)
+    net.output(net.max_pool("on the fly", conv, 2))
+    net.output(net.max_pool("from memory", x, 2))
+    net.output(net.relu("relu", x))
+    for config, precision in (("nv_small", "int8"), ("nv_full", "fp16")):
+        built = build_and_run(net, config, precision, False, samples(net, np.random.default_rng(11)))
+        assert engines(built) == ["conv", "sdp", "pdp", "pdp", "sdp"]
