@@ -171,7 +171,8 @@ def _run_convert(args: argparse.Namespace) -> int:
     else:
         renames = dict(_pair(text, "--rename", "OLD=NEW") for text in args.rename)
         parameters = [p for source in sources for p in source.parameters()]
-        data = target.create(transform(parameters, args.exclude, renames, args.strip, args.splat), options)
+        changed = transform(parameters, args.exclude, renames, args.strip, args.splat)
+        data = target.create_checked(changed, options)
     return _write(args, target, data)
 
 
@@ -183,7 +184,7 @@ def _run_create(args: argparse.Namespace) -> int:
     given += [shaped_parameter(text, as_splat=True) for text in args.splat]
     if given:
         read = [p for name in args.files for p in registry.open(Path(name), None, args.format).parameters()]
-        return _write(args, target, target.create(_splats_first(given) + read, options))
+        return _write(args, target, target.create_checked(_splats_first(given) + read, options))
     return _write(args, target, target.build([Path(name) for name in args.files], options))
 
 

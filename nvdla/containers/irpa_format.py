@@ -16,6 +16,9 @@ from nvdla.containers.parameters import Parameter
 from nvdla.containers.registry import Container, Finding, Format, Options, Source, register
 from nvdla.errors import FormatError
 
+#: Data of all entries together may be this many times the file: entries may share bytes, but not without end.
+_SHARING = 64
+
 
 class IrpaContainer(Container):
     """An open archive; ``archive`` is the typed form."""
@@ -49,6 +52,12 @@ class IrpaContainer(Container):
         return verify(self.archive, strict, self.external)
 
     def parameters(self) -> list[Parameter]:
+        """In file order. FormatError where entries share the same bytes so often that copies would swamp the disk."""
+        total = sum(entry.length for entry in self.archive.entries if entry.data is not None)
+        limit = _SHARING * len(self.source.data)
+        if total > limit:
+            raise FormatError(f"{self.source.name}: entries overlap so much that they would take {total} bytes, over "
+                              f"the limit of {limit}")
         return [self._parameter(entry) for entry in self.archive.entries]
 
     def _parameter(self, entry: Entry) -> Parameter:
@@ -66,6 +75,7 @@ class IrpaFormat(Format):
     name = "irpa"
     title = "IREE parameter archive"
     suffixes = (".irpa",)
+    keeps_splats = True
     options: ClassVar[Mapping[str, str]] = {
         "external": "folder below which external parameter files may be read (reading)",
         "offset": "byte offset of the first archive in the file (reading; default 0)",

@@ -7,7 +7,7 @@ Data is a read-only view on the file it came from: nothing is copied until it is
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -16,8 +16,8 @@ import numpy as np
 
 from nvdla.errors import FormatError
 
-#: Bytes a constant (splat) parameter may take when it is written out in full, unless the caller says otherwise.
-MATERIALISE_LIMIT = 1 << 30
+#: Bytes that the constant (splat) parameters of a file may take together when they are written out in full.
+MATERIALISE_LIMIT = 1 << 28
 
 #: Element types: name -> bits of one element as stored. Names are numpy's, and ml_dtypes' where numpy has none.
 ELEMENT_BITS: Mapping[str, int] = MappingProxyType({
@@ -110,6 +110,14 @@ class Parameter:
         if bits < 8:
             return np.frombuffer(data, np.uint8)
         return np.frombuffer(data, numpy_dtype(self.dtype)).reshape(self.shape)
+
+
+def check_splats(parameters: Iterable[Parameter], limit: int = MATERIALISE_LIMIT) -> None:
+    """FormatError when all splats written out would take more than ``limit`` bytes: a small file may ask for that."""
+    total = sum(parameter.length for parameter in parameters if parameter.data is None)
+    if total > limit:
+        raise FormatError(f"the splats would take {total} bytes when written out, over the limit of {limit}; exclude "
+                          "them, or write a format that keeps splats (irpa)")
 
 
 def numpy_dtype(dtype: str) -> np.dtype:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import nvdla.containers
-from nvdla.containers.parameters import Parameter
+from nvdla.containers.parameters import Parameter, check_splats
 from nvdla.errors import FormatError
 from nvdla.files import whole_file
 
@@ -118,7 +118,9 @@ class Container(ABC):
 
     def parts(self) -> Iterable[tuple[str, bytes | memoryview]]:
         """What ``extract`` writes: (relative path, bytes). Default: each parameter as ``name.bin``."""
-        return ((f"{p.name}.bin", p.as_bytes()) for p in self.parameters())
+        parameters = self.parameters()
+        check_splats(parameters)
+        return ((f"{p.name}.bin", p.as_bytes()) for p in parameters)
 
     def extract(self, folder: str | os.PathLike[str], names: Sequence[str] | None = None) -> list[Path]:
         """Writes the parts (only ``names``, with or without their ending, if given) below ``folder``; never outside.
@@ -154,7 +156,7 @@ class Container(ABC):
 
     def convert(self, target: Format, options: Options | None = None) -> bytes:
         """This container as another format (or the same one, rewritten). Default: through the parameters."""
-        return target.create(self.parameters(), options)
+        return target.create_checked(self.parameters(), options)
 
 
 class Format(ABC):
@@ -165,6 +167,8 @@ class Format(ABC):
     suffixes: tuple[str, ...] = ()
     #: Options that ``create`` and ``convert`` understand: name -> one line of help.
     options: Mapping[str, str] = {}
+    #: Whether a splat is stored as such; other formats write it out.
+    keeps_splats: bool = False
 
     @abstractmethod
     def sniff(self, header: bytes, path: Path | None) -> bool:
@@ -187,10 +191,16 @@ class Format(ABC):
         """The bytes of a new file holding these parameters. FormatError where the format is read only."""
         raise FormatError(f"{self.name} files can be read but not created from parameters")
 
+    def create_checked(self, parameters: Sequence[Parameter], options: Options | None = None) -> bytes:
+        """:meth:`create`, after checking that splats which this format must write out are not endless."""
+        if not self.keeps_splats:
+            check_splats(parameters)
+        return self.create(parameters, options)
+
     def build(self, inputs: Sequence[Path], options: Options | None = None) -> bytes:
         """What ``create`` does on the command line: a new file from input files. Default: the parameters of every
         input, in order, through :meth:`create`."""
-        return self.create([p for path in inputs for p in open(path).parameters()], options)
+        return self.create_checked([p for path in inputs for p in open(path).parameters()], options)
 
     def check_options(self, options: Options | None) -> dict[str, str]:
         """The options as a dictionary; FormatError for one that this format does not know."""

@@ -180,7 +180,18 @@ def test_a_splat_is_written_out_only_up_to_a_limit():
     assert huge.length == 4 * 10**12
     with pytest.raises(FormatError, match="over the limit"):
         huge.as_bytes()
-    assert len(registry.format_named("irpa").create([huge])) == 4096
+    archive = registry.open(registry.format_named("irpa").create([huge]))
+    assert len(archive.source.data) == 4096
+
+
+def test_many_small_splats_are_limited_together(tmp_path):
+    splats = [shaped_parameter(f"w{n}=10000000xi8=1", as_splat=True) for n in range(100)]
+    archive = registry.open(registry.format_named("irpa").create(splats))
+    for target in ("npz", "safetensors", "tvm-params"):
+        with pytest.raises(FormatError, match="over the limit"):
+            archive.convert(registry.format_named(target))
+    with pytest.raises(FormatError, match="over the limit"):
+        archive.extract(tmp_path)
 
 
 # -- plain tensor files ------------------------------------------------------------------------------------------------
