@@ -27,6 +27,8 @@ COMMANDS = {
     "diff": ("nvdla.cli.diff", "how two loadables differ: tables, descriptors, weights"),
     "memory": ("nvdla.cli.memory", "where memory goes: addresses, lifetimes, reuse, overlaps, peak"),
     "graph": ("nvdla.cli.graph", "operations, tensors, dependencies as DOT, SVG or JSON"),
+    "cycles": ("nvdla.cli.cycles", "how many cycles every operation takes"),
+    "timeline": ("nvdla.cli.timeline", "when every operation runs: a trace for Perfetto, or a picture"),
     "trace": ("nvdla.cli.trace", "replay a hardware register trace"),
     "container": ("nvdla.cli.container", "neighbouring compiled-model containers: IREE, TVM"),
     "serve": ("nvdla.cli.serve", "serve loadables to TVM RPC clients"),

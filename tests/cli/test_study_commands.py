@@ -1,0 +1,190 @@
+"""``nvdla memory``, ``graph``, ``cycles`` and ``timeline`` as a user calls them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus"
+COMMANDS = ("memory", "graph", "cycles", "timeline")
+
+KEYS = {
+    "memory": {
+        "format", "version", "loadable", "configuration", "abi", "spaces", "steps", "allocations", "buffers", "reuse",
+        "overlaps", "contiguous", "usage",
+    },
+    "graph": {
+        "format", "version", "loadable", "configuration", "abi", "inputs", "outputs", "tasks", "groups", "nodes",
+        "tensors", "dependencies",
+    },
+    "cycles": {
+        "format", "version", "loadable", "configuration", "abi", "memory", "software_cycles", "clock_mhz", "measured",
+        "total_cycles", "total_ms", "runs_per_second", "macs", "mac_use", "read_bytes", "written_bytes", "busy",
+        "stuck", "operations",
+    },
+    "timeline": {"traceEvents", "displayTimeUnit", "otherData"},
+}  # fmt: skip
+
+ROWS = {
+    ("memory", "spaces"): {
+        "space", "base", "end", "carve_out", "allocated", "constant", "bound", "intermediate", "peak_live", "peak_at",
+    },
+    ("memory", "steps"): {"step", "operations", "engines", "layer"},
+    ("memory", "allocations"): {
+        "memory", "space", "address", "end", "size", "reserved", "alignment", "flags", "use", "name", "first_write",
+        "last_read", "buffers",
+    },
+    ("memory", "buffers"): {
+        "buffer", "name", "kind", "memory", "offset", "address", "size", "bytes", "shape", "layout", "line_stride",
+        "surface_stride", "aligned_to", "written_by", "read_by", "first", "last",
+    },
+    ("memory", "reuse"): {"memory", "earlier", "later", "operation", "bytes", "in_place", "while_read"},
+    ("memory", "contiguous"): {"memory", "space", "bytes", "why"},
+    ("graph", "nodes"): {
+        "name", "task", "operation", "roi", "op_type", "layer", "what", "precision", "input_shape", "output_shape",
+        "inputs", "outputs", "group", "step", "waits_for",
+    },
+    ("graph", "tensors"): {
+        "id", "name", "kind", "memory", "offset", "bytes", "shape", "layout", "producer", "consumers",
+    },
+    ("graph", "dependencies"): {"from", "to", "event", "fused_parent"},
+    ("cycles", "operations"): {
+        "operation", "engine", "layer", "input", "output", "precision", "what", "leader", "cycles", "bound", "macs",
+        "mac_share", "read_bytes", "written_bytes", "group", "programmed", "enabled", "start", "end", "measured",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_json_has_the_documented_keys(nvdla_command, lenet, command):
+    code, out, err = nvdla_command(command, lenet, "--json")
+    assert (code, err) == (0, "")
+    assert set(json.loads(out)) == KEYS[command]
+
+
+@pytest.mark.parametrize(("command", "table"), ROWS)
+def test_rows_have_the_documented_keys(nvdla_command, lenet, command, table):
+    rows = json.loads(nvdla_command(command, lenet, "--json")[1])[table]
+    assert rows
+    assert all(set(row) == ROWS[command, table] for row in rows)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_layer_names_are_shown_where_they_are_known(nvdla_command, lenet, command):
+    code, out, _ = nvdla_command(command, lenet)
+    assert code == 0
+    assert "pool1" in out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", ["colour_digits", "colour_digits_nv_full_fp16", "lenet_nv_large"])
+def test_every_sample_can_be_looked_at(nvdla_command, command, name):
+    code, out, err = nvdla_command(command, SAMPLES / f"{name}.loadable")
+    assert (code, err) == (0, "")
+    assert out
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_nothing_is_run_so_numba_is_not_imported(lenet, command):
+    check = "import sys; from nvdla.cli.main import main; main(sys.argv[1:]); assert 'numba' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", check, command, lenet], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--config", "nv_smal"), "did you mean nv_small?"),
+        (("--layers", "nothing.yaml"), "nothing.yaml"),
+        (("--nonsense",), "--nonsense"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(nvdla_command, lenet, command, words, message):
+    code, out, err = nvdla_command(command, lenet, *words)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("cut", [0, 9, 1000, -2])
+def test_a_truncated_loadable_is_one_line(nvdla_command, lenet, tmp_path, command, cut):
+    broken = tmp_path / "broken.loadable"
+    broken.write_bytes(Path(lenet).read_bytes()[:cut])
+    code, _, err = nvdla_command(command, broken)
+    assert code == 2
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--latency", "-1"), "memory latency -1"),
+        (("--bandwidth", "0"), "memory bandwidth"),
+        (("--clock", "0"), "--clock"),
+        (("--software", "-3"), "--software"),
+    ],
+)
+def test_impossible_machines_are_refused(nvdla_command, lenet, words, message):
+    for command in ("cycles", "timeline"):
+        code, _, err = nvdla_command(command, lenet, *words)
+        assert code == 2
+        assert message in err
+
+
+def test_a_base_moves_every_address(nvdla_command, lenet):
+    here = json.loads(nvdla_command("memory", lenet, "--json")[1])
+    there = json.loads(nvdla_command("memory", lenet, "--json", "--base", "0x40000000")[1])
+    moved = {a["address"] - b["address"] for a, b in zip(here["buffers"], there["buffers"], strict=True)}
+    assert moved == {here["spaces"][0]["base"] - 0x40000000}
+    assert there["spaces"][0]["base"] == 0x40000000
+
+
+@pytest.mark.parametrize(
+    ("base", "message"),
+    [("0x40000001", "multiple of a page"), ("-4096", "multiple of a page"), ("0xfffff000", "32 address bits")],
+)
+def test_a_base_that_cannot_be_is_refused(nvdla_command, lenet, base, message):
+    code, _, err = nvdla_command("memory", lenet, f"--base={base}")
+    assert code == 2
+    assert message in err
+
+
+def test_files_are_written_by_ending(nvdla_command, lenet, tmp_path):
+    assert nvdla_command("memory", lenet, "--svg", tmp_path / "m.svg")[0] == 0
+    assert nvdla_command("timeline", lenet, "-o", tmp_path / "t.svg")[0] == 0
+    assert nvdla_command("graph", lenet, "-o", tmp_path / "g.dot")[0] == 0
+    assert nvdla_command("graph", lenet, "-o", tmp_path / "g.json")[0] == 0
+    assert nvdla_command("timeline", lenet, "-o", tmp_path / "t.json")[0] == 0
+    assert (tmp_path / "m.svg").read_text().startswith("<svg ")
+    assert (tmp_path / "g.dot").read_text().startswith("digraph ")
+    assert set(json.loads((tmp_path / "g.json").read_text())) == KEYS["graph"]
+    assert set(json.loads((tmp_path / "t.json").read_text())) == KEYS["timeline"]
+    code, _, err = nvdla_command("graph", lenet, "-o", tmp_path / "g.pdf")
+    assert code == 2
+    assert ".dot .gv .svg .json" in err
+
+
+def test_operations_that_wait_for_ever_give_exit_code_1(nvdla_command):
+    path = CORPUS / "loadables" / "conv_power_conv" / "nv_small-int8-basic.nvdla"
+    if not path.is_file():
+        pytest.skip("the corpus of loadables (../shared/corpus) is not here")
+    code, out, _ = nvdla_command("timeline", path)
+    assert code == 1
+    assert "wait for ever" in out
+
+
+@pytest.mark.slow
+def test_every_loadable_of_the_corpus_can_be_looked_at(nvdla_command):
+    paths = sorted((CORPUS / "loadables").glob("*/*.nvdla")) + sorted((CORPUS / "kmd-regression").glob("*_fbuf"))
+    if not paths:
+        pytest.skip("the corpus of loadables (../shared/corpus) is not here")
+    for path in paths:
+        for command in COMMANDS:
+            code, out, err = nvdla_command(command, path, "--json")
+            assert code in (0, 1), (command, path, err)
+            json.loads(out)
