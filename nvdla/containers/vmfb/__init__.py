@@ -1,1 +1,11 @@
-"""IREE VM bytecode modules (.vmfb): read, verify, disassemble, interpret, re-wrap."""
+"""IREE VM bytecode modules (.vmfb): read, verify, disassemble, interpret, re-wrap.
+
+    module = nvdla.containers.vmfb.read(data)
+    Machine(module).call("abs", [-5])      # nvdla.containers.vmfb.interpreter
+"""
+
+from __future__ import annotations
+
+from nvdla.containers.vmfb.module import Module, read
+
+__all__ = ["Module", "read"]
