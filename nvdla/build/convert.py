@@ -81,8 +81,7 @@ def _blob(blob: Any, edit: _Edit) -> Any:
 
 
 def _moved(edit: _Edit, reloc: Any) -> Any:
-    memory = edit.loadable.address(reloc.write_id).mem_id
-    return replace(reloc, offset=edit.moves.get((memory, reloc.offset), reloc.offset))
+    return replace(reloc, offset=edit.moves.get((reloc.write_id, reloc.offset), reloc.offset))
 
 
 # ---- tasks

@@ -6,7 +6,7 @@ All functions take a loadable and give a new one; they refuse with BuildError (D
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -111,23 +111,72 @@ def rebind(loadable: Loadable, inputs: Sequence[str] = (), outputs: Sequence[str
 
 
 def strip(loadable: Loadable) -> Loadable:
-    """Leave out what no task reaches: addresses in no address list, memories behind none, blobs in no memory."""
-    reached = {address for task in loadable.tasks for address in task.address_list}
-    reached |= {entry for reloc in loadable.relocs for entry in (reloc.address_id, reloc.write_id)}
-    addresses = tuple(each for each in loadable.addresses if each.id in reached)
+    """Leave out what no task reaches: addresses in no address list, memories behind none, blobs in no memory.
+
+    What is left is numbered anew, for NVIDIA's runtime takes ids as positions (umd/core/src/runtime/Runtime.cpp:313).
+    """
+    tasks = {number for entry in loadable.submits for number in entry.task_ids}
+    kept_tasks = [each for each in loadable.tasks if each.id in tasks]
+    reached = {address for task in kept_tasks for address in task.address_list}
+    addresses = [each for each in loadable.addresses if each.id in reached]
     used = {each.mem_id for each in addresses}
-    memories = tuple(each for each in loadable.memories if each.id in used or each.is_input or each.is_output)
+    memories = [each for each in loadable.memories if each.id in used or each.is_input or each.is_output]
+    bound = {memory.tensor_desc_id for memory in memories if memory.is_input or memory.is_output}
     names = {name for memory in memories for name in memory.contents}
-    blobs = tuple(each for each in loadable.blobs if each.name in names)
-    tensors = {memory.tensor_desc_id for memory in memories if memory.is_input or memory.is_output}
-    events = {event for task in loadable.tasks for event in (*task.pre_actions, *task.post_actions)}
+    events = {event for task in kept_tasks for event in (*task.pre_actions, *task.post_actions)}
+    relocs = tuple(each for each in loadable.relocs if each.address_id in reached and each.write_id in used)
+    return _numbered(
+        replace(
+            loadable,
+            tasks=tuple(kept_tasks),
+            addresses=tuple(addresses),
+            memories=tuple(memories),
+            blobs=tuple(each for each in loadable.blobs if each.name in names),
+            tensors=tuple(each for each in loadable.tensors if each.id in bound),
+            events=tuple(each for each in loadable.events if each.id in events),
+            relocs=relocs,
+        )
+    )
+
+
+def _numbered(loadable: Loadable) -> Loadable:
+    """Every table's ids as positions in it, and all references to them."""
+    tables = ("tasks", "memories", "addresses", "events", "tensors")
+    new = {table: {each.id: number for number, each in enumerate(getattr(loadable, table))} for table in tables}
+
+    def numbers(table: str, ids: Iterable[int]) -> tuple[int, ...]:
+        return tuple(new[table][each] for each in ids)
+
     return replace(
         loadable,
-        addresses=addresses,
-        memories=memories,
-        blobs=blobs,
-        tensors=tuple(each for each in loadable.tensors if each.id in tensors),
-        events=tuple(each for each in loadable.events if each.id in events),
+        tasks=tuple(
+            replace(
+                each,
+                id=new["tasks"][each.id],
+                address_list=numbers("addresses", each.address_list),
+                pre_actions=numbers("events", each.pre_actions),
+                post_actions=numbers("events", each.post_actions),
+            )
+            for each in loadable.tasks
+        ),
+        memories=tuple(
+            replace(each, id=number, tensor_desc_id=new["tensors"].get(each.tensor_desc_id, 0))
+            for number, each in enumerate(loadable.memories)
+        ),
+        addresses=tuple(
+            replace(each, id=number, mem_id=new["memories"][each.mem_id])
+            for number, each in enumerate(loadable.addresses)
+        ),
+        events=tuple(replace(each, id=number) for number, each in enumerate(loadable.events)),
+        tensors=tuple(
+            replace(each, id=number, mem_id=new["memories"].get(each.mem_id, each.mem_id))
+            for number, each in enumerate(loadable.tensors)
+        ),
+        relocs=tuple(
+            replace(each, address_id=new["addresses"][each.address_id], write_id=new["memories"][each.write_id])
+            for each in loadable.relocs
+        ),
+        submits=tuple(replace(each, task_ids=numbers("tasks", each.task_ids)) for each in loadable.submits),
     )
 
 

@@ -73,7 +73,7 @@ def merge(first: Loadable, second: Loadable) -> Loadable:
         ),
         relocs=first.relocs
         + tuple(
-            replace(each, address_id=each.address_id + shift["addresses"], write_id=each.write_id + shift["addresses"])
+            replace(each, address_id=each.address_id + shift["addresses"], write_id=each.write_id + shift["memories"])
             for each in second.relocs
         ),
         submits=first.submits

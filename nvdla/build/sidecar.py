@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from nvdla.build.ir import Program
-from nvdla.build.schedule import CpuTask, DlaTask, Task
+from nvdla.build.schedule import DlaTask, Task
 from nvdla.descriptors.enums import OpType
 from nvdla.errors import FormatError
 
@@ -40,10 +40,9 @@ def describe(program: Program, config: str, tasks: list[Task]) -> dict[str, Any]
 
 
 def _task(number: int, task: Task) -> dict[str, Any]:
-    if isinstance(task, CpuTask):
+    if not isinstance(task, DlaTask):
         operation = {"index": 0, "engine": "cpu", "layer": task.operation.layer, "part": ""}
         return {"task": number, "kind": "cpu", "operations": [operation]}
-    assert isinstance(task, DlaTask)
     operations = [
         {"index": each.index, "engine": OpType(each.type).name.lower(), "layer": each.layer, "part": each.part}
         for each in task.operations

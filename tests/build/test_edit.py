@@ -14,6 +14,7 @@ from nvdla.build.convert import convert_abi
 from nvdla.build.edit import rebind, rename, replace_operands, replace_weights, strip
 from nvdla.build.merge import merge
 from nvdla.descriptors.detect import detect
+from nvdla.lint import lint
 from nvdla.loadable.model import AddressEntry, Blob, MemoryEntry
 
 
@@ -120,6 +121,10 @@ def test_strip_leaves_out_what_nothing_reaches():
     )
     stripped = strip(nvdla.load(padded.to_bytes()))
     assert stripped == loadable
+    inserted = replace(padded, memories=(padded.memories[-1], *padded.memories[:-1]))
+    for table in ("memories", "addresses", "tasks", "tensors"):
+        found = [each.id for each in getattr(strip(nvdla.load(inserted.to_bytes())), table)]
+        assert found == list(range(len(found))), "NVIDIA's runtime takes ids as positions"
     elements = _elements(built)
     np.testing.assert_array_equal(_run(stripped, "nv_small", elements)["p"], built.expected(elements)["p"])
 
@@ -133,11 +138,31 @@ def _softmax(config: str, precision: str) -> Built:
     return build(net, config, precision, calibrate(net, samples(net, np.random.default_rng(3))))
 
 
+def test_changed_strides_reach_the_descriptors_of_converted_and_merged_loadables():
+    """Relocations follow: a bound input with wider lines gives the same result."""
+    built = _softmax("nv_full", "fp16")
+    elements = _elements(built)
+    wanted = _run(built.loadable, "nv_full", elements)["prob"]
+    old = convert_abi(built.loadable, "old")
+    for edited, name, others in (
+        (built.loadable, "in", {}),
+        (old, "in", {}),
+        (strip(old), "in", {}),
+        (merge(built.loadable, built.loadable), "in-2", elements),
+    ):
+        loadable = nvdla.load(edited.to_bytes())
+        element, line, surface = next(each for each in loadable.tensors if each.name == name).strides[:3]
+        strides = {name: (element, line + 64, surface + 6 * 64, 0, 0, 0, 0, 0)}
+        found = nvdla.Runtime(loadable, config="nv_full", strides=strides).run({**others, name: elements["in"]})
+        np.testing.assert_array_equal(found["prob-2" if others else "prob"], wanted)
+
+
 def test_conversion_to_the_old_abi_and_back_keeps_results_and_relocations():
     built = _softmax("nv_full", "fp16")
     elements = _elements(built)
     wanted = _run(built.loadable, "nv_full", elements)["prob"]
     old = convert_abi(built.loadable, "old")
+    assert not lint(nvdla.load(old.to_bytes()), "nv_full").findings
     assert detect(nvdla.load(old.to_bytes()))[0].name == "old"
     np.testing.assert_array_equal(_run(old, "nv_full", elements)["prob"], wanted)
     new = convert_abi(nvdla.load(old.to_bytes()), "new")
@@ -156,6 +181,7 @@ def test_scale_factors_of_cpu_tasks_cannot_go_into_the_old_abi():
 def test_merged_loadables_run_both_networks():
     one, other = _built(1), _built(2)
     merged = nvdla.load(merge(one.loadable, other.loadable).to_bytes())
+    assert not lint(merged, "nv_small").findings
     runtime = nvdla.Runtime(merged, config="nv_small")
     assert [tensor.name for tensor in runtime.inputs] == ["in", "in-2"]
     elements, others = _elements(one), _elements(other, 4)

@@ -203,7 +203,7 @@ def test_relocations_name_the_strides_of_bound_tensors():
     found = set()
     for reloc in loadable.relocs:
         tensor = loadable.tensor(loadable.memory(loadable.address(reloc.address_id).mem_id).tensor_desc_id)
-        blob = loadable.blob(loadable.memory(loadable.address(reloc.write_id).mem_id).contents[0])
+        blob = loadable.blob(loadable.memory(reloc.write_id).contents[0])
         word = int.from_bytes(blob.data[reloc.offset : reloc.offset + 4], "little")
         assert word == tensor.strides[reloc.reloc_type]
         found.add((tensor.name, int(reloc.reloc_type)))
