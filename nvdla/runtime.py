@@ -182,11 +182,14 @@ class Runtime:
         machine = Machine(self.config, self.linked.space, self.threads, self.budget)
         recorder = Recorder(on_operation)
         scheduler = Scheduler(machine, log, Observer(completed=recorder.completed, ran=recorder.ran))
-        for task in self.tasks:
-            if isinstance(task, FirmwareTask):
-                scheduler.run(task)
-            else:
-                recorder.cpu(task)
+        try:
+            for task in self.tasks:
+                if isinstance(task, FirmwareTask):
+                    scheduler.run(task)
+                else:
+                    recorder.cpu(task)
+        finally:
+            machine.close()
         self.steps = scheduler.steps
         return recorder.plan(self.linked)
 

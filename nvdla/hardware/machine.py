@@ -151,6 +151,15 @@ class Machine:
             self._engines[name] = getattr(importlib.import_module(module), attribute)(self)
         return self._engines[name]
 
+    def close(self) -> None:
+        """No register will be touched any more: forget engines and hooks, which refer back to the machine.
+
+        What was prepared can still be run. Without this the machine, and all simulated memory with it, would stay
+        until the garbage collector looks for circles.
+        """
+        self._engines.clear()
+        self.registers.forget_hooks()
+
     def step(self) -> Completion | None:
         """Run one chain that is ready; None if there is none. Raises NvdlaError for settings that cannot run."""
         chain = self.ready_chain()

@@ -226,6 +226,11 @@ class RegisterFile:
         """``hook(register name, stored value)`` gives the value that a read of ``unit`` returns."""
         self._read_hooks[unit] = hook
 
+    def forget_hooks(self) -> None:
+        """Nobody listens any more."""
+        self._write_hooks.clear()
+        self._read_hooks.clear()
+
     def write(self, address: int, value: int) -> None:
         """A CSB write by byte address. Raises TraceError for an address without a register."""
         self.write_register(self.map.at(address), value)

@@ -65,15 +65,17 @@ class TraceFolder:
         relative = PurePosixPath(name)
         if relative.is_absolute() or ".." in relative.parts or "\\" in name or "\0" in name:
             raise TraceError(f"file {name!r} is outside the trace's folder: only files beside the trace may be named")
-        path = (self.folder / relative).resolve()
-        if not path.is_relative_to(self.folder):
-            raise TraceError(f"file {name!r} links to {path}, outside the trace's folder {self.folder}")
-        if not path.is_file():
-            raise TraceError(f"file {name!r} does not exist (or is no regular file) in {self.folder}")
         try:
+            path = (self.folder / relative).resolve()
+            if not path.is_relative_to(self.folder):
+                raise TraceError(f"file {name!r} links to {path}, outside the trace's folder {self.folder}")
+            if not path.is_file():
+                raise TraceError(f"file {name!r} does not exist (or is no regular file) in {self.folder}")
             return read_file(path, self._left, "memory image")
         except FormatError as error:
             raise TraceError(str(error)) from error
+        except (OSError, RuntimeError, ValueError) as error:  # a name that is too long, links in a circle, no UTF-8
+            raise TraceError(f"file {name[:80]!r} cannot be looked up: {error}"[:300]) from error
 
 
 def number(text: str | bytes, what: str, bits: int = 64) -> int:

@@ -93,4 +93,6 @@ def replay(
     except NvdlaError as error:
         text = str(error)
         raise error if text.startswith(f"{trace.name}:") else type(error)(f"{trace.name}: {text}") from error
+    finally:
+        machine.close()
     return Replay(Path(path), config, tuple(player.checks), tuple(player.completions), memory)
