@@ -10,12 +10,20 @@ from nvdla.lint.findings import SEVERITIES, Finding
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
-    """Severity, rule and place; below them what was seen and what to do."""
+    """Rule by rule: where, what was seen, and what to do."""
     width = min(terminal_width(), 120)
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
     for finding in findings:
-        print(escape(f"{finding.severity}: {finding.rule}: {finding.place}"))
-        for text in (finding.evidence, f"-> {finding.advice}"):
-            print(escape(textwrap.fill(text, width, initial_indent="    ", subsequent_indent="    ")))
+        groups.setdefault((finding.severity, finding.rule, finding.advice), []).append(finding)
+    for (severity, rule, advice), members in groups.items():
+        print(f"{severity}: {rule}")
+        for each in members:
+            _print_wrapped(f"{each.place}: {each.evidence}", width)
+        _print_wrapped(f"-> {advice}", width)
+
+
+def _print_wrapped(text: str, width: int) -> None:
+    print(escape(textwrap.fill(text, width, initial_indent="    ", subsequent_indent="      ")))
 
 
 def summary(counts: dict[str, int]) -> str:

@@ -69,7 +69,7 @@ class FloatReference:
     def _expected(self, name: str, golden: np.ndarray, ours: np.ndarray, note: str | None) -> Expected:
         scale = 1.0 if ours.dtype.kind == "f" else self._names.scale(name)
         if scale is None:
-            scale = _fitted(golden, ours)
+            scale = fitted(golden, ours)
             note = ", ".join(filter(None, (note, "scale fitted")))
         return Expected(name, golden, scale=scale, note=note)
 
@@ -105,7 +105,7 @@ def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
         raise FormatError(f"{os.fspath(path)}: not an .npz file that can be read: {error}") from None
 
 
-def _fitted(golden: np.ndarray, ours: np.ndarray) -> float:
+def fitted(golden: np.ndarray, ours: np.ndarray) -> float:
     """The factor that brings ours closest to the golden; 1 when ours are all zero."""
     wide = ours.astype(np.float64).reshape(-1)
     power = float(wide @ wide)

@@ -9,6 +9,7 @@ import numpy as np
 
 from nvdla.compare.alignment import align
 from nvdla.compare.comparison import Expected, observe, padding_note
+from nvdla.compare.floats import fitted
 from nvdla.compare.naming import Names
 from nvdla.compare.observation import Observation, Observer
 
@@ -31,6 +32,7 @@ class RunReference:
         our_names: Names,
     ) -> None:
         self.runtime = runtime
+        self._names, self._our_names = names, our_names
         observations, self._outputs = observe(runtime, surfaces, names.layers)
         self._tensors = runtime.unpack(self._outputs)
         self._match, self.aligned = self._aligned(observations, ours, our_surfaces, our_names)
@@ -49,9 +51,11 @@ class RunReference:
         other = self._match.get(observation.key)
         if other is None:
             return None
-        if other.dtype != observation.dtype:
-            return Expected(str(other), other.tensor, note=f"{observation.dtype} against {other.dtype}")
-        return Expected(str(other), other.tensor, note=padding_note(observation, other.surface, other.tensor))
+        if other.dtype.kind != observation.dtype.kind:
+            scales = self._our_names.scale(observation.layer), self._names.scale(other.layer)
+            return _real(str(other), observation.tensor, other.tensor, scales)
+        note = padding_note(observation, other.surface, other.tensor) if other.dtype == observation.dtype else None
+        return Expected(str(other), other.tensor, note=note)
 
     def output(self, index: int, tensor: Tensor, array: np.ndarray, raw: bytes) -> Expected | None:
         """The output of the same name, else the one in the same place."""
@@ -59,4 +63,24 @@ class RunReference:
         name = tensor.name if tensor.name in names else names[index] if index < len(names) else None
         if name is None or self._tensors[name].size != array.size:
             return None
-        return Expected(f"output {name}", self._tensors[name])
+        theirs = self._tensors[name]
+        if theirs.dtype.kind != array.dtype.kind:
+            scales = self._our_names.scale(tensor.name), self._names.scale(name)
+            return _real(f"output {name}", array, theirs, scales)
+        return Expected(f"output {name}", theirs)
+
+
+def _real(name: str, ours: np.ndarray, theirs: np.ndarray, scales: tuple[float | None, float | None]) -> Expected:
+    """Integers against halves: as real numbers. ``scales``: what one step stands for, ours and theirs; one that is not
+    known is fitted."""
+    note = f"{ours.dtype} against {theirs.dtype}"
+    real = theirs.astype(np.float32)
+    if theirs.dtype.kind == "f":
+        scale = scales[0]
+        if scale is None:
+            scale, note = fitted(real, ours), f"{note}, scale fitted"
+        return Expected(name, real, scale=scale, note=note)
+    factor = scales[1]
+    if factor is None:
+        factor, note = fitted(ours.astype(np.float32), theirs), f"{note}, scale fitted"
+    return Expected(name, real * np.float32(factor), scale=1.0, note=note)

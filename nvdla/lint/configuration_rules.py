@@ -27,14 +27,13 @@ def precisions_are_built(context: Context) -> Iterator[Said]:
     configurations stops, crashes, or computes without meaning. Rubik only moves elements, but by their size.
     """
     for subject in context.subjects:
-        if subject.type not in PRECISION_FIELDS:
-            continue
-        for field in dict.fromkeys(PRECISION_FIELDS[subject.type]):
-            value = Precision(getattr(subject.op, field))
+        fields = PRECISION_FIELDS.get(subject.type, ())
+        found = dict.fromkeys(Precision(getattr(subject.op, field)) for field in fields)
+        for value in found:
             name = value.name.lower()
             if value.known and name not in context.config.precisions:
                 able = _having(lambda each, name=name: name in each.precisions)
-                yield subject, f"{field} is {name}, {context.config.name} has no {name} ({able} has)"
+                yield subject, f"computes in {name}, {context.config.name} has no {name} ({able} has)"
 
 
 @rule("error", OTHER)

@@ -1,0 +1,199 @@
+"""What several rooms' tests need: samples, the corpus, the command line, planted faults, documented JSON."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+SAMPLES = ROOT / "samples"
+CORPUS = ROOT / ".." / "shared" / "corpus"
+
+
+@pytest.fixture(scope="session")
+def samples() -> Path:
+    return SAMPLES
+
+
+@pytest.fixture(scope="session")
+def lenet_loadable():
+    import nvdla
+
+    return nvdla.load(SAMPLES / "lenet.loadable")
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Path:
+    if not CORPUS.is_dir():
+        pytest.skip("the corpus ../shared/corpus is not there")
+    return CORPUS
+
+
+@pytest.fixture(scope="session")
+def cases(corpus) -> list[dict[str, Any]]:
+    """The manifest of the compiled networks; ``file`` is added."""
+    found = json.loads((corpus / "loadables" / "manifest.json").read_text())["cases"]
+    return [{**case, "file": corpus / "loadables" / case["path"]} for case in found]
+
+
+@pytest.fixture
+def nvdla_command(capsys):
+    """Runs ``nvdla WORDS``; returns (exit code, standard output, standard error)."""
+    from nvdla.cli.main import main
+
+    def call(*words):
+        try:
+            code = main([str(word) for word in words])
+        except SystemExit as exit:
+            code = exit.code
+        return code, *capsys.readouterr()
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def plant():
+    """``plant(loadable, change)``: a copy whose DLA tasks ``change(task)`` has edited in place (ctypes structures)."""
+    from nvdla.descriptors import DlaTask, detect
+    from nvdla.loadable.enums import Interface
+
+    def edited(loadable, change: Callable[[DlaTask], None]):
+        abi, _ = detect(loadable)
+        data: dict[str, bytearray] = {}
+        for task in loadable.tasks:
+            if task.interface != Interface.DLA1:
+                continue
+            decoded = DlaTask.overlay(loadable, task, abi)
+            change(decoded)
+            network = decoded.network
+            for index, entries in (
+                (0, [network]),
+                (network.operation_desc_index, decoded.containers),
+                (network.surface_desc_index, decoded.surface_containers),
+                (network.dependency_graph_index, decoded.dependencies),
+                (network.lut_data_index, decoded.luts),
+            ):
+                if len(entries):
+                    write(loadable, data, task, index, b"".join(map(raw, entries)))
+        return replaced(loadable, data)
+
+    return edited
+
+
+@pytest.fixture(scope="session")
+def plant_cpu():
+    """``plant_cpu(loadable, change)``: a copy whose CPU operations ``change(operation)`` has edited in place."""
+    from nvdla.descriptors import EmuTask, detect
+    from nvdla.loadable.enums import Interface
+
+    def edited(loadable, change: Callable[[Any], None]):
+        data: dict[str, bytearray] = {}
+        for task in loadable.tasks:
+            if task.interface == Interface.EMU1:
+                decoded = EmuTask.overlay(loadable, task, detect(loadable)[0])
+                for operation in decoded.operations():
+                    change(operation)
+                network = decoded.network
+                write(loadable, data, task, network.operation_desc_index, b"".join(map(raw, decoded.containers)))
+                write(loadable, data, task, network.operation_buffer_desc_index, b"".join(map(raw, decoded.buffers)))
+        return replaced(loadable, data)
+
+    return edited
+
+
+@pytest.fixture(scope="session")
+def plant_bytes():
+    """``plant_bytes(loadable, operation, name, change)``: a copy in which ``change(bytearray)`` has edited the constant
+    bytes behind the cube ``name`` of an operation of task 0."""
+    from nvdla.descriptors import DlaTask, detect
+
+    def edited(loadable, operation: int, name: str, change: Callable[[bytearray], None]):
+        task = loadable.tasks[0]
+        decoded = DlaTask.overlay(loadable, task, detect(loadable)[0])
+        cube = getattr(decoded.operation(operation).surface, name)
+        entry = loadable.address(task.address_list[cube.address])
+        start = entry.offset + cube.offset
+        for begin, blob in loadable.contents(loadable.memory(entry.mem_id)):
+            if begin <= start < begin + len(blob.data):
+                content = bytearray(blob.data)
+                piece = content[start - begin : start - begin + cube.size]
+                change(piece)
+                content[start - begin : start - begin + len(piece)] = piece
+                return replaced(loadable, {blob.name: content})
+        raise AssertionError(f"operation {operation} has no constant {name}")
+
+    return edited
+
+
+def raw(structure: ctypes.Structure) -> bytes:
+    return ctypes.string_at(ctypes.addressof(structure), ctypes.sizeof(structure))
+
+
+def write(loadable, data: dict[str, bytearray], task, index: int, content: bytes) -> None:
+    """Put bytes over the blob behind an address index."""
+    entry = loadable.address(task.address_list[index])
+    for begin, blob in loadable.contents(loadable.memory(entry.mem_id)):
+        if begin == entry.offset:
+            found = data.setdefault(blob.name, bytearray(blob.data))
+            found[: len(content)] = content
+
+
+def replaced(loadable, data: dict[str, bytearray]):
+    """The loadable with other bytes in some blobs."""
+    blobs = tuple(
+        dataclasses.replace(blob, data=memoryview(bytes(data[blob.name])), size=len(data[blob.name]))
+        if blob.name in data
+        else blob
+        for blob in loadable.blobs
+    )
+    return dataclasses.replace(loadable, blobs=blobs)
+
+
+@pytest.fixture(scope="session")
+def documented():
+    """``documented(page, heading)``: the table of keys below a heading of a page of docs/, as {key: type}."""
+
+    def keys(page: str, heading: str) -> dict[str, str]:
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        section = re.split(r"^#+ ", text, flags=re.M)
+        body = next(part for part in section if part.startswith(heading + "\n"))
+        rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", body, flags=re.M)
+        assert rows, f"docs/{page}: no table of keys below {heading!r}"
+        return {key: kind.strip() for key, kind in rows}
+
+    return keys
+
+
+KINDS = {
+    "string": lambda value: isinstance(value, str),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
+    "boolean": lambda value: isinstance(value, bool),
+    "object": lambda value: isinstance(value, dict),
+    "null": lambda value: value is None,
+    "any": lambda value: True,
+}
+
+
+@pytest.fixture(scope="session")
+def obeys():
+    """``obeys(value, keys)``: asserts that an object has exactly the documented keys, each of its documented type."""
+
+    def check(value: dict[str, Any], keys: dict[str, str]) -> None:
+        assert set(value) == set(keys)
+        for key, kinds in keys.items():
+            assert any(fits(value[key], kind) for kind in kinds.split(" or ")), f"{key}: {value[key]!r} is no {kinds}"
+
+    def fits(value: Any, kind: str) -> bool:
+        if kind.startswith("list of "):
+            return isinstance(value, list) and all(fits(each, kind[8:].removesuffix("s")) for each in value)
+        return KINDS[kind](value)
+
+    return check

@@ -1,0 +1,54 @@
+"""``nvdla lint`` as a user calls it."""
+
+import json
+
+
+def test_a_clean_loadable_gives_exit_code_0(nvdla_command, samples):
+    code, out, err = nvdla_command("lint", samples / "lenet.loadable", "--config", "nv_small")
+    assert (code, err) == (0, "")
+    assert out.endswith("lenet.loadable on nv_small: nothing found.\n")
+
+
+def test_another_configuration_gives_exit_code_1(nvdla_command, samples):
+    code, out, _ = nvdla_command("lint", samples / "lenet_nv_full_fp16.loadable", "--config", "nv_large")
+    assert code == 1
+    assert "error: precisions-are-built\n    task 0 operation 0 (CONV, layer conv1+relu1): computes in fp16" in out
+    assert "nv_large has no fp16 (nv_full has)" in out
+
+
+def test_a_misspelt_configuration_gives_exit_code_2(nvdla_command, samples):
+    code, out, err = nvdla_command("lint", samples / "lenet.loadable", "--config", "nv_larg")
+    assert (code, out) == (2, "")
+    assert "did you mean nv_large?" in err
+
+
+def test_what_is_no_loadable_gives_exit_code_2(nvdla_command, samples):
+    code, _, err = nvdla_command("lint", samples / "digit0.pgm")
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert nvdla_command("lint")[0] == 2
+
+
+def test_warnings_count_with_strict(nvdla_command, samples, plant, lenet_loadable, tmp_path):
+    def change(task):
+        task.operation(3).op.entry_per_slice += 1
+
+    plant(lenet_loadable, change).save(tmp_path / "a.loadable")
+    assert nvdla_command("lint", tmp_path / "a.loadable")[0] == 0
+    assert nvdla_command("lint", tmp_path / "a.loadable", "--strict")[0] == 1
+
+
+def test_the_json_is_as_documented(nvdla_command, samples, documented, obeys):
+    _, out, _ = nvdla_command("lint", samples / "lenet.loadable", "--config", "nv_full", "--json")
+    document = json.loads(out)
+    obeys(document, documented("lint.md", "The document"))
+    assert document["findings"]
+    for finding in document["findings"]:
+        obeys(finding, documented("lint.md", "A finding"))
+
+
+def test_rules_can_be_listed(nvdla_command):
+    code, out, _ = nvdla_command("lint", "--rules", "--json")
+    assert code == 0
+    assert {"rule", "severity", "text"} == set(json.loads(out)["rules"][0])
+    assert "precisions-are-built" in nvdla_command("lint", "--rules")[1]

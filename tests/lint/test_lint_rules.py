@@ -1,0 +1,313 @@
+"""Every rule finds the fault that it is about, at the right operation, and nothing in sound loadables."""
+
+import dataclasses
+import itertools
+
+import pytest
+
+import nvdla
+from nvdla import ConfigError
+from nvdla.lint import lint, lint_file
+from nvdla.lint.context import Context, Subject
+from nvdla.lint.linter import rules
+from nvdla.lint.order import Order
+from nvdla.lint.page import CHAPTERS, lint_page
+from nvdla.lint.registers import FIELDS
+from nvdla.lint.registry import Rule
+from nvdla.loadable.enums import MemoryFlags
+
+
+def errors(report):
+    return {(finding.rule, finding.operation) for finding in report.findings if finding.severity == "error"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["lenet", "lenet_nv_large", "lenet_nv_full_fp16", "colour_digits", "colour_digits_nv_full_fp16"],
+)
+def test_samples_are_clean(samples, name):
+    report = lint_file(samples / f"{name}.loadable")
+    assert report.findings == ()
+
+
+def set_operation(index, path, value):
+    """A change of one field, "op.x" or "surface.x_data.y" or "common.x", of an operation."""
+
+    def change(task):
+        owner = task.operation(index)
+        *names, last = path.split(".")
+        for name in names:
+            owner = getattr(owner, name)
+        setattr(owner, last, value)
+
+    return change
+
+
+# rule, operation of the lenet sample, field, value
+FAULTS = [
+    ("precisions-are-built", 0, "op.in_precision", 2),
+    ("winograd-is-built", 3, "op.conv_mode", 1),
+    ("weight-decompression-is-built", 3, "op.weight_format", 1),
+    ("batches-are-built", 3, "op.batch", 2),
+    ("lookup-tables-are-built", 7, "op.lut_index", 0),
+    ("y-stage-is-built", 7, "op.y_op.enable", 1),
+    ("cvsram-is-built", 7, "surface.dst_data.type", 1),
+    ("image-formats-are-built", 3, "op.data_format", 6),
+    ("banks-fit-the-buffer", 3, "op.weight_bank", 40),
+    ("banks-fit-the-buffer", 3, "op.data_bank", 0),
+    ("data-fit-their-banks", 3, "op.entry_per_slice", 16000),
+    ("weights-fit-their-banks", 6, "op.bytes_per_kernel", 100000),
+    ("kernels-have-their-size", 3, "op.bytes_per_kernel", 7),
+    ("weights-are-all-there", 3, "surface.weight_data.size", 10),
+    ("grains-fit-the-height", 3, "op.fetch_grain", 13),
+    ("accumulators-only-truncate", 3, "op.out_cvt.scale", 2),
+    ("features-keep-their-width", 3, "op.out_precision", 1),
+    ("convolution-results-have-their-size", 3, "surface.dst_data.width", 9),
+    ("single-pixels-are-packed", 6, "surface.dst_data.line_stride", 16),
+    ("convolutions-hand-over-on-the-fly", 3, "surface.dst_data.type", 0),
+    ("sdp-keeps-the-size", 7, "surface.dst_data.channel", 119),
+    ("neighbours-on-the-fly-agree", 4, "surface.src_data.channel", 15),
+    ("operands-have-an-address", 7, "surface.x1_data.address", -1),
+    ("pool-kernels-are-at-most-eight", 5, "op.pool_width", 8),
+    ("pooling-is-fed", 5, "surface.dst_data.height", 5),
+    ("values-fit-their-registers", 3, "op.conv_stride_x", 9),
+    ("values-fit-their-registers", 3, "op.pad_x_left", 32),
+    ("surfaces-are-aligned", 7, "surface.dst_data.surf_stride", 12),
+    ("surfaces-lie-in-their-windows", 7, "surface.dst_data.surf_stride", 1 << 20),
+    ("lines-do-not-overlap", 5, "surface.dst_data.line_stride", 8),
+    ("surfaces-name-the-memory-they-lie-in", 7, "surface.dst_data.type", 1),
+    ("dependencies-are-counted", 6, "common.dependency_count", 5),
+    ("descriptors-can-be-read", 6, "surface.src_data.address", 99),
+    ("it-runs-to-its-end", 3, "op.mean_format", 2),
+]
+
+
+@pytest.mark.parametrize(("rule", "operation", "field", "value"), FAULTS)
+def test_a_planted_fault_is_found_by_its_rule(lenet_loadable, plant, rule, operation, field, value):
+    broken = plant(lenet_loadable, set_operation(operation, field, value))
+    found = {(each.rule, each.operation) for each in lint(broken, "nv_small", "new").findings}
+    if rule in ("neighbours-on-the-fly-agree", "descriptors-can-be-read", "it-runs-to-its-end"):
+        assert rule in {name for name, _ in found}
+    else:
+        assert (rule, operation) in found
+
+
+def test_self_dependent_operations_are_found(lenet_loadable, plant):
+    def change(task):
+        common = task.operation(3).common
+        common.consumers[1].index, common.consumers[1].event = 3, 2
+
+    found = errors(lint(plant(lenet_loadable, change)))
+    assert ("operations-do-not-wait-for-themselves", 3) in found
+    assert ("every-operation-is-reached", 6) in found
+
+
+def test_rubik_on_a_small_configuration_is_found(cases):
+    for case in cases:
+        if case.get("error_kind") == "unsupported-operation":
+            found = {rule for rule, _ in errors(lint_file(case["file"], case["config"]))}
+            assert found == {"rubik-is-built"}
+
+
+def test_bdma_is_only_in_nv_full(corpus):
+    path = corpus / "kmd-regression" / "BDMA_L0_0_fbuf"
+    assert {rule for rule, _ in errors(lint_file(path, "nv_large"))} >= {"bdma-is-built"}
+    assert errors(lint_file(path, "nv_full")) == set()
+
+
+def test_the_accumulator_reads_no_memory_of_its_own(lenet_loadable):
+    report = lint(lenet_loadable, "nv_large")
+    assert {rule for rule, _ in errors(report)} == {"atoms-have-the-size-of-the-memory-atom"}
+
+
+def test_writing_over_weights_is_found(lenet_loadable, plant):
+    def change(task):
+        target, weights = task.operation(7).surface.dst_data, task.operation(3).surface.weight_data
+        target.address, target.offset = weights.address, weights.offset
+
+    assert ("constants-are-not-overwritten", 7) in errors(lint(plant(lenet_loadable, change)))
+
+
+def test_unordered_overlaps_are_found(lenet_loadable, plant):
+    """The convolution behind a pooling no longer waits for it."""
+
+    def change(task):
+        task.operation(5).common.consumers[1].index = -1
+
+    found = [each for each in lint(plant(lenet_loadable, change)).findings if each.severity == "warning"]
+    assert {each.rule for each in found} == {"overlapping-surfaces-are-ordered"}
+    assert (5, "dst_data overlaps src_data of operation 6, and nothing orders the two") in {
+        (each.operation, each.evidence) for each in found
+    }
+
+
+def test_the_order_of_a_graph_is_that_of_its_arrows(lenet_loadable):
+    context = Context(lenet_loadable, nvdla.Runtime(lenet_loadable).config, _abi(lenet_loadable))
+    order = Order(context.tasks[0])
+    joined = [(0, 1), (0, 2), (1, 2), (3, 4), (3, 5), (4, 5), (6, 7), (8, 9), (10, 11)]
+    unordered = [pair for pair in itertools.combinations(range(12), 2) if not order.is_ordered(*pair)]
+    assert unordered == joined
+
+
+def _abi(loadable):
+    from nvdla.descriptors import detect
+
+    return detect(loadable)[0]
+
+
+def test_relocations_elsewhere_are_found(lenet_loadable):
+    moved = tuple(dataclasses.replace(each, offset=each.offset + 4) for each in lenet_loadable.relocs)
+    found = lint(dataclasses.replace(lenet_loadable, relocs=moved)).findings
+    assert {each.rule for each in found} == {"relocations-point-at-strides"}
+    assert {each.severity for each in found} == {"warning"}
+
+
+def test_too_much_memory_is_found(lenet_loadable):
+    memories = tuple(
+        dataclasses.replace(memory, size=1 << 33) if memory.flags == MemoryFlags.ALLOC else memory
+        for memory in lenet_loadable.memories
+    )
+    found = errors(lint(dataclasses.replace(lenet_loadable, memories=memories)))
+    assert ("memory-fits-the-address-bus", None) in found
+
+
+def test_broken_containers_are_reported_not_raised(lenet_loadable):
+    memories = tuple(dataclasses.replace(memory, contents=("nothing",)) for memory in lenet_loadable.memories)
+    broken = dataclasses.replace(lenet_loadable, memories=memories)
+    with pytest.raises(nvdla.NvdlaError):
+        lint(broken)  # nothing of its descriptors is left: neither ABI fits
+    some = tuple(
+        dataclasses.replace(tensor, mem_id=99) if tensor.name == "prob" else tensor for tensor in lenet_loadable.tensors
+    )
+    report = lint(dataclasses.replace(lenet_loadable, tensors=some))
+    assert "the-container-is-consistent" in {rule for rule, _ in errors(report)}
+
+
+def test_a_misspelt_configuration_gets_a_suggestion(lenet_loadable):
+    with pytest.raises(ConfigError, match="did you mean nv_small"):
+        lint(lenet_loadable, "nv-small")
+
+
+def test_many_findings_of_one_rule_are_counted_not_listed(lenet_loadable, plant):
+    def change(task):
+        for index in range(12):
+            task.operation(index).common.dependency_count = 77
+
+    report = lint(plant(lenet_loadable, change))
+    assert report.count("error") >= 12
+
+
+def test_every_rule_is_documented_and_has_an_advice():
+    for rule in rules():
+        assert rule.text.endswith((".", ")")), rule.name
+        assert rule.advice.endswith((".", ")")), rule.name
+        assert rule.chapter in CHAPTERS, rule.name
+    assert len({rule.name for rule in rules()}) == len(rules())
+
+
+def test_every_rule_of_an_operation_is_tried_here():
+    tried = {fault[0] for fault in FAULTS}
+    here = tried | {
+        "rubik-is-built",
+        "bdma-is-built",
+        "atoms-have-the-size-of-the-memory-atom",
+        "constants-are-not-overwritten",
+        "overlapping-surfaces-are-ordered",
+        "memory-fits-the-address-bus",
+        "relocations-point-at-strides",
+        "the-container-is-consistent",
+        "operations-do-not-wait-for-themselves",
+        "every-operation-is-reached",
+        "slices-have-the-entries-of-the-buffer",
+        "weights-are-fetched-in-whole-pieces",
+        "weights-do-not-trip-the-c-model",
+        "wide-data-have-wide-operands",
+        "single-pixel-inputs-are-packed",
+        "fp16-pools-pad-with-zero",
+        "normalisation-spans-are-built",
+    }
+    assert {rule.name for rule in rules()} == here
+
+
+def test_rules_of_nv_full_find_their_faults(samples, plant):
+    loadable = nvdla.load(samples / "lenet_nv_full_fp16.loadable")
+    pool = next(each.operation for each in operations(loadable) if each.type == 3)
+
+    def change(task):
+        task.operation(0).surface.weight_data.size += 1
+        task.operation(pool.index).op.padding_value[0] = 1
+        task.operation(0).op.entry_per_slice += 1
+
+    found = {each.rule for each in lint(plant(loadable, change), "nv_full").findings}
+    assert found >= {
+        "weights-are-fetched-in-whole-pieces",
+        "fp16-pools-pad-with-zero",
+        "slices-have-the-entries-of-the-buffer",
+    }
+
+
+def operations(loadable) -> list[Subject]:
+    return Context(loadable, nvdla.Runtime(loadable).config, _abi(loadable)).subjects
+
+
+def test_operands_of_the_sdp_from_memory_are_checked(cases, plant):
+    case = next(case for case in cases if case["id"] == "eltwise_chain/nv_full-fp16-basic")
+    loadable = nvdla.load(case["file"])
+    subject = next(each for each in operations(loadable) if each.type == 2 and each.surface.src_data.type == 0)
+
+    def change(task):
+        found = task.operation(subject.index)
+        found.op.x2_op.enable, found.op.x2_op.type, found.op.x2_op.mode, found.op.x2_op.precision = 1, 2, 2, 0
+        source = found.surface.src_data
+        source.width, source.height, source.channel = 1, 1, 40
+        source.surf_stride = 64
+
+    found = {each.rule for each in lint(plant(loadable, change), "nv_full").findings}
+    assert found >= {"wide-data-have-wide-operands", "single-pixel-inputs-are-packed"}
+
+
+def test_normalisation_spans_are_checked(cases, plant):
+    case = next(case for case in cases if case["id"] == "lrn5/nv_full-fp16-fast-math")
+    loadable = nvdla.load(case["file"])
+    broken = plant(loadable, set_operation(operations(loadable)[0].index, "op.local_size", 4))
+    assert "normalisation-spans-are-built" in {rule for rule, _ in errors(lint(broken, "nv_full"))}
+
+
+def test_the_trap_of_the_c_model_is_noted(cases):
+    case = next(case for case in cases if case["id"] == "cifar_quick/nv_large-int8-default")
+    assert {each.rule for each in lint_file(case["file"], "nv_large").findings} == {"weights-do-not-trip-the-c-model"}
+
+
+def test_register_fields_of_the_table_exist():
+    from nvdla.hardware.register_file import register_map
+
+    for name in ("nv_small", "nv_full"):
+        units = register_map(name).units
+        for fields in FIELDS.values():
+            for unit, register, field, _ in fields.values():
+                assert field in units[unit][register].fields, (name, unit, register, field)
+
+
+def test_the_page_of_rules_is_current(samples):
+    page = samples.parent / "docs" / "lint-rules.md"
+    assert page.read_text(encoding="utf-8") == lint_page(), "python -m nvdla.lint.page > docs/lint-rules.md"
+
+
+def test_all_loadables_of_the_corpus(cases):
+    """What runs on the reference has no error on its own configuration; what does not run has one."""
+    for case in cases:
+        report = lint_file(case["file"], case["config"])
+        assert report.clean == (case["expect"] == "ok"), (case["id"], report.findings)
+
+
+def test_all_loadables_of_the_drivers_regression(corpus):
+    import json
+
+    folder = corpus / "kmd-regression"
+    for case in json.loads((folder / "manifest.json").read_text())["cases"]:
+        report = lint_file(folder / case["flatbuf"], case["config"])
+        assert report.clean, (case["name"], report.findings)
+
+
+def test_a_rule_is_plain_data():
+    assert all(isinstance(rule, Rule) and rule.severity in ("error", "warning", "note") for rule in rules())
