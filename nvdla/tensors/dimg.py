@@ -18,6 +18,7 @@ from nvdla.files import read_file
 MAGIC = b"DIMG"
 HEADER = struct.Struct("<4sI7I")
 MAX_FILE = 1 << 30
+MAX_TEXT = 1 << 26  # bytes of a text dump: its numbers take some thirty times as much while they are read
 
 
 class SurfaceFormat(IntEnum):
@@ -90,6 +91,8 @@ def read_dimg(path: str | os.PathLike[str]) -> np.ndarray:
 
 def _read_text(name: str, data: bytes) -> np.ndarray:
     """A raw dump: numbers separated by blanks. Integers stay integers (int16), anything else is float32."""
+    if len(data) > MAX_TEXT:
+        raise FormatError(f"{name}: {len(data)} bytes without 'DIMG' at byte 0; a text dump has at most {MAX_TEXT}")
     words = data.split()
     if not words:
         raise FormatError(f"{name}: an empty file is neither a .dimg nor a text dump of one")
@@ -98,7 +101,8 @@ def _read_text(name: str, data: bytes) -> np.ndarray:
     except ValueError:
         raise FormatError(f"{name}: neither a .dimg (no 'DIMG' at byte 0) nor numbers separated by blanks") from None
     whole = np.isfinite(values).all() and (values == np.rint(values)).all() and np.abs(values).max() < 1 << 15
-    return values.astype(np.int16 if whole else np.float32).reshape(1, -1, 1, 1)
+    with np.errstate(over="ignore"):  # beyond float32 is infinite
+        return values.astype(np.int16 if whole else np.float32).reshape(1, -1, 1, 1)
 
 
 def dimg_bytes(tensor: np.ndarray, atom: int = 32, strides: tuple[int, int] = (0, 0), size: int = 0) -> bytes:

@@ -14,6 +14,7 @@ from nvdla.errors import FormatError
 from nvdla.files import read_file, write_file
 from nvdla.tensors.dimg import dimg_bytes, read_dimg
 from nvdla.tensors.images import Preprocessing, load_image
+from nvdla.tensors.npy import parse_npy
 
 IMAGE_ENDINGS = (".pgm", ".ppm", ".png", ".jpg", ".jpeg")
 INPUT_ENDINGS = (*IMAGE_ENDINGS, ".npy", ".dimg", ".bin")
@@ -49,11 +50,7 @@ def read_tensor(
 
 def read_npy(path: str | os.PathLike[str]) -> np.ndarray:
     """A .npy array; pickled objects are refused, a header is believed only as far as the file is long."""
-    data = read_file(path, MAX_FILE, ".npy file")
-    try:
-        return np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError, OSError, SyntaxError, TypeError, KeyError, OverflowError, MemoryError) as error:
-        raise FormatError(f"{os.fspath(path)}: not a .npy array that can be read: {error}") from error
+    return parse_npy(read_file(path, MAX_FILE, ".npy file"), os.fspath(path))
 
 
 def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, name: str) -> np.ndarray:
@@ -76,7 +73,8 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
                 f"{name}: {array.dtype} values from {array.min()} to {array.max()} do not fit the input's {dtype} "
                 f"({limits.min} to {limits.max}, whole numbers); quantise them with the network's input scale"
             )
-    return array.astype(dtype)
+    with np.errstate(over="ignore", invalid="ignore"):  # halves may become infinite, as on the hardware
+        return array.astype(dtype)
 
 
 def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:

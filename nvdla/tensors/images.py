@@ -16,6 +16,8 @@ from nvdla.errors import FormatError
 
 ORDERS = ("bgr", "rgb")
 MAX_PIXELS = 64 << 20
+# Pillow knows many more, one of which (PostScript) starts another program.
+FORMATS = ("PPM", "PNG", "JPEG")
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,8 @@ def read_pixels(
     name = os.fspath(path)
     _, channels, height, width = shape
     try:
-        with warnings.catch_warnings(), Image.open(path) as image:
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
+        with warnings.catch_warnings(), Image.open(path, formats=FORMATS) as image:
+            warnings.simplefilter("error")
             _check_size(name, image.size, (width, height), preprocessing.resize)
             image = _with_channels(name, image, channels)
             if image.size != (width, height):
@@ -64,8 +66,8 @@ def read_pixels(
         raise
     except UnidentifiedImageError:
         raise FormatError(f"{name}: not an image that can be read (PGM, PPM, PNG and JPEG can)") from None
-    except (OSError, ValueError, SyntaxError, EOFError, Image.DecompressionBombWarning) as error:
-        raise FormatError(f"{name}: the image cannot be read: {error}") from error
+    except Exception as error:  # Pillow's decoders raise a dozen kinds for broken files
+        raise FormatError(f"{name}: the image cannot be read: {error or type(error).__name__}") from error
     cube = pixels.reshape(height, width, -1).transpose(2, 0, 1)
     if channels >= 3 and preprocessing.order == "bgr":
         cube = np.concatenate([cube[2::-1], cube[3:]])
@@ -118,7 +120,8 @@ def convert_pixels(pixels: np.ndarray, dtype: np.dtype, preprocessing: Preproces
     if len(mean) not in (0, 1, channels):
         raise FormatError(f"{len(mean)} mean values for {channels} channels; give one, or one a channel")
     offsets = np.broadcast_to(np.array(mean or (0.0,), np.float32), (channels,)).reshape(1, -1, 1, 1)
-    values = (pixels.astype(np.float32) - offsets) / np.float32(normalize)
-    if dtype == np.int16:
-        return np.clip(np.rint(values), -32768, 32767).astype(np.int16)
-    return values.astype(np.float16)
+    with np.errstate(over="ignore"):
+        values = (pixels.astype(np.float32) - offsets) / np.float32(normalize)
+        if dtype == np.int16:
+            return np.clip(np.rint(values), -32768, 32767).astype(np.int16)
+        return values.astype(np.float16)

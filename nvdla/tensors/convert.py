@@ -1,0 +1,293 @@
+"""Tensors between layouts, element types and files: what ``nvdla tensor`` does.
+
+A :class:`Form` says how a tensor lies in bytes: layout, shape, element type, strides. Layouts are "feature-x8",
+"feature-x16", "feature-x32" (surfaces of atoms of so many bytes), "nchw" and "nhwc" (dense), and NVDLA's interleaved
+pixel formats ("A8B8G8R8" ...).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nvdla.errors import FormatError
+from nvdla.loadable.enums import PixelFormat
+from nvdla.loadable.model import Loadable
+from nvdla.memory.surfaces import FeatureLayout, Layout, PixelLayout, tensor_layout
+
+ATOMS = {"feature-x8": 8, "feature-x16": 16, "feature-x32": 32}
+DENSE = ("nchw", "nhwc")
+PIXELS = tuple(each.name for each in PixelFormat if each <= PixelFormat.V8U8Y8A8)
+LAYOUTS = (*ATOMS, *DENSE, *PIXELS)
+DTYPES = ("int8", "uint8", "int16", "uint16", "float16", "float32")
+MAX_BYTES = 1 << 30
+MAX_SIDE = 1 << 24
+
+Shape = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class DenseLayout:
+    """Elements one after the other, without gaps: channels outermost ("nchw") or innermost ("nhwc")."""
+
+    shape: Shape
+    dtype: np.dtype
+    order: str
+    size: int
+
+    @property
+    def _stored(self) -> Shape:
+        n, c, h, w = self.shape
+        return (n, c, h, w) if self.order == "nchw" else (n, h, w, c)
+
+    def pack(self, array: np.ndarray, buffer: np.ndarray) -> None:
+        stored = array if self.order == "nchw" else np.moveaxis(array, 1, -1)
+        buffer[:] = np.ascontiguousarray(stored, self.dtype).reshape(-1).view(np.uint8)
+
+    def unpack(self, buffer: np.ndarray) -> np.ndarray:
+        stored = buffer.view(self.dtype).reshape(self._stored)
+        return np.array(stored if self.order == "nchw" else np.moveaxis(stored, -1, 1), order="C")
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a tensor (N, C, H, W) lies in bytes. Strides of 0 are the packed ones; all are in bytes.
+
+    ``size``: bytes of the buffer, 0 = as many as the tensor takes.
+    """
+
+    layout: str
+    shape: Shape
+    dtype: np.dtype
+    line_stride: int = 0
+    surface_stride: int = 0
+    image_stride: int = 0
+    size: int = 0
+
+    def make(self, size: int | None = None) -> Layout:
+        """The layout in a buffer of ``size`` bytes (None: as many as it takes).
+
+        Raises NvdlaError for unknown layouts, shapes and sizes that cannot be, a buffer that is too small.
+        """
+        _check_shape(self.shape, self.dtype)
+        filled = self.filled()
+        filled._check_strides()
+        needed = filled.bytes
+        size = (self.size or needed) if size is None else size
+        if not 0 < needed <= MAX_BYTES or size > MAX_BYTES:
+            raise FormatError(f"a tensor {self.shape} of {self.dtype} as {self.layout} takes {needed} bytes; "
+                              f"the limit is {MAX_BYTES}")
+        if self.layout in DENSE:
+            if size != needed:
+                raise FormatError(f"a tensor {self.shape} of {self.dtype} takes {needed} bytes, not {size}")
+            return DenseLayout(self.shape, self.dtype, self.layout, size)
+        if self.layout in ATOMS:
+            return FeatureLayout(
+                self.shape, self.dtype, ATOMS[self.layout], filled.line_stride, filled.surface_stride,
+                filled.image_stride, size,
+            )  # fmt: skip
+        pixel = PixelFormat[self.layout]
+        return PixelLayout(self.shape, self.dtype, pixel, filled.line_stride, filled.image_stride, size)
+
+    def filled(self) -> Form:
+        """The same with the packed strides written out. Raises FormatError for an unknown layout."""
+        height, width = self.shape[2:]
+        if self.layout not in LAYOUTS:
+            raise FormatError(f"unknown layout {self.layout!r}: known are {', '.join(LAYOUTS)}")
+        if self.layout in DENSE:
+            return self
+        if self.layout in ATOMS:
+            line = self.line_stride or width * ATOMS[self.layout]
+            surface = self.surface_stride or height * line
+            return replace(
+                self, line_stride=line, surface_stride=surface,
+                image_stride=self.image_stride or self.surfaces * surface,
+            )  # fmt: skip
+        line = self.line_stride or width * self.pixel_bytes
+        return replace(self, line_stride=line, surface_stride=0, image_stride=self.image_stride or height * line)
+
+    def _check_strides(self) -> None:
+        """Lines, surfaces and images do not overlap."""
+        if self.layout in DENSE:
+            return
+        n, _, height, width = self.shape
+        line = width * (ATOMS.get(self.layout) or self.pixel_bytes)
+        image = max(self.surfaces * self.surface_stride, height * self.line_stride)
+        for name, value, least, matters in (
+            ("line stride", self.line_stride, line, True),
+            ("surface stride", self.surface_stride, height * self.line_stride, self.surfaces > 1),
+            ("image stride", self.image_stride, image, n > 1),
+        ):
+            if matters and value < least:
+                raise FormatError(f"{name} {value} is less than the {least} bytes that it must pass over")
+
+    @property
+    def surfaces(self) -> int:
+        """Surfaces of an image in a feature layout, 1 otherwise."""
+        if self.layout not in ATOMS:
+            return 1
+        return -(-self.shape[1] * self.dtype.itemsize // ATOMS[self.layout])
+
+    @property
+    def pixel_bytes(self) -> int:
+        """Bytes of a pixel in an image format."""
+        shape = (1, 1, 1, 1)
+        return PixelLayout(shape, self.dtype, PixelFormat[self.layout], 64, 64, 64).pixel_bytes
+
+    @property
+    def bytes(self) -> int:
+        """What the packed or strided tensor takes, to its last byte; whole surfaces and lines where it is packed."""
+        n, _, height, width = self.shape
+        if self.layout in DENSE:
+            return math.prod(self.shape) * self.dtype.itemsize
+        filled = self.filled()
+        if self.layout in ATOMS:
+            line, last = width * ATOMS[self.layout], (self.surfaces - 1) * filled.surface_stride
+        else:
+            line, last = width * self.pixel_bytes, 0
+        image = last + (height - 1) * filled.line_stride + line
+        return (n - 1) * filled.image_stride + image
+
+    def offset(self, n: int, c: int, h: int, w: int) -> int:
+        """The byte at which an element begins."""
+        size = self.dtype.itemsize
+        _, channels, height, width = self.shape
+        if self.layout == "nchw":
+            return (((n * channels + c) * height + h) * width + w) * size
+        if self.layout == "nhwc":
+            return (((n * height + h) * width + w) * channels + c) * size
+        filled = self.filled()
+        if self.layout in ATOMS:
+            elements = ATOMS[self.layout] // size
+            surface, inside = divmod(c, elements)
+            return (
+                n * filled.image_stride + surface * filled.surface_stride + h * filled.line_stride
+                + w * ATOMS[self.layout] + inside * size
+            )  # fmt: skip
+        return n * filled.image_stride + h * filled.line_stride + w * self.pixel_bytes + self._component(c) * size
+
+    def _component(self, channel: int) -> int:
+        """The place of a channel in a pixel: names of formats begin with the most significant component."""
+        ranks = {"R": 0, "Y": 0, "G": 1, "U": 1, "B": 2, "V": 2, "A": 3, "X": 3}
+        letters = [each for each in reversed(self.layout.removesuffix("_F").removesuffix("_I")) if each in ranks]
+        return [ranks[each] for each in letters].index(channel) if channel < len(letters) else 0
+
+
+def _check_shape(shape: Shape, dtype: np.dtype) -> None:
+    if len(shape) != 4 or not all(1 <= side <= MAX_SIDE for side in shape):
+        raise FormatError(f"shape {shape}: N, C, H, W must each be 1 .. {MAX_SIDE}")
+    if math.prod(shape) * dtype.itemsize > MAX_BYTES:
+        raise FormatError(f"a tensor {shape} of {dtype} has more than {MAX_BYTES} bytes")
+
+
+def dtype_named(name: str) -> np.dtype:
+    """An element type by name. Raises FormatError."""
+    if name not in DTYPES:
+        raise FormatError(f"unknown element type {name!r}: known are {', '.join(DTYPES)}")
+    return np.dtype(name).newbyteorder("<")
+
+
+def form_of(loadable: Loadable, name: str | None) -> Form:
+    """The form of a bound tensor of a loadable: by name, or its only input. Raises FormatError."""
+    bound = {loadable.tensor(m.tensor_desc_id).name: m for m in (*loadable.inputs, *loadable.outputs)}
+    if name is None and len(loadable.inputs) == 1:
+        name = loadable.tensor(loadable.inputs[0].tensor_desc_id).name
+    if name not in bound:
+        given = f"no bound tensor is called {name!r}" if name else "name the tensor: FILE:NAME"
+        raise FormatError(f"{loadable.name}: {given}; there are {', '.join(bound) or 'none'}")
+    memory = bound[name]
+    tensor = loadable.tensor(memory.tensor_desc_id)
+    layout = tensor_layout(tensor, memory.size)
+    names = {PixelFormat.FEATURE: "feature-x32", PixelFormat.FEATURE_X8: "feature-x8"}
+    return Form(
+        names.get(tensor.pixel_format, tensor.pixel_format.name),
+        layout.shape,
+        layout.dtype,
+        tensor.line_stride,
+        tensor.surface_stride,
+        memory.size // max(tensor.n, 1),
+        memory.size,
+    )
+
+
+def unpack(data: bytes, form: Form, what: str) -> np.ndarray:
+    """The tensor (N, C, H, W) in raw bytes. Raises FormatError when they are too few."""
+    if len(data) < form.bytes:
+        raise FormatError(
+            f"{what}: {len(data)} bytes, but {form.shape} of {form.dtype} as {form.layout} takes {form.bytes}"
+        )
+    size = form.bytes if form.layout in DENSE else len(data)
+    if form.layout in DENSE and len(data) != size:
+        raise FormatError(f"{what}: {len(data)} bytes, but {form.shape} of {form.dtype} as {form.layout} takes {size}")
+    return form.make(size).unpack(np.frombuffer(data, np.uint8))
+
+
+def pack(array: np.ndarray, form: Form) -> bytes:
+    """The bytes of a tensor; those that hold no element are 0."""
+    layout = form.make()
+    buffer = np.zeros(layout.size, np.uint8)
+    layout.pack(array, buffer)
+    return buffer.tobytes()
+
+
+def quantize(array: np.ndarray, dtype: np.dtype, scale: float, offset: int = 0) -> np.ndarray:
+    """Real numbers to elements: ``round(real / scale) + offset``, halves away from zero, saturated.
+
+    Raises FormatError for a scale that is no positive number, and NaN where the elements are integers.
+    """
+    _check_scale(scale)
+    values = array.astype(np.float64) / scale
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return values.astype(dtype)
+    if np.isnan(values).any():
+        raise FormatError(f"{int(np.isnan(values).sum())} values are NaN; {dtype} has none")
+    limits = np.iinfo(dtype)
+    rounded = np.copysign(np.floor(np.abs(values) + 0.5), values) + offset
+    return np.clip(rounded, limits.min, limits.max).astype(dtype)
+
+
+def dequantize(array: np.ndarray, scale: float, offset: int = 0) -> np.ndarray:
+    """Elements to real numbers (float32): ``scale * (element - offset)``."""
+    _check_scale(scale)
+    with np.errstate(over="ignore"):
+        return (scale * (array.astype(np.float64) - offset)).astype(np.float32)
+
+
+def _check_scale(scale: float) -> None:
+    if not (math.isfinite(scale) and scale > 0):
+        raise FormatError(f"scale {scale} must be a positive number: the real value of one step")
+
+
+def cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """The same values in another element type. Raises FormatError when an integer type cannot hold them."""
+    if array.dtype == dtype:
+        return array
+    if dtype.kind == "f":
+        with np.errstate(over="ignore"):
+            return array.astype(dtype)
+    limits = np.iinfo(dtype)
+    whole = array.dtype.kind in "iub" or (np.isfinite(array).all() and (array == np.rint(array)).all())
+    if not whole or array.min() < limits.min or array.max() > limits.max:
+        raise FormatError(
+            f"{array.dtype} values from {array.min()} to {array.max()} do not fit {dtype} ({limits.min} to "
+            f"{limits.max}, whole numbers); give --scale to quantise them"
+        )
+    return array.astype(dtype)
+
+
+def as_nchw(array: np.ndarray, shape: Shape | None, what: str) -> np.ndarray:
+    """An array of up to four dimensions as (N, C, H, W), or as ``shape``. Raises FormatError."""
+    if array.dtype.kind not in "iufb":
+        raise FormatError(f"{what}: an array of {array.dtype} is no tensor of numbers")
+    if shape is not None:
+        if array.size != math.prod(shape):
+            raise FormatError(f"{what}: {array.size} elements (shape {array.shape}) are not a tensor {shape}")
+        return array.reshape(shape)
+    if array.ndim > 4:
+        raise FormatError(f"{what}: an array of {array.ndim} dimensions; give --shape N,C,H,W")
+    if array.size == 0:
+        raise FormatError(f"{what}: an array of shape {array.shape} has no elements")
+    return array.reshape((1,) * (4 - array.ndim) + array.shape)
