@@ -29,6 +29,7 @@ COMMANDS = {
     "graph": ("nvdla.cli.graph", "operations, tensors, dependencies as DOT, SVG or JSON"),
     "cycles": ("nvdla.cli.cycles", "how many cycles every operation takes"),
     "timeline": ("nvdla.cli.timeline", "when every operation runs: a trace for Perfetto, or a picture"),
+    "tensor": ("nvdla.cli.tensor", "tensors between files, layouts and element types"),
     "trace": ("nvdla.cli.trace", "replay a hardware register trace"),
     "container": ("nvdla.cli.container", "neighbouring compiled-model containers: IREE, TVM"),
     "serve": ("nvdla.cli.serve", "serve loadables to TVM RPC clients"),

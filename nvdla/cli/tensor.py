@@ -1,0 +1,328 @@
+"""``nvdla tensor``: tensors between files, layouts and element types."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table
+from nvdla.errors import FormatError
+from nvdla.files import read_file, write_file
+from nvdla.tensors.convert import (
+    ATOMS,
+    DTYPES,
+    LAYOUTS,
+    Form,
+    as_nchw,
+    cast,
+    dequantize,
+    dtype_named,
+    form_of,
+    pack,
+    quantize,
+    unpack,
+)
+from nvdla.tensors.files import IMAGE_ENDINGS, ending, picture, read_npy
+
+HELP = """Tensors between .npy, .dimg, raw surfaces (.bin) and images, with explicit layout, type and scale.
+
+  nvdla tensor convert in.npy out.bin --to-layout feature-x8              pack a surface
+  nvdla tensor convert out.bin out.npy --tensor net.nvdla:prob            unpack as the network says
+  nvdla tensor convert in.npy in.dimg --dtype int8 --scale 0.0078         quantise real numbers
+  nvdla tensor convert out.dimg out.npy --scale 0.02                      back to real numbers
+  nvdla tensor info out.bin --layout feature-x32 --shape 1,10,1,1 --dtype int8
+  nvdla tensor layout --layout feature-x8 --shape 1,20,3,4                where each element lies
+
+docs/tensor.md and docs/layouts.md explain layouts with worked examples."""
+
+INPUTS = (*IMAGE_ENDINGS, ".npy", ".dimg", ".bin")
+OUTPUTS = (".npy", ".dimg", ".bin", ".png", ".json")
+FORMAT, VERSION = "nvdla-tensor", 1
+MAX_FILE = 1 << 30
+MAX_SAMPLE = 24
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    commands = parser.add_subparsers(dest="tensor_command", required=True, metavar="COMMAND")
+    convert = commands.add_parser("convert", help="write a tensor in another form")
+    convert.add_argument("input", metavar="INPUT", help=" ".join(INPUTS))
+    convert.add_argument("output", metavar="OUTPUT", help=" ".join(OUTPUTS))
+    _add_form(convert)
+    convert.add_argument("--to-layout", metavar="LAYOUT", choices=LAYOUTS, help="layout of a .bin output")
+    convert.add_argument("--to-line-stride", type=int, default=0, metavar="BYTES", help="its line stride")
+    convert.add_argument("--to-surface-stride", type=int, default=0, metavar="BYTES", help="its surface stride")
+    convert.add_argument("--scale", type=float, metavar="X", help="the real value of one step: quantise or dequantise")
+    convert.add_argument("--offset", type=int, default=0, metavar="N", help="the element that stands for zero")
+    info = commands.add_parser("info", help="shape, type and figures of a tensor")
+    info.add_argument("input", metavar="INPUT", help=" ".join(INPUTS))
+    _add_form(info)
+    layout = commands.add_parser("layout", help="where each element of a layout lies")
+    _add_form(layout)
+    layout.add_argument("--at", metavar="N,C,H,W", help="one element")
+    for command in (convert, info, layout):
+        add_format_options(command)
+
+
+def _add_form(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--tensor", metavar="LOADABLE[:NAME]", help="layout, shape, type and strides of a bound tensor")
+    parser.add_argument("--layout", metavar="LAYOUT", choices=LAYOUTS, help=f"of a .bin input: {', '.join(LAYOUTS)}")
+    parser.add_argument("--shape", metavar="N,C,H,W", help="C,H,W or N,C,H,W")
+    parser.add_argument("--dtype", choices=DTYPES, help="element type (of .bin input; else of the result)")
+    parser.add_argument("--line-stride", type=int, default=0, metavar="BYTES", help="of a .bin input (default: packed)")
+    parser.add_argument("--surface-stride", type=int, default=0, metavar="BYTES", help="the same")
+    parser.add_argument("--image-stride", type=int, default=0, metavar="BYTES", help="from image to image of a batch")
+
+
+def run(args: argparse.Namespace) -> int:
+    return {"convert": _convert, "info": _info, "layout": _layout}[args.tensor_command](args)
+
+
+# ---- convert
+
+
+def _convert(args: argparse.Namespace) -> int:
+    suffix = ending(args.output, OUTPUTS, "a tensor")
+    form = _form(args)
+    array = _read(args, form)
+    before = array
+    array = _with_values(args, array, form, suffix)
+    target = None
+    if suffix == ".bin":
+        target = _target(args, form, array)
+        array = cast(array, target.dtype)
+        data = pack(array, target)
+    else:
+        data = _file(suffix, array, form)
+    write_file(args.output, data)
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "input": {"file": args.input, **_facts(before, form if args.input.endswith(".bin") else None)},
+        "output": {"file": args.output, "bytes": len(data), **_facts(array, target)},
+    }
+    if not print_document(document, args):
+        for side in ("input", "output"):
+            facts = document[side]
+            shape = "x".join(map(str, facts["shape"]))
+            print(f"{facts['file']}: {shape} {facts['dtype']} {facts['layout'] or ''}".rstrip())
+    return 0
+
+
+def _form(args: argparse.Namespace) -> Form | None:
+    """What the arguments say of raw bytes: a bound tensor's form, or layout, shape and type. None: nothing."""
+    strides = (args.line_stride, args.surface_stride, args.image_stride)
+    if min(strides) < 0:
+        raise FormatError(f"strides {strides} must not be negative")
+    if args.tensor:
+        import nvdla
+
+        path, _, name = (args.tensor, "", "") if Path(args.tensor).exists() else args.tensor.rpartition(":")
+        return form_of(nvdla.load(path), name or None)
+    if not (args.layout and args.shape):
+        return None
+    return Form(args.layout, _shape(args.shape), dtype_named(args.dtype or "int8"), *strides)
+
+
+def _shape(text: str, sides: tuple[int, ...] = (3, 4)) -> tuple[int, int, int, int]:
+    try:
+        numbers = tuple(int(word) for word in text.split(","))
+    except ValueError:
+        numbers = ()
+    if len(numbers) not in sides:
+        raise FormatError(f"{text!r}: must be numbers N,C,H,W" + (" (or C,H,W)" if 3 in sides else ""))
+    return (1, *numbers) if len(numbers) == 3 else numbers  # type: ignore[return-value]
+
+
+def _read(args: argparse.Namespace, form: Form | None) -> np.ndarray:
+    """The tensor of the input file, (N, C, H, W)."""
+    suffix = ending(args.input, INPUTS, "a tensor")
+    if suffix == ".bin":
+        if form is None:
+            raise FormatError(f"{args.input}: raw bytes need --tensor, or --layout, --shape and --dtype")
+        return unpack(read_file(args.input, MAX_FILE, "raw surface"), form, args.input)
+    shape = form.shape if form else _shape(args.shape) if args.shape else None
+    if suffix == ".npy":
+        return as_nchw(read_npy(args.input), shape, args.input)
+    if suffix == ".dimg":
+        from nvdla.tensors.dimg import read_dimg
+
+        return as_nchw(read_dimg(args.input), shape, args.input)
+    return _read_image(args.input, shape)
+
+
+def _read_image(path: str, shape: tuple[int, int, int, int] | None) -> np.ndarray:
+    """Pixels as they are, uint8 (1, C, H, W), colour as R, G, B."""
+    from nvdla.tensors.images import Preprocessing, read_pixels
+
+    if shape is None:
+        shape = _image_shape(path)
+    return read_pixels(path, shape, Preprocessing(order="rgb"))
+
+
+def _image_shape(path: str) -> tuple[int, int, int, int]:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            channels = {"1": 1, "L": 1, "RGB": 3, "P": 3, "RGBA": 4}.get(image.mode)
+            size = image.size
+    except (OSError, ValueError, SyntaxError) as error:
+        raise FormatError(f"{path}: the image cannot be read: {error}") from error
+    if channels is None:
+        raise FormatError(f"{path}: the image has mode {image.mode}; convert it to grey, RGB or RGBA")
+    return (1, channels, size[1], size[0])
+
+
+def _with_values(args: argparse.Namespace, array: np.ndarray, form: Form | None, suffix: str) -> np.ndarray:
+    """Quantised (real numbers with a scale), dequantised (elements with a scale), or cast to --dtype."""
+    if args.scale is not None:
+        if array.dtype.kind == "f" and array.dtype != np.float16:
+            wanted = dtype_named(args.dtype) if args.dtype else form.dtype if form else dtype_named("int8")
+            return quantize(array, wanted, args.scale, args.offset)
+        return dequantize(array, args.scale, args.offset)
+    if args.dtype and not args.input.endswith(".bin"):
+        return cast(array, dtype_named(args.dtype))
+    return array
+
+
+def _target(args: argparse.Namespace, form: Form | None, array: np.ndarray) -> Form:
+    """The form of a raw output: --to-layout, else that of --tensor or --layout."""
+    if args.to_layout:
+        strides = (args.to_line_stride, args.to_surface_stride)
+        return Form(args.to_layout, array.shape, array.dtype.newbyteorder("<"), *strides)
+    if form is None and args.layout:
+        form = Form(args.layout, array.shape, array.dtype.newbyteorder("<"), args.line_stride, args.surface_stride)
+    if form is None:
+        raise FormatError(f"{args.output}: raw bytes need --to-layout (or --tensor LOADABLE:NAME)")
+    if form.shape != array.shape:
+        raise FormatError(f"the tensor is {array.shape}, the raw output {form.shape}")
+    return form
+
+
+def _file(suffix: str, array: np.ndarray, form: Form | None) -> bytes:
+    """The content of an output file other than a raw surface."""
+    if suffix == ".png":
+        return picture(array)
+    if suffix == ".dimg":
+        from nvdla.tensors.dimg import dimg_bytes
+
+        filled = form.filled() if form and form.layout in ATOMS else None
+        strides = (filled.line_stride, filled.surface_stride) if filled else (0, 0)
+        atom = ATOMS[form.layout] if filled and form else 32
+        return dimg_bytes(array, atom, strides, filled.bytes if filled else 0)
+    import io
+    import json
+
+    if suffix == ".json":
+        values = array.astype(object) if array.dtype.kind == "f" else array
+        if array.dtype.kind == "f":
+            values[~np.isfinite(array)] = None
+        document = {"shape": list(array.shape), "dtype": array.dtype.name, "data": values.tolist()}
+        return (json.dumps(document, allow_nan=False) + "\n").encode()
+    stream = io.BytesIO()
+    np.save(stream, np.ascontiguousarray(array), allow_pickle=False)
+    return stream.getvalue()
+
+
+def _facts(array: np.ndarray, form: Form | None) -> dict[str, Any]:
+    return {"shape": list(array.shape), "dtype": array.dtype.name, "layout": form.layout if form else None}
+
+
+# ---- info
+
+
+def _info(args: argparse.Namespace) -> int:
+    form = _form(args)
+    array = _read(args, form)
+    finite = array[np.isfinite(array)] if array.dtype.kind == "f" else array
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "file": args.input,
+        **_facts(array, form if args.input.endswith(".bin") else None),
+        "elements": int(array.size),
+        "minimum": float(finite.min()) if finite.size else None,
+        "maximum": float(finite.max()) if finite.size else None,
+        "mean": float(finite.mean(dtype=np.float64)) if finite.size else None,
+        "zeros": int((array == 0).sum()),
+        "not_finite": int(array.size - finite.size),
+    }
+    if not print_document(document, args):
+        shown = {key: value for key, value in document.items() if key not in ("format", "version", "file")}
+        print_pairs(args.input, shown | {"shape": "x".join(map(str, array.shape))})
+    return 0
+
+
+# ---- layout
+
+
+def _layout(args: argparse.Namespace) -> int:
+    form = _form(args)
+    if form is None:
+        raise FormatError("give --tensor LOADABLE:NAME, or --layout and --shape")
+    form.make()
+    document = layout_document(form, _shape(args.at, (4,)) if args.at else None)
+    if not print_document(document, args):
+        shown = {key: value for key, value in document.items() if key not in ("format", "version", "elements")}
+        print_pairs(f"{form.layout} {'x'.join(map(str, form.shape))} {form.dtype.name}", shown)
+        print_table("elements", document["elements"])
+    return 0
+
+
+def layout_document(form: Form, at: tuple[int, int, int, int] | None = None) -> dict[str, Any]:
+    """A layout as plain data: strides, size, the formula, and where some elements lie."""
+    filled = form.filled()
+    if at and not all(0 <= place < side for place, side in zip(at, form.shape, strict=True)):
+        raise FormatError(f"--at {at}: the tensor is {form.shape}")
+    places = [at] if at else _sample(form)
+    atom = ATOMS.get(form.layout)
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "layout": form.layout,
+        "shape": list(form.shape),
+        "dtype": form.dtype.name,
+        "bytes": form.bytes,
+        "atom": atom,
+        "elements_in_atom": atom // form.dtype.itemsize if atom else None,
+        "surfaces": filled.surfaces if atom else None,
+        "line_stride": filled.line_stride or None,
+        "surface_stride": filled.surface_stride or None,
+        "image_stride": filled.image_stride or None,
+        "formula": formula(form),
+        "elements": [
+            {"n": n, "c": c, "h": h, "w": w, "byte": form.offset(n, c, h, w)} for n, c, h, w in places
+        ],
+    }
+
+
+def formula(form: Form) -> str:
+    """The byte of element (n, c, h, w), with this tensor's numbers."""
+    size, (_, channels, height, width) = form.dtype.itemsize, form.shape
+    if form.layout == "nchw":
+        return f"(((n * {channels} + c) * {height} + h) * {width} + w) * {size}"
+    if form.layout == "nhwc":
+        return f"(((n * {height} + h) * {width} + w) * {channels} + c) * {size}"
+    filled = form.filled()
+    if form.layout in ATOMS:
+        atom = ATOMS[form.layout]
+        x = atom // size
+        return (
+            f"n * {filled.image_stride} + c // {x} * {filled.surface_stride} + h * {filled.line_stride} "
+            f"+ w * {atom} + c % {x} * {size}"
+        )
+    return f"n * {filled.image_stride} + h * {filled.line_stride} + w * {form.pixel_bytes} + place(c) * {size}"
+
+
+def _sample(form: Form) -> list[tuple[int, int, int, int]]:
+    """Places that show how the layout goes: the first steps along each axis, and the last element."""
+    _, channels, height, width = form.shape
+    atom = ATOMS.get(form.layout, 0) // form.dtype.itemsize
+    places = [(0, c, 0, 0) for c in (0, 1, atom - 1, atom) if 0 <= c < channels]
+    places += [(0, 0, 0, 1)] * (width > 1) + [(0, 0, 1, 0)] * (height > 1)
+    places += [(1, 0, 0, 0)] * (form.shape[0] > 1)
+    last = tuple(side - 1 for side in form.shape)
+    return list(dict.fromkeys([*places, last]))[:MAX_SAMPLE]  # type: ignore[list-item]

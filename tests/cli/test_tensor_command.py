@@ -1,0 +1,130 @@
+"""``nvdla tensor`` as a user calls it."""
+
+import json
+
+import numpy as np
+import pytest
+
+import nvdla
+
+
+@pytest.fixture
+def surface(nvdla_command, lenet, digit, tmp_path):
+    """The raw output of a run, and the same as an array."""
+    raw, array = tmp_path / "prob.bin", tmp_path / "prob.npy"
+    assert nvdla_command("run", lenet, "-i", digit, "-o", raw)[0] == 0
+    assert nvdla_command("run", lenet, "-i", digit, "-o", array)[0] == 0
+    return raw, np.load(array)
+
+
+def test_a_raw_output_becomes_an_array_and_a_surface_again(nvdla_command, lenet, surface, tmp_path):
+    raw, array = surface
+    where = f"{lenet}:prob"
+    assert nvdla_command("tensor", "convert", raw, tmp_path / "t.npy", "--tensor", where)[0] == 0
+    assert np.array_equal(np.load(tmp_path / "t.npy"), array)
+    assert nvdla_command("tensor", "convert", tmp_path / "t.npy", tmp_path / "t.bin", "--tensor", where)[0] == 0
+    assert (tmp_path / "t.bin").read_bytes() == raw.read_bytes()
+
+
+def test_an_input_can_be_made_for_the_network(nvdla_command, lenet, digit, tmp_path):
+    """An image, converted as NVIDIA's runtime does, packed by hand, is the surface that the runtime makes."""
+    runtime = nvdla.Runtime(nvdla.load(lenet))
+    expected = runtime.surfaces(digit)[0]
+    pixels = tmp_path / "pixels.npy"
+    assert nvdla_command("tensor", "convert", digit, pixels)[0] == 0
+    values = np.floor(np.load(pixels) * 127.0 / 255.0 + 0.5).astype(np.int8)
+    np.save(pixels, values)
+    assert nvdla_command("tensor", "convert", pixels, tmp_path / "in.bin", "--tensor", lenet)[0] == 0
+    assert (tmp_path / "in.bin").read_bytes() == expected
+
+
+@pytest.mark.parametrize("layout", ["feature-x8", "feature-x32", "nhwc", "nchw"])
+def test_layouts_are_given_explicitly(nvdla_command, tmp_path, layout):
+    array = np.arange(-60, 60, dtype=np.int8).reshape(1, 10, 3, 4)
+    np.save(tmp_path / "a.npy", array)
+    code, _, err = nvdla_command("tensor", "convert", tmp_path / "a.npy", tmp_path / "a.bin", "--to-layout", layout)
+    assert (code, err) == (0, "")
+    words = ("--layout", layout, "--shape", "10,3,4", "--dtype", "int8")
+    assert nvdla_command("tensor", "convert", tmp_path / "a.bin", tmp_path / "b.npy", *words)[0] == 0
+    assert np.array_equal(np.load(tmp_path / "b.npy"), array)
+
+
+def test_one_layout_becomes_another(nvdla_command, tmp_path):
+    array = np.arange(0, 120, dtype=np.int8).reshape(1, 10, 3, 4)
+    np.save(tmp_path / "a.npy", array)
+    nvdla_command("tensor", "convert", tmp_path / "a.npy", tmp_path / "x8.bin", "--to-layout", "feature-x8")
+    words = ("--layout", "feature-x8", "--shape", "1,10,3,4", "--to-layout", "feature-x32")
+    assert nvdla_command("tensor", "convert", tmp_path / "x8.bin", tmp_path / "x32.bin", *words)[0] == 0
+    assert len((tmp_path / "x32.bin").read_bytes()) == 3 * 4 * 32
+
+
+def test_scales_quantise_and_dequantise(nvdla_command, tmp_path):
+    real = np.array([0.5, -0.25, 100, 0.124], np.float32).reshape(1, 4, 1, 1)
+    np.save(tmp_path / "r.npy", real)
+    words = ("--dtype", "int8", "--scale", "0.25")
+    assert nvdla_command("tensor", "convert", tmp_path / "r.npy", tmp_path / "q.dimg", *words)[0] == 0
+    assert nvdla_command("tensor", "convert", tmp_path / "q.dimg", tmp_path / "back.npy", "--scale", "0.25")[0] == 0
+    assert np.load(tmp_path / "back.npy").reshape(-1).tolist() == [0.5, -0.25, 31.75, 0.0]
+
+
+def test_a_picture_can_be_made(nvdla_command, surface, lenet, tmp_path):
+    raw, _ = surface
+    assert nvdla_command("tensor", "convert", raw, tmp_path / "t.png", "--tensor", f"{lenet}:prob")[0] == 0
+    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_json_has_stable_keys(nvdla_command, lenet, surface, tmp_path):
+    raw, array = surface
+    where = ("--tensor", f"{lenet}:prob", "--json")
+    document = json.loads(nvdla_command("tensor", "convert", raw, tmp_path / "t.npy", *where)[1])
+    assert set(document) == {"format", "version", "input", "output"}
+    assert set(document["input"]) == {"file", "shape", "dtype", "layout"}
+    assert set(document["output"]) == {"file", "bytes", "shape", "dtype", "layout"}
+    document = json.loads(nvdla_command("tensor", "info", raw, *where)[1])
+    assert set(document) == {
+        "format", "version", "file", "shape", "dtype", "layout", "elements", "minimum", "maximum", "mean", "zeros",
+        "not_finite",
+    }  # fmt: skip
+    assert document["maximum"] == array.max()
+    document = json.loads(nvdla_command("tensor", "layout", *where)[1])
+    assert set(document) == {
+        "format", "version", "layout", "shape", "dtype", "bytes", "atom", "elements_in_atom", "surfaces",
+        "line_stride", "surface_stride", "image_stride", "formula", "elements",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", ["feature-x8", "feature-x32", "nchw", "nhwc"])
+def test_the_printed_formula_gives_the_printed_bytes(nvdla_command, layout):
+    words = ("--layout", layout, "--shape", "2,40,3,4", "--dtype", "int16", "--json")
+    document = json.loads(nvdla_command("tensor", "layout", *words)[1])
+    assert len(document["elements"]) > 4
+    for element in document["elements"]:
+        places = {key: element[key] for key in "nchw"}
+        assert eval(document["formula"], {}, places) == element["byte"]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("convert", "x.bin", "y.npy"), "need --tensor"),
+        (("convert", "x.gif", "y.npy"), "cannot have the ending '.gif'"),
+        (("convert", "x.npy", "y.exe"), "cannot have the ending '.exe'"),
+        (("layout", "--layout", "feature-x8", "--shape", "1,2"), "N,C,H,W"),
+        (("layout", "--layout", "feature-x8", "--shape", "1,2,3,4", "--at", "0,2,0,0"), "--at"),
+        (("layout", "--layout", "nonsense", "--shape", "1,2,3,4"), "invalid choice"),
+        (("layout", "--layout", "feature-x8", "--shape", "1,9999999,9999,9999"), "more than"),
+        (("layout", "--layout", "feature-x8", "--shape", "8,2,2", "--line-stride", "-8"), "negative"),
+        ((), "required"),
+    ],
+)
+def test_bad_usage_is_one_line_and_exit_code_2(nvdla_command, words, message):
+    code, out, err = nvdla_command("tensor", *words)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_an_unknown_tensor_is_refused_with_the_names(nvdla_command, lenet):
+    code, _, err = nvdla_command("tensor", "layout", "--tensor", f"{lenet}:nothing")
+    assert code == 2
+    assert "data, prob" in err
