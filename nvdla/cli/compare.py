@@ -188,11 +188,13 @@ def _print(args: argparse.Namespace, reference: Any, found: Comparison) -> None:
 
 def _cells(row: Row) -> dict[str, Any]:
     difference = row.difference
+    own = f"task {row.task} operation {row.operation} ({str(row.engine).upper()})"
+    own = f"output {row.name}" if row.kind == "output" else own
     result = "exact" if row.exact else "close" if row.passed else "DIFFERENT"
     cells = {
         "operation": row.place if row.kind == "output" else f"{row.task}/{row.operation} {str(row.engine).upper()}",
         "layer": row.name if row.kind == "operation" else None,
-        "against": row.against,
+        "against": None if row.against == own else row.against,
         "shape": "x".join(map(str, row.shape)),
         "result": result,
         "note": row.note,
