@@ -86,20 +86,24 @@ class Recorder:
         task.run()
         self._steps.append(task)
 
-    def plan(self, linked: LinkedLoadable) -> Plan:
-        return Plan(self._steps, linked)
+    def plan(self, linked: LinkedLoadable, firmware: list[np.ndarray]) -> Plan:
+        """``firmware``: views of what the firmware itself writes."""
+        return Plan(self._steps, linked, firmware)
 
 
 class Plan:
-    """The jobs of a run in order. ``dirty``: ids of the memories that it writes, to be restored before the next.
+    """The jobs of a run in order. ``written``: ids of the memories that jobs write; ``dirty``: all that must be
+    restored before the next run, so these, the bound outputs, and what the firmware writes.
 
     Without an observer, pairs of jobs are done by one fused job where that gives the same bytes
     (:mod:`nvdla.hardware.fusion`); with one, every job runs by itself, so that its counters are there.
     """
 
-    def __init__(self, steps: list[Any], linked: LinkedLoadable) -> None:
+    def __init__(self, steps: list[Any], linked: LinkedLoadable, firmware: list[np.ndarray]) -> None:
         self._steps = steps
-        self.dirty = _written(steps, linked)
+        self.written = linked.memories_of(_written(steps))
+        outputs = {memory.id for memory in linked.loadable.memories if memory.is_output}
+        self.dirty = self.written | outputs | linked.dependency_graphs() | linked.memories_of(firmware)
         self._linked = linked
         self._fused: list[Any] | None = None
 
@@ -119,8 +123,6 @@ class Plan:
 
     def _constant(self, views: list[np.ndarray]) -> bool:
         """True when no run, and no input, changes the memories that the views lie in."""
-        if self.dirty is None:
-            return False
         bound = {memory.id for memory in self._linked.loadable.memories if memory.is_input}
         return not self._linked.memories_of(views) & (self.dirty | bound)
 
@@ -177,17 +179,14 @@ def _constants(jobs: tuple[Any, Any], weights: Any) -> list[np.ndarray]:
     return views + [operand.view for operand in sdp.sources if operand is not None]
 
 
-def _written(steps: list[Any], linked: LinkedLoadable) -> set[int] | None:
-    """Memories that jobs, CPU tasks and the firmware write; None for any (BDMA writes to many places)."""
-    views: list[np.ndarray] = []
+def _written(steps: list[Any]) -> list[np.ndarray]:
+    """Views of all that jobs and CPU tasks write."""
+    views: list[np.ndarray | None] = []
     for step in steps:
-        if isinstance(step, _Completed):
-            if step.engine == "bdma":
-                return None
-            if step.job is not None:
-                views += getattr(step.job, "destinations", None) or [step.job.destination]
-        elif isinstance(step, CpuTask):
+        if isinstance(step, CpuTask):
             views += step.written()
-    written = linked.memories_of(view for view in views if view is not None)
-    bound = {memory.id for memory in linked.loadable.memories if memory.is_output}
-    return written | bound | linked.dependency_graphs()
+        elif isinstance(step, _Completed) and step.job is not None:
+            job = step.job
+            views += [job.destination, *getattr(job, "destinations", ()), *getattr(job, "targets", ())]
+            views += [written for _, written in getattr(job, "copies", ())]
+    return [view for view in views if view is not None]

@@ -99,7 +99,7 @@ class Runtime:
         self.outputs = [self._tensor(memory) for memory in loadable.outputs]
         self.tasks = self._decode_tasks()
         self.budget = budget or RunBudget()
-        check_budget([task for task in self.tasks if isinstance(task, FirmwareTask)], self.budget)
+        check_budget(self._firmware_tasks(), self.budget)
         self.steps: list[ScheduleStep] = []
         self._plan: Plan | None = None
         self._dirty: set[int] | None = set()
@@ -144,10 +144,12 @@ class Runtime:
             self.linked.bind(tensor.memory, data)
         _use_threads(self.threads)
         if self._plan is None or csb_log is not None:
-            self._plan = self._run_firmware(on_operation, csb_log)
+            plan = self._run_firmware(on_operation, csb_log)
+            self._plan = plan if self._is_repeatable(plan) else None
         else:
-            self._plan.run(on_operation)
-        self._dirty = self._plan.dirty
+            plan = self._plan
+            plan.run(on_operation)
+        self._dirty = plan.dirty
         return [self.linked.data(tensor.memory).tobytes() for tensor in self.outputs]
 
     def pack(self, index: int, array: np.ndarray) -> bytes:
@@ -191,7 +193,19 @@ class Runtime:
         finally:
             machine.close()
         self.steps = scheduler.steps
-        return recorder.plan(self.linked)
+        return recorder.plan(self.linked, [view for task in self._firmware_tasks() for view in task.written])
+
+    def _firmware_tasks(self) -> list[FirmwareTask]:
+        return [task for task in self.tasks if isinstance(task, FirmwareTask)]
+
+    def _is_repeatable(self, plan: Plan) -> bool:
+        """False where the firmware takes part in the result: it writes statistics, places regions of interest, or its
+        descriptors come from an input or are overwritten."""
+        tasks = self._firmware_tasks()
+        if any(task.network.dynamic_roi or task.keeps_statistics for task in tasks):
+            return False
+        changing = plan.written | {tensor.memory.id for tensor in self.inputs}
+        return not changing & self.linked.memories_of(view for task in tasks for view in task.descriptors)
 
     def _tensor(self, memory: MemoryEntry) -> Tensor:
         tensor = self.loadable.tensor(memory.tensor_desc_id)

@@ -6,6 +6,8 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from nvdla.descriptors.abi import Abi
 from nvdla.descriptors.enums import OpType
 from nvdla.descriptors.task import DlaTask
@@ -57,6 +59,24 @@ class FirmwareTask:
         for roi in range(self.network.num_rois):
             for index in range(self.num_operations):
                 yield self.operation(index, roi)
+
+    @property
+    def keeps_statistics(self) -> bool:
+        """Whether the firmware writes counters of each operation to memory."""
+        return self.network.stat_list_index != -1
+
+    @property
+    def written(self) -> list[np.ndarray]:
+        """The bytes behind the addresses that the firmware itself writes: counts of dependencies, statistics."""
+        indices = (self.network.dependency_graph_index, self.network.stat_list_index)
+        return [self.addresses[index].data for index in indices if 0 <= index < len(self.addresses)]
+
+    @property
+    def descriptors(self) -> list[np.ndarray]:
+        """The bytes behind the addresses of the lists that the firmware only reads."""
+        network = self.network
+        indices = {0, network.operation_desc_index, network.surface_desc_index, network.lut_data_index}
+        return [self.addresses[index].data for index in indices if 0 <= index < len(self.addresses)]
 
     def nodes(self, rois: int) -> list[Node]:
         """The dependency graph of ``rois`` regions of interest, at ``roi * num_operations + index``."""
