@@ -120,7 +120,7 @@ class Scheduler:
         if not 0 <= index < self._task.num_operations:
             raise DescriptorError(f"task {self._task.id}: operation index {index} is beyond the graph")
         node = self._nodes[roi * self._task.num_operations + index]
-        if node.common.op_type != op_type:
+        if node.common.op_type != op_type or node.type != op_type:  # the first may have been overwritten
             return None
         node.common.index, node.common.roi_index = index, roi
         return node
@@ -169,6 +169,7 @@ class Scheduler:
     def _program(self, processor: Processor, group: Group) -> None:
         group.programming = True
         node, common = group.node, group.node.common
+        processor.driver.check(node.operation)  # again: an operation before it may have overwritten the descriptors
         self._note("program", group)
         processor.driver.set_producer(self.csb, group.id, group.read_dma_group)
         lut_index = getattr(node.operation.op, "lut_index", -1)
