@@ -13,6 +13,7 @@ STOREYS = {
     "errors": 0,
     "kernels": 0,
     "files": 0,
+    "limits": 0,
     "loadable": 1,
     "descriptors": 1,
     "memory": 2,
