@@ -6,6 +6,7 @@ Exit codes: 0 fine, 1 a difference or a failed check, 2 bad usage or bad input, 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import importlib
 import os
@@ -14,6 +15,8 @@ from collections.abc import Sequence
 
 import nvdla
 from nvdla.errors import NvdlaError
+
+MAX_MESSAGE = 2000
 
 # Command -> module (imported only when it is the one asked for) and one line of help.
 COMMANDS = {
@@ -30,6 +33,7 @@ COMMANDS = {
     "cycles": ("nvdla.cli.cycles", "how many cycles every operation takes"),
     "timeline": ("nvdla.cli.timeline", "when every operation runs: a trace for Perfetto, or a picture"),
     "tensor": ("nvdla.cli.tensor", "tensors between files, layouts and element types"),
+    "report": ("nvdla.cli.report", "one self-contained HTML page about a loadable"),
     "trace": ("nvdla.cli.trace", "replay a hardware register trace"),
     "container": ("nvdla.cli.container", "neighbouring compiled-model containers: IREE, TVM"),
     "serve": ("nvdla.cli.serve", "serve loadables to TVM RPC clients"),
@@ -72,34 +76,60 @@ class _Parser(argparse.ArgumentParser):
 
 
 def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int:
-    """Run one sub-command and return its exit code."""
+    """Run one sub-command and return its exit code. Whatever goes wrong is one line on standard error."""
     prog = prog or f"nvdla {name}"
-    module = importlib.import_module(COMMANDS[name][0])
-    parser = _Parser(prog=prog, description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
-    module.configure(parser)
-    args = parser.parse_args(words)
     try:
-        code = module.run(args)
+        _prepare_streams()
+        module = importlib.import_module(COMMANDS[name][0])
+        parser = _Parser(prog=prog, description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
+        module.configure(parser)
+        code = module.run(parser.parse_args(words))
         sys.stdout.flush()
         return code
     except NvdlaError as error:
         return _fail(prog, str(error))
     except BrokenPipeError:
-        # The reader of our output has gone: nothing more to say, and nothing to flush at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _silence_output()  # the reader of our output has gone: nothing more to say
         return 0
     except OSError as error:
-        name = f"{error.filename}: " if error.filename else ""
-        return _fail(prog, f"{name}{error.strerror or error}")
+        where = f"{error.filename}: " if error.filename else ""
+        return _fail(prog, f"{where}{error.strerror or error}")
     except MemoryError:
         return _fail(prog, "out of memory")
     except KeyboardInterrupt:
         print(f"\n{prog}: interrupted", file=sys.stderr)
         return 130
+    except Exception as error:
+        if os.environ.get("NVDLA_TRACEBACK"):
+            raise
+        what = f"{type(error).__name__}: {error}"
+        return _fail(prog, f"internal error, please report it (NVDLA_TRACEBACK=1 shows where): {what}")
+
+
+def _prepare_streams() -> None:
+    """Names from files may hold characters that the terminal's encoding lacks; a caller may have closed a stream."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for the life of the process
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def _silence_output() -> None:
+    """Drop what is still to be written, so that the interpreter does not stumble over it at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _fail(prog: str, message: str) -> int:
-    print(f"{prog}: {' '.join(message.split())}", file=sys.stderr)
+    """One line: no line breaks, and nothing from a file that would steer a terminal."""
+    try:
+        sys.stdout.flush()
+    except (OSError, ValueError):  # a full disk behind our output, or a closed one
+        _silence_output()
+    line = " ".join(message.split())[:MAX_MESSAGE]
+    print(f"{prog}: {''.join(c if c.isprintable() else ascii(c)[1:-1] for c in line)}", file=sys.stderr)
     return 2
 
 
