@@ -11,17 +11,29 @@ from typing import IO
 
 from nvdla.errors import FormatError
 
+CHUNK = 1 << 24
+
 
 def read_file(path: str | os.PathLike[str], limit: int, what: str = "file") -> bytes:
-    """The bytes of a regular file of at most ``limit`` bytes. Raises FormatError naming path, size and limit."""
+    """The bytes of a file of at most ``limit`` bytes. Raises FormatError naming path, size and limit.
+
+    Memory is taken as bytes arrive: a file that grows, a pipe or a device is read up to the limit and no further.
+    """
     try:
         with open(path, "rb") as stream:
             size = os.fstat(stream.fileno()).st_size
             if size > limit:
                 raise FormatError(f"{what} {os.fspath(path)} has {size} bytes, the limit is {limit}")
-            data = stream.read(limit + 1)
-    except OSError as error:
-        raise FormatError(f"{what} {os.fspath(path)} cannot be read: {error.strerror or error}") from error
+            data = stream.read(min(size + 1, limit + 1))
+            if len(data) > size:  # no regular file, or one that grows
+                pieces, total = [data], len(data)
+                while total <= limit and (piece := stream.read(min(CHUNK, limit + 1 - total))):
+                    pieces.append(piece)
+                    total += len(piece)
+                data = b"".join(pieces)
+    except (OSError, ValueError, MemoryError) as error:  # ValueError: a name with a NUL
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise FormatError(f"{what} {os.fspath(path)} cannot be read: {reason}") from error
     if len(data) > limit:
         raise FormatError(f"{what} {os.fspath(path)} is longer than the limit of {limit} bytes")
     return data
@@ -34,10 +46,12 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     The temporary file lies in the same folder, so the final rename is atomic. Raises FormatError for a folder or
     disk that cannot take it.
     """
-    target = Path(path)
     temporary = ""
     try:
-        target = target.resolve()  # a symbolic link keeps pointing where it did
+        target = Path(path).resolve()  # a symbolic link keeps pointing where it did
+    except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a name with a NUL
+        raise FormatError(f"{os.fspath(path)!r} cannot be written: {error}") from error
+    try:
         if target.exists() and not target.is_file():  # a device or pipe: there is nothing to replace
             with open(target, "wb") as stream:
                 yield stream
@@ -45,6 +59,8 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".part", dir=target.parent)
         with os.fdopen(handle, "wb") as stream:
             yield stream
+            stream.flush()
+            os.fsync(stream.fileno())  # the new name may not reach the disk before the bytes
         _use_ordinary_mode(temporary, target)
         os.replace(temporary, target)
     except OSError as error:

@@ -31,6 +31,9 @@ from nvdla.files import whole_file
 #: Bytes of the beginning of a file that ``Format.sniff`` sees (a tar's magic lies at 257).
 HEADER_BYTES = 4096
 
+#: Larger files are mapped, not read. A mapped file that another program shortens meanwhile ends the process (SIGBUS).
+MAP_FROM = 1 << 26
+
 Options = Mapping[str, str]
 
 
@@ -59,7 +62,7 @@ class Finding:
 
 @dataclass(frozen=True)
 class Source:
-    """Where a container's bytes are: a read-only view (mapped when it is a file), and its path if it has one.
+    """Where a container's bytes are: a read-only view (mapped when it is a large file), and its path if it has one.
     A directory (an unpacked model library) has a path and no data."""
 
     data: memoryview
@@ -85,7 +88,10 @@ class Source:
                 return cls(memoryview(b""), path)
             with path.open("rb") as file:
                 size = os.fstat(file.fileno()).st_size
-                data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)) if size else memoryview(b"")
+                if size > MAP_FROM:
+                    data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+                else:
+                    data = memoryview(file.read(MAP_FROM))
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or error
             raise FormatError(f"{path}: cannot be read: {reason}") from None
