@@ -46,11 +46,10 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def surfaces_of_runs(runtime: Any, words: Sequence[str], seed: int | None, need: bool = True) -> list[list[bytes]]:
+def surfaces_of_runs(runtime: Any, words: Sequence[str], seed: int | None) -> list[list[bytes]]:
     """The raw input surfaces of each run that ``--input`` and ``--random-input`` ask for.
 
-    A network without inputs has one run. With ``need`` at least one run must come out, else there may be none.
-    Raises FormatError for names, counts and files that do not fit.
+    A network without inputs has one run. Raises FormatError for names, counts and files that do not fit.
     """
     if not runtime.inputs:
         if words:
@@ -61,8 +60,6 @@ def surfaces_of_runs(runtime: Any, words: Sequence[str], seed: int | None, need:
     by_name = _by_name(words, [tensor.name for tensor in runtime.inputs])
     counts = {name: len(files) for name, files in by_name.items()}
     runs = max(counts.values())
-    if runs == 0 and not need:
-        return []
     short = [name for name, count in counts.items() if count < max(runs, 1)]
     if short:
         wanted = " ".join(f"--input {name}=FILE" for name in short)

@@ -35,13 +35,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     loadable = nvdla.load(args.loadable)
+
+    def inputs(runtime: Any) -> list[list[bytes]]:
+        return surfaces_of_runs(runtime, args.input, args.random_input)
+
     found = examine(
         loadable,
         args.config,
         args.abi,
         names=names_for(args.loadable, args.layers),
         calibration=read_calibration(args.calibration) if args.calibration else None,
-        inputs=lambda runtime: surfaces_of_runs(runtime, args.input, args.random_input, need=False),
+        inputs=inputs if args.input or args.random_input is not None or not loadable.inputs else None,
         threads=args.threads,
     )
     document = {"format": FORMAT, "version": VERSION, **found.as_dict(), "loadable": args.loadable}

@@ -16,9 +16,6 @@ from nvdla.loadable.enums import Interface
 from nvdla.loadable.model import Loadable
 from nvdla.memory.linker import LinkedLoadable
 
-#: bytes that a dry run may allocate
-MEMORY_LIMIT = 2 << 30
-
 
 class _Job:
     """A prepared job that does nothing."""
@@ -55,7 +52,7 @@ class DryMachine(Machine):
 def dry_run(loadable: Loadable, abi: Abi, config: Configuration) -> str | None:
     """Why the loadable cannot run on the configuration, None when nothing speaks against it."""
     try:
-        linked = LinkedLoadable(loadable, MEMORY_LIMIT)
+        linked = LinkedLoadable(loadable)
         tasks = [
             FirmwareTask(linked, loadable.task(task_id), abi, config)
             for entry in loadable.submit_order

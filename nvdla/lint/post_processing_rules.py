@@ -42,6 +42,8 @@ def neighbours_on_the_fly_agree(context: Context) -> Iterator[Said]:
             each.index: each for each in context.subjects if each.task.task.id == task_id and not each.operation.roi
         }
         for giver, taker in handovers(task):
+            if giver not in subjects or taker not in subjects:
+                continue  # a task without any ROI has no operations
             given = _size(subjects[giver].surface.dst_data)
             taken = _size(subjects[taker].surface.src_data)
             if given != taken:

@@ -82,7 +82,9 @@ class LinkedLoadable:
             self._change_strides(name, wanted)
         _check_total(self._sizes.values(), limit)
         self._place()
-        self.reset()
+        for memory in loadable.memories:
+            if memory.id in self.regions:
+                self._load(memory)  # new regions are zero: pages that nothing is loaded into need not exist yet
 
     def address_list(self, task: TaskEntry) -> list[Window]:
         """The task's address list; raises LinkError for an entry whose memory is not allocated."""
@@ -173,6 +175,10 @@ class LinkedLoadable:
 
     def _fill(self, memory: MemoryEntry) -> None:
         self.regions[memory.id].data[:] = 0
+        self._load(memory)
+
+    def _load(self, memory: MemoryEntry) -> None:
+        """Copy the contents of a memory to where they belong, and the changed strides over them."""
         data = self.data(memory)
         if memory.flags & MemoryFlags.SET:
             for name, offset in zip(memory.contents, memory.offsets, strict=True):
