@@ -1,0 +1,239 @@
+"""What is supported, as a page made by asking the code: ``python -m nvdla.support_page > docs/support.md``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+from nvdla.errors import NvdlaError
+from nvdla.hardware.configuration import Configuration, configuration, configurations
+from nvdla.hardware.support import PRECISIONS, Probe, ask, probes, winograd
+
+Change = Callable[[Any], None]
+"""Edits an operation of the firmware layer in place."""
+
+ENGINE_TITLES = {
+    "conv": "Convolution (CDMA, CBUF, CSC, CMAC, CACC)",
+    "sdp": "SDP, the single data processor",
+    "pdp": "PDP, pooling",
+    "cdp": "CDP, local response normalisation",
+    "rubik": "Rubik, reshaping",
+    "bdma": "BDMA, copies between memories",
+}
+
+INTRODUCTION = """# What is supported
+
+Made by `python -m nvdla.support_page`; do not edit. Every cell was asked of the code: a small operation was set up in
+the registers of the configuration, and its engine either took it (**yes**) or refused it (**-**). The refusals below
+each table are what a user sees.
+
+Where the C model runs what the hardware was built without, so does the register model; the firmware layer, through
+which loadables go, refuses it: see [the firmware](#what-the-firmware-refuses-besides). What is not modelled at all is
+[at the end](#what-is-not-modelled)."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Something that the hardware does and this model does not, or that no hardware does. ``probe``: an operation that
+    shows it; ``refused``: whether it is refused."""
+
+    what: str
+    how: str
+    probe: Probe | None = None
+    refused: bool = True
+
+
+def limits() -> Iterator[Limit]:
+    """What is not modelled, and what happens instead."""
+    memory_mode = {"SDP.D_FEATURE_MODE_CFG.WINOGRAD": 1}
+    yield Limit(
+        "SDP: Winograd order of a cube that comes from memory",
+        "refused; Winograd order comes from the convolution on the fly",
+        Probe("sdp", "Winograd order from memory", "int8", memory_mode),
+    )
+    yield Limit(
+        "Convolution: Winograd outputs whose width or height is not a multiple of 4",
+        "refused: the output is made of 4 x 4 tiles; make the output larger and ignore the rest",
+        Probe("conv", "Winograd, output of 5 x 5", "int8", winograd(0, 5)),
+    )
+    yield Limit(
+        "CDMA: images in block-linear order (PIXEL_MAPPING 1)",
+        "refused; no configuration has it",
+        Probe("conv", "block-linear image", "int8", {"CDMA.D_DATAIN_FORMAT": 1 | 12 << 8 | 1 << 16}),
+    )
+    yield Limit(
+        "PDP: the capacity of its line buffer",
+        "not checked: a row that is too wide for the hardware's line buffer is pooled all the same",
+        Probe("pdp", "a row of 4096 columns", "int8", _WIDE_ROW),
+        refused=False,
+    )
+    yield Limit(
+        "Time",
+        "an operation is done as soon as it is started: counters of cycles and stalls stay 0. "
+        "`nvdla cycles` estimates cycles with a model of its own",
+    )
+    yield Limit(
+        "Two engines that reach memory at the same time",
+        "one chain of engines runs after the other, in the order of the firmware",
+    )
+    yield Limit("CPU operations other than softmax and power", "refused: NVIDIA's EMU task has these two")
+
+
+_WIDE = 4096
+_WIDE_ROW = {
+    "PDP.D_DATA_CUBE_IN_WIDTH": _WIDE - 1,
+    "PDP_RDMA.D_DATA_CUBE_IN_WIDTH": _WIDE - 1,
+    "PDP.D_DATA_CUBE_OUT_WIDTH": _WIDE // 2 - 1,
+    "PDP.D_DATA_CUBE_IN_HEIGHT": 1,
+    "PDP_RDMA.D_DATA_CUBE_IN_HEIGHT": 1,
+    "PDP.D_DATA_CUBE_OUT_HEIGHT": 0,
+    "PDP.D_DATA_CUBE_IN_CHANNEL": 7,
+    "PDP_RDMA.D_DATA_CUBE_IN_CHANNEL": 7,
+    "PDP.D_DST_LINE_STRIDE": _WIDE * 16,
+    "PDP_RDMA.D_SRC_LINE_STRIDE": _WIDE * 32,
+}
+
+
+def support_page() -> str:
+    """docs/support.md."""
+    parts = [INTRODUCTION, "", *configuration_table()]
+    asked = list(probes())
+    for engine, title in ENGINE_TITLES.items():
+        parts += ["", f"## {title}", ""]
+        parts += _engine_table([probe for probe in asked if probe.engine == engine])
+        parts += ["", *pixel_formats()] if engine == "conv" else []
+    parts += ["", *firmware_section()]
+    parts += ["", "## What is not modelled", "", "| what | what happens |", "|---|---|"]
+    parts += [f"| {limit.what} | {limit.how} |" for limit in limits()]
+    return "\n".join(parts) + "\n"
+
+
+def configuration_table() -> list[str]:
+    """The configurations and their sizes."""
+    lines = [
+        "| configuration | precisions | MACs | atom | CBUF | CVSRAM | address bits |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for config in configurations().values():
+        macs = f"{config.mac_atomic_c} x {config.mac_atomic_k}"
+        cbuf = f"{config.cbuf_banks} x {config.cbuf_bank_bytes // 1024} KiB"
+        cells = (config.name, ", ".join(config.precisions), macs, f"{config.memory_atom} B", cbuf)
+        lines.append(f"| {' | '.join(cells)} | {_mark(config.cvsram)} | {config.address_bits} |")
+    return lines
+
+
+def _mark(answer: bool) -> str:
+    return "yes" if answer else "-"
+
+
+def _engine_table(asked: list[Probe]) -> list[str]:
+    """One row a mode and precision, then what the refusals say. Rows that differ in their precision alone and have the
+    same cells are one."""
+    names = list(configurations())
+    lines = [f"| mode | precision | {' | '.join(names)} |", f"|---|---|{'---|' * len(names)}"]
+    refusals: list[str] = []
+    rows: dict[tuple[str, str], list[str]] = {}
+    for probe in asked:
+        answers = [ask(probe, config) for config in configurations().values()]
+        cells = " | ".join(_mark(answer.supported) for answer in answers)
+        rows.setdefault((probe.mode, cells), []).append("any" if probe.engine == "bdma" else probe.precision)
+        refusals += [answer.refusal for answer in answers if answer.refusal][:1]
+    modes = list(dict.fromkeys(probe.mode for probe in asked))
+    for (mode, cells), precisions in sorted(rows.items(), key=lambda row: modes.index(row[0][0])):
+        lines.append(f"| {mode} | {', '.join(precisions)} | {cells} |")
+    lines += [""] if refusals else []
+    return lines + [f"* `{message}`" for message in dict.fromkeys(refusals)]
+
+
+def pixel_formats() -> list[str]:
+    """Image input by pixel format."""
+    from nvdla.hardware.pixel_formats import PIXEL_FORMATS
+    from nvdla.hardware.support import image
+
+    lines = ["### Pixel formats of image input", ""]
+    lines += ["| input precision | formats that nv_full takes | of them on nv_small |", "|---|---|---|"]
+    for index, precision in enumerate(PRECISIONS):
+        taken = {}
+        for name in ("nv_full", "nv_small"):
+            config = configuration(name)
+            taken[name] = [
+                form.name
+                for value, form in enumerate(PIXEL_FORMATS)
+                if form.floating == (precision == "fp16")
+                and ask(Probe("conv", form.name, precision, image(value, form.channels, index)), config).supported
+            ]
+        small = "all" if taken["nv_small"] == taken["nv_full"] else ", ".join(taken["nv_small"]) or "none"
+        lines.append(f"| {precision} | {', '.join(taken['nv_full'])} | {small} |")
+    return lines
+
+
+def firmware_section() -> list[str]:
+    """What the firmware layer refuses of what the register model would do."""
+    names = list(configurations())
+    lines = ["## What the firmware refuses besides", ""]
+    lines += [f"| a loadable with | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
+    refusals = []
+    for what, change in FIRMWARE_CASES.items():
+        answers = [firmware_refusal(config, change) for config in configurations().values()]
+        lines.append(f"| {what} | {' | '.join(_mark(not answer) for answer in answers)} |")
+        refusals += [answer for answer in answers if answer][:1]
+    return [*lines, "", *(f"* `{message}`" for message in dict.fromkeys(refusals))]
+
+
+def _with_y(operation: Any) -> None:
+    stage = operation.op.y_op
+    stage.enable, stage.type, stage.mode, stage.alu_type = 1, 2, 0, 2
+
+
+def _with_lut(operation: Any) -> None:
+    from nvdla.descriptors import NEW
+
+    operation.op.lut_index, operation.lut = 0, NEW.LutParam()
+
+
+def _with_cvsram(operation: Any) -> None:
+    operation.surface.dst_data.type = 1
+
+
+def _with(precision: int) -> Change:
+    def change(operation: Any) -> None:
+        operation.op.src_precision = operation.op.dst_precision = precision
+
+    return change
+
+
+FIRMWARE_CASES = {
+    "an SDP operation in int8": lambda operation: None,
+    "an SDP operation in int16": _with(1),
+    "an SDP operation in fp16": _with(2),
+    "a Y (element-wise) stage in its SDP": _with_y,
+    "a lookup table in its SDP": _with_lut,
+    "a surface in CVSRAM": _with_cvsram,
+}
+
+
+def firmware_refusal(config: Configuration, change: Change) -> str:
+    """The message with which the firmware layer refuses an SDP copy that ``change`` has edited; empty: it takes it."""
+    from nvdla.descriptors import NEW
+    from nvdla.descriptors.enums import OpType
+    from nvdla.firmware.driver import driver
+    from nvdla.firmware.operation import Operation
+
+    op, surface = NEW.SdpOp(lut_index=-1, batch_num=1), NEW.SdpSurface()
+    for cube in (surface.src_data, surface.dst_data):
+        cube.width = cube.height = 1
+        cube.channel = cube.size = cube.line_stride = cube.surf_stride = config.memory_atom
+    addresses = [SimpleNamespace(address=0x80000000)]
+    operation = Operation(0, 0, 0, OpType.SDP, op, surface, config, addresses)
+    change(operation)
+    try:
+        driver(OpType.SDP).check(operation)
+    except NvdlaError as error:
+        return str(error)
+    return ""
+
+
+if __name__ == "__main__":
+    print(support_page(), end="")
