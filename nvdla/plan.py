@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -11,8 +12,9 @@ import numpy as np
 from nvdla.cpu import CpuTask
 from nvdla.firmware.operation import Operation
 from nvdla.firmware.scheduler import CompletedOperation
-from nvdla.hardware.fusion import fuse
+from nvdla.hardware.fusion import fast_add, fuse
 from nvdla.hardware.machine import Completion, Job
+from nvdla.hardware.sdp import SdpJob
 from nvdla.memory.linker import LinkedLoadable
 
 
@@ -37,6 +39,9 @@ class OperationEvent:
 
 
 OnOperation = Callable[[OperationEvent], None]
+
+# Takes a step (a chain of jobs, or a CPU task) and the seconds it took.
+OnStep = Callable[[tuple[Job, ...] | CpuTask, float], None]
 
 
 @dataclass(frozen=True)
@@ -107,11 +112,12 @@ class Plan:
         self._linked = linked
         self._fused: list[Any] | None = None
 
-    def run(self, on_operation: OnOperation | None = None) -> None:
+    def run(self, on_operation: OnOperation | None = None, on_step: OnStep | None = None) -> None:
         """Do it all again."""
         if on_operation is None and self._fused is None:
             self._fused = _fuse(self._steps, self._constant)
         for step in self._fused if on_operation is None else self._steps:
+            began = time.perf_counter()
             if isinstance(step, tuple):
                 data = None
                 for job in step:
@@ -120,6 +126,12 @@ class Plan:
                 step.run()
             elif on_operation:
                 on_operation(step.event())
+            if on_step and not isinstance(step, _Completed):
+                on_step(step, time.perf_counter() - began)
+
+    def operations(self) -> list[tuple[Operation, Job | None]]:
+        """Every operation of the hardware with the job that does it (None: nothing was to do)."""
+        return [(step.operation, step.job) for step in self._steps if isinstance(step, _Completed)]
 
     def _constant(self, views: list[np.ndarray]) -> bool:
         """True when no run, and no input, changes the memories that the views lie in."""
@@ -140,7 +152,7 @@ def _fuse(steps: list[Any], constant: Callable[[list[np.ndarray]], bool]) -> lis
         conv = step[0] if isinstance(step, tuple) and hasattr(step[0], "weight_source") else None
         if conv is None:
             if not isinstance(step, _Completed):
-                fused.append(step)
+                fused.append(_alone(step))
             continue
         job = None
         takes_data = conv.settings.data_reuse or conv.settings.keep_data
@@ -150,6 +162,13 @@ def _fuse(steps: list[Any], constant: Callable[[list[np.ndarray]], bool]) -> lis
         next_needs_buffer = conv.settings.data_reuse or (job is None and conv.settings.weight_reuse)
         fused.append(step if job is None else (job, *step[2:]))
     return fused[::-1]
+
+
+def _alone(step: Any) -> Any:
+    """A step without a convolution, by a faster job where there is one."""
+    if isinstance(step, tuple) and len(step) == 1 and isinstance(step[0], SdpJob):
+        return (fast_add(step[0]) or step[0],)
+    return step
 
 
 def _weights_left(steps: list[Any]) -> dict[int, Any]:

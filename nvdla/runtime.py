@@ -23,17 +23,19 @@ from nvdla.errors import FormatError, ScheduleError
 from nvdla.firmware.budget import RunBudget, check_budget
 from nvdla.firmware.choice import choose_configuration
 from nvdla.firmware.csb import CsbLog
+from nvdla.firmware.operation import Operation
 from nvdla.firmware.scheduler import Observer, Scheduler, ScheduleStep
 from nvdla.firmware.task import FirmwareTask
 from nvdla.hardware.configuration import configuration
-from nvdla.hardware.machine import Machine
+from nvdla.hardware.machine import Job, Machine
 from nvdla.loadable.enums import Interface
 from nvdla.loadable.model import Loadable, MemoryEntry
 from nvdla.memory.linker import DEFAULT_LIMIT, LinkedLoadable
 from nvdla.memory.surfaces import Layout, tensor_layout
-from nvdla.plan import OnOperation, Plan, Recorder
+from nvdla.plan import OnOperation, OnStep, Plan, Recorder
 from nvdla.tensors.files import fit, read_tensor
 from nvdla.tensors.images import Preprocessing
+from nvdla.threads import limited
 
 Input = np.ndarray | bytes | bytearray | memoryview | str | os.PathLike
 
@@ -129,11 +131,13 @@ class Runtime:
         inputs: Sequence[bytes | bytearray | memoryview | np.ndarray],
         on_operation: OnOperation | None = None,
         csb_log: CsbLog | None = None,
+        on_step: OnStep | None = None,
     ) -> list[bytes]:
         """Run on raw surfaces in bind order; returns the raw bytes of the bound outputs in bind order.
 
         ``on_operation(event)`` is called when the firmware finds an operation completed, in that order
         (:class:`nvdla.plan.OperationEvent`). ``csb_log``: a list that takes every register write.
+        ``on_step``: takes what each step of a repeated run was and how long it took (:mod:`nvdla.profile`).
         """
         if len(inputs) != len(self.inputs):
             names = ", ".join(tensor.name for tensor in self.inputs) or "none"
@@ -142,15 +146,19 @@ class Runtime:
         self._dirty = None  # everything, until the run is through
         for tensor, data in zip(self.inputs, inputs, strict=True):
             self.linked.bind(tensor.memory, data)
-        _use_threads(self.threads)
-        if self._plan is None or csb_log is not None:
-            plan = self._run_firmware(on_operation, csb_log)
-            self._plan = plan if self._is_repeatable(plan) else None
-        else:
-            plan = self._plan
-            plan.run(on_operation)
+        with limited(self.threads):
+            if self._plan is None or csb_log is not None:
+                plan = self._run_firmware(on_operation, csb_log)
+                self._plan = plan if self._is_repeatable(plan) else None
+            else:
+                plan = self._plan
+                plan.run(on_operation, on_step)
         self._dirty = plan.dirty
         return [self.linked.data(tensor.memory).tobytes() for tensor in self.outputs]
+
+    def operations(self) -> list[tuple[Operation, Job | None]]:
+        """Every operation of the latest run with the job that did it; empty where there is nothing to repeat."""
+        return self._plan.operations() if self._plan else []
 
     def pack(self, index: int, array: np.ndarray) -> bytes:
         """The surface of input ``index`` that holds an array (N, C, H, W)."""
@@ -249,13 +257,3 @@ def _checked_threads(threads: int | None) -> int | None:
     if threads is not None and threads < 1:
         raise FormatError(f"threads is {threads}; it must be at least 1, or None for all cores")
     return threads
-
-
-def _use_threads(threads: int | None) -> None:
-    """Let the kernels use that many threads (a property of the calling thread in numba)."""
-    import numba
-
-    available = numba.config.NUMBA_NUM_THREADS
-    numba.set_num_threads(min(threads or available, available))
-
-

@@ -16,6 +16,7 @@ from nvdla.cli.output import add_format_options, print_document, print_table
 from nvdla.compare import Difference, compare
 from nvdla.errors import FormatError
 from nvdla.files import read_file, write_file
+from nvdla.profile import ProfileRow, profile
 from nvdla.tensors.dimg import read_dimg
 from nvdla.tensors.files import OUTPUT_ENDINGS, ending, read_npy, write_tensor
 from nvdla.tensors.images import ORDERS, Preprocessing
@@ -49,6 +50,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     result.add_argument("--tolerance", type=float, default=0.0, metavar="X", help="largest difference that is let pass")
     result.add_argument("--dump-ops", metavar="DIR", help="write what every operation wrote to memory, one file each")
     result.add_argument("--stats", action="store_true", help="counters of every operation: saturation, NaN, LUT hits")
+    result.add_argument(
+        "--profile",
+        type=int,
+        nargs="?",
+        const=5,
+        metavar="RUNS",
+        help="time of every operation: medians of RUNS more runs (default: 5)",
+    )
     result.add_argument("--quiet", "-q", action="store_true", help="no progress on the terminal")
 
 
@@ -74,6 +83,7 @@ def run(args: argparse.Namespace) -> int:
     with watcher:
         raw = runtime.run_raw(surfaces, on_operation=watcher.callback)
     seconds = time.perf_counter() - began
+    rows = [] if args.profile is None else profile(runtime, surfaces, args.profile)
     tensors = runtime.unpack(raw)
     for name, path in outputs.items():
         index = list(tensors).index(name)
@@ -81,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     differences = {
         name: compare_with(path, tensors[name], raw[list(tensors).index(name)]) for name, path in goldens.items()
     }
-    _report(args, runtime, tensors, labels, differences, watcher, seconds)
+    _report(args, runtime, tensors, labels, differences, watcher, seconds, rows)
     return 0 if all(each.within(args.tolerance) for each in differences.values()) else 1
 
 
@@ -182,6 +192,7 @@ def _report(
     differences: dict[str, Difference],
     watcher: _Watcher,
     seconds: float,
+    rows: list[ProfileRow],
 ) -> None:
     ranks = {
         name: [top(image, args.top, labels) for image in tensor] for name, tensor in tensors.items() if args.top > 0
@@ -203,6 +214,7 @@ def _report(
         ],
         "differences": {name: each.as_dict() for name, each in differences.items()},
         "statistics": watcher.statistics,
+        "profile": [row.as_dict() for row in rows],
     }
     if print_document(document, args):
         return
@@ -214,8 +226,31 @@ def _report(
     if watcher.statistics:
         keys = dict.fromkeys(key for row in watcher.statistics for key in row)
         print_table("statistics", watcher.statistics, list(keys))
+    if rows:
+        _print_profile(rows)
     for name, difference in differences.items():
         print(f"{name}: {difference}")
+
+
+def _print_profile(rows: list[ProfileRow]) -> None:
+    """One row a chain of operations, and the sum."""
+    table: list[dict[str, Any]] = []
+    for row in rows:
+        table.append(
+            {
+                "task": row.task,
+                "operations": ", ".join(map(str, row.operations)),
+                "engines": " > ".join(["+".join(row.engines[: row.fused]), *row.engines[row.fused :]]),
+                "ms": round(row.seconds * 1e3, 3),
+                "mmac": round(row.multiplications / 1e6, 3) or None,
+                "gmac/s": row.gmacs and float(f"{row.gmacs:.3g}"),
+                "share_%": round(row.share * 100, 1),
+            }
+        )
+    seconds, work = sum(row.seconds for row in rows), sum(row.multiplications for row in rows)
+    total = {"engines": "all", "ms": round(seconds * 1e3, 3), "mmac": round(work / 1e6, 3) or None}
+    table.append({**total, "gmac/s": round(work / seconds / 1e9, 1) if work and seconds else None, "share_%": 100.0})
+    print_table("profile (+ fused to one job, > one after the other)", table, list(table[0]))
 
 
 def _print_ranks(image: int | None, ranks: list[Any]) -> None:

@@ -51,6 +51,7 @@ def test_json_has_stable_keys(nvdla_command, lenet, digit):
         "outputs",
         "differences",
         "statistics",
+        "profile",
     }
     assert set(document["outputs"][0]["top"][0][0]) == {"index", "value", "label"}
     assert {row["engine"] for row in document["statistics"]} >= {"conv", "sdp"}
