@@ -8,6 +8,7 @@ from typing import Any
 import nvdla
 from nvdla import inspect as views
 from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table
+from nvdla.compare.naming import names_for
 from nvdla.descriptors import decode_tasks, detect
 from nvdla.firmware.choice import choose_configuration
 
@@ -37,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         "blobs": lambda: views.blob_rows(loadable),
         "tensors": lambda: views.tensor_rows(loadable),
         "relocs": lambda: views.relocation_rows(loadable),
-        "ops": lambda: views.operation_rows(tasks),
+        "ops": lambda: _named(views.operation_rows(tasks), args.loadable),
         "graph": lambda: views.graph_rows(tasks),
     }
     wanted = [name for name in SECTIONS if args.all or getattr(args, name)]
@@ -52,3 +53,12 @@ def run(args: argparse.Namespace) -> int:
         else:
             print_table(name, content)
     return 0
+
+
+def _named(rows: list[dict[str, Any]], loadable: str) -> list[dict[str, Any]]:
+    """The rows of operations with ``layer`` behind ``operation``: from the layer file, None where there is no name."""
+    names = names_for(loadable).layers
+    return [
+        {"task": row["task"], "operation": row["operation"], "layer": names.get((row["task"], row["operation"])), **row}
+        for row in rows
+    ]

@@ -37,7 +37,12 @@ def load(source: Any, *, limits: Limits | None = None, checked: bool = True) -> 
     """
     limits = limits or Limits()
     buffer, name = _bytes_of(source, limits)
-    loadable = _model(Verifier(buffer, limits).root(schema.LOADABLE), buffer, name)
+    try:
+        loadable = _model(Verifier(buffer, limits).root(schema.LOADABLE), buffer, name)
+    except LoadableError as error:
+        if buffer[4:8] == IDENTIFIER:
+            raise
+        raise LoadableError(f"{error}; {name} has no identifier NVDA in bytes 4 to 7: is it a loadable?") from None
     if checked:
         check(loadable)
     return loadable
