@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 PIPE_WIDTH = 160
+WRAPPED = 36  # a cell in a part of a table may be as wide before it is wrapped
+GAP = 3  # between two columns
 
 
 def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> None:
@@ -49,14 +51,19 @@ def plain(value: Any) -> Any:
 
 def print_table(title: str, rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> None:
     """A table with one column a key. Numbers stand right; columns in which nothing stands are left out."""
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
     rows = list(rows)
     if not rows:
         print(f"{title}: none\n")
         return
     shown = [key for key in columns or rows[0] if any(_cell(row.get(key)) for row in rows)]
+    for number, part in enumerate(_parts(shown, rows, terminal_width())):
+        _print_part(f"{title} (further columns)" if number else title, rows, part)
+
+
+def _print_part(title: str, rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
     for key in shown:
         numbers = all(isinstance(row.get(key), (int, float)) or row.get(key) is None for row in rows)
@@ -64,6 +71,32 @@ def print_table(title: str, rows: Iterable[Mapping[str, Any]], columns: Sequence
     for row in rows:
         table.add_row(*(_escape(_cell(row.get(key))) for key in shown))
     console().print(table)
+
+
+def _parts(shown: Sequence[str], rows: Sequence[Mapping[str, Any]], width: int) -> list[list[str]]:
+    """The columns of each part of a table that is ``width`` columns wide.
+
+    A table that does not fit even with every cell wrapped between its words is printed in parts one below the other,
+    each beginning with the columns that say which row it is.
+    """
+    texts = {key: [key.replace("_", " "), *(_cell(row.get(key)) for row in rows)] for key in shown}
+    words = {key: max(len(word) for text in texts[key] for word in text.split() or [""]) for key in shown}
+    if sum(words.values()) + GAP * len(shown) <= width:
+        return [list(shown)]
+    wanted = {key: max(words[key], min(WRAPPED, max(map(len, texts[key])))) for key in shown}
+    leading = _leading(shown, rows)
+    parts = [list(leading)]
+    for key in shown[len(leading) :]:
+        if parts[-1] != leading and sum(wanted[each] + GAP for each in [*parts[-1], key]) > width:
+            parts.append(list(leading))
+        parts[-1].append(key)
+    return parts
+
+
+def _leading(shown: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The first column, or the first two if only both together tell the rows apart."""
+    first = [_cell(row.get(shown[0])) for row in rows]
+    return list(shown[: 1 if len(set(first)) == len(rows) else 2])
 
 
 def print_pairs(title: str, pairs: Mapping[str, Any]) -> None:
