@@ -11,8 +11,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from nvdla.kernels.compilation import njit
 from nvdla.kernels.integers import int_log2, int_shift_right, saturate, wrap
 
 HIT, UNDERFLOW, OVERFLOW = 0, 1, 2

@@ -7,9 +7,9 @@ comes out.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
 from nvdla.kernels.cdp import COUNTERS, HALO, HIT, OVERFLOW, UNDERFLOW, choose
+from nvdla.kernels.compilation import njit
 from nvdla.kernels.floats import (
     FP16,
     FP17,

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numba import njit
 from numpy.lib.stride_tricks import as_strided
 
+from nvdla.kernels.compilation import njit
 from nvdla.kernels.integers import int_shift_right, round_half_away
 
 CACC_BITS = 48

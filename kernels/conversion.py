@@ -6,8 +6,8 @@ Source: hls/cdma_libs/cdma_cvt.cpp:14 and its checker cmod/cdma/NV_NVDLA_cdma.cp
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from nvdla.kernels.compilation import njit
 from nvdla.kernels.integers import int_shift_right
 
 

@@ -11,8 +11,7 @@ functions are for use inside other kernels. Source: cmod/hls/include/nvdla_float
 
 from __future__ import annotations
 
-from numba import njit
-
+from nvdla.kernels.compilation import njit
 from nvdla.kernels.integers import int_log2, int_signed_shift_right
 
 FP16 = (5, 10)

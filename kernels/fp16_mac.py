@@ -11,8 +11,9 @@ cmod/cacc/NV_NVDLA_cacc.cpp:1243 (addition), :1518 (delivery).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
+from nvdla.kernels.compilation import njit
 from nvdla.kernels.integers import int_log2
 
 ATOM = 64

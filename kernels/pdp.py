@@ -8,8 +8,8 @@ Source: cmod/pdp/NV_NVDLA_pdp.cpp, LineOperation (:1426), PoolingStage0Calc (:15
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from nvdla.kernels.compilation import njit
 from nvdla.kernels.integers import round_half_away, wrap
 
 

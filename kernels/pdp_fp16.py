@@ -6,8 +6,8 @@ Source: cmod/hls_wrapper/pdp_hls_wrapper.cpp. Sums are fp17, rounded at each add
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from nvdla.kernels.compilation import njit
 from nvdla.kernels.floats import FP16, FP17, fp16_to_fp17, fp17_to_fp16, fp_add, fp_max, fp_min, fp_mul, is_nan
 
 # The kernel widths as fp17 (pdp_hls_wrapper.cpp:110). There the table ends before 8, and a padded average of that width

@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
+
+from nvdla.kernels.compilation import njit
 
 LINE = 2048
 INT32_LOW = -2147483648.0

@@ -9,8 +9,8 @@ elements are then computed by the operators of ``nvdla.kernels.floats``.
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 
+from nvdla.kernels.compilation import njit
 from nvdla.kernels.floats import (
     FP16,
     FP16_LARGEST,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from numba import njit
-
+from nvdla.kernels.compilation import njit
 from nvdla.kernels.floats import FP16_LARGEST, int_to_fp16
 
 

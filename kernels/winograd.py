@@ -6,9 +6,9 @@ Sources: cmod/hls/csc_libs/csc_cvt.cpp (PRA), cmod/cmac/NV_NVDLA_cmac.h:119, :24
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.lib.stride_tricks import as_strided
 
+from nvdla.kernels.compilation import njit
 from nvdla.kernels.integers import int_shift_right
 
 
