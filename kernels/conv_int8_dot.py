@@ -8,8 +8,9 @@ up to :data:`MAX_TERMS` products a sum (128 * 128 * MAX_TERMS < 2^31).
 from __future__ import annotations
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
+from nvdla.kernels.compilation import njit
 from nvdla.kernels.dot_tile import KERNELS, PIXELS, available, dot_row, dot_tile
 
 MAX_TERMS = (1 << 17) - 1
@@ -19,6 +20,7 @@ PARALLEL_BYTES = 1 << 16
 __all__ = [
     "MAX_TERMS",
     "accumulate",
+    "aligned_copy",
     "available",
     "blocked_cube",
     "channel_group",
@@ -70,6 +72,13 @@ def tap_offsets(
     if dilation[1] > 1:
         offsets = offsets + np.arange(kernel[1]) * (dilation[1] * group)
     return np.ascontiguousarray(offsets.reshape(-1), np.int64)
+
+
+def aligned_copy(packed: np.ndarray) -> np.ndarray:
+    """Packed weights, 64-byte aligned and contiguous, as the tile loads them."""
+    copy = _aligned(packed.shape)
+    copy[:] = packed
+    return copy
 
 
 def _aligned(shape: tuple[int, ...]) -> np.ndarray:
@@ -194,6 +203,7 @@ def accumulate(data, pixels, taps, steps, packed, correction, out):  # type: ign
                     taps.size,
                     steps,
                     packed[block].ctypes.data,
+                    0,
                     sums.ctypes.data,
                 )
             else:
@@ -205,6 +215,7 @@ def accumulate(data, pixels, taps, steps, packed, correction, out):  # type: ign
                         taps.size,
                         steps,
                         packed[block].ctypes.data,
+                        0,
                         sums[row].ctypes.data,
                     )
             for k in range(0, wanted, atom):

@@ -13,10 +13,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit, prange
+from numba import prange
 
-from nvdla.kernels.dot_tile import KERNELS, PIXELS, dot_row, dot_tile
+from nvdla.kernels.compilation import njit
+from nvdla.kernels.dot_tile import FLIP, HALF, KERNELS, PIXELS, convert_tile, dot_row, dot_tile
 
+INT32_LOW, INT32_HIGH = -(1 << 31), (1 << 31) - 1
 PARALLEL_WORK = 1 << 21
 """Multiplications from which several threads pay."""
 
@@ -33,6 +35,29 @@ class Stage(NamedTuple):
     offset: int
     scale: int
     out_shift: int
+
+
+def narrow_settings(stage: Stage) -> np.ndarray:
+    """What ``convert_tile`` takes, int64 (7,), or an empty array where 32 bits do not suffice.
+
+    The converter rises with x, and its result stays at a rail beyond some x on either side. If the products up to
+    there fit an int32, x can be limited to that range first and nothing is lost: so ``floor`` is the least x whose
+    product (and rounding) fits, which must give -128 unless ReLU's 0 lies above it; ``ceiling`` likewise gives 127.
+    """
+    none = np.empty(0, np.int64)
+    half = (1 << stage.out_shift) >> 1
+    if stage.multiply or stage.scale <= 0 or stage.out_shift > 30:
+        return none
+    highest = (INT32_HIGH - half) // stage.scale
+    lowest = -(INT32_HIGH // stage.scale)
+    floor, ceiling = max(stage.low, stage.offset + lowest), stage.offset + highest
+    fits = stage.offset + lowest >= INT32_LOW and ceiling <= INT32_HIGH
+    top = highest * stage.scale + half >> stage.out_shift >= 127
+    bottom = lowest * stage.scale + half - 1 >> stage.out_shift <= -128 or stage.low > stage.offset + lowest
+    if not (fits and top and bottom and floor <= ceiling):
+        return none
+    sign = -1 if stage.out_shift else 0
+    return np.array([floor, ceiling, stage.offset, stage.scale, half, sign, stage.out_shift], np.int64)
 
 
 def sums_fit(weights: np.ndarray, alu: np.ndarray) -> bool:
@@ -73,9 +98,9 @@ def _convert(sums, rows, alu, mul, stage, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _tiles(data, pixels, taps, steps, packed, alu, mul, stage, out, place, first, last, block):  # type: ignore[no-untyped-def]
-    """Tiles ``first`` to ``last`` of kernel block ``block``. ``place``: (surfaces, surface stride, atom)."""
-    surfaces, surface_stride, atom = place
+def _tiles(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place, first, last, block):  # type: ignore[no-untyped-def]
+    """Tiles ``first`` to ``last`` of kernel block ``block``. ``place``: (surfaces, surface stride, atom, flip)."""
+    surfaces, surface_stride, atom, flip = place
     sums = np.empty((PIXELS, KERNELS), np.int32)
     results = np.empty((PIXELS, KERNELS), np.int8)
     count = pixels.size
@@ -84,6 +109,11 @@ def _tiles(data, pixels, taps, steps, packed, alu, mul, stage, out, place, first
     weights = packed[block].ctypes.data
     biases = alu[kernel : kernel + KERNELS]
     factors = mul[kernel : kernel + KERNELS]
+    whole = narrow.size > 0 and wanted == KERNELS
+    places = np.empty(KERNELS // HALF, np.int64)
+    for half in range(places.size):
+        lane = kernel + half * HALF
+        places[half] = lane // atom * surface_stride + lane % atom
     for tile in range(first, last):
         start = tile * PIXELS
         rows = min(PIXELS, count - start)
@@ -91,11 +121,17 @@ def _tiles(data, pixels, taps, steps, packed, alu, mul, stage, out, place, first
             start, rows = count - PIXELS, PIXELS
         where = pixels.ctypes.data + 8 * start
         if rows == PIXELS:
-            dot_tile(data.ctypes.data, where, taps.ctypes.data, taps.size, steps, weights, sums.ctypes.data)
+            dot_tile(data.ctypes.data, where, taps.ctypes.data, taps.size, steps, weights, flip, sums.ctypes.data)
         else:
             for row in range(rows):
                 at = where + 8 * row
-                dot_row(data.ctypes.data, at, taps.ctypes.data, taps.size, steps, weights, sums[row].ctypes.data)
+                dot_row(data.ctypes.data, at, taps.ctypes.data, taps.size, steps, weights, flip, sums[row].ctypes.data)
+        if whole:
+            target = out.ctypes.data + start * atom
+            convert_tile(
+                sums.ctypes.data, rows, biases.ctypes.data, narrow.ctypes.data, target, places.ctypes.data, atom
+            )
+            continue
         _convert(sums, rows, biases, factors, stage, results)
         for k in range(0, wanted, atom):
             base = (kernel + k) // atom * surface_stride + start * atom
@@ -105,21 +141,21 @@ def _tiles(data, pixels, taps, steps, packed, alu, mul, stage, out, place, first
 
 
 @njit(cache=True, nogil=True)
-def _serial(data, pixels, taps, steps, packed, alu, mul, stage, out, place):  # type: ignore[no-untyped-def]
+def _serial(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place):  # type: ignore[no-untyped-def]
     tiles = (pixels.size + PIXELS - 1) // PIXELS
     for block in range(packed.shape[0]):
-        _tiles(data, pixels, taps, steps, packed, alu, mul, stage, out, place, 0, tiles, block)
+        _tiles(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place, 0, tiles, block)
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def _parallel(data, pixels, taps, steps, packed, alu, mul, stage, out, place):  # type: ignore[no-untyped-def]
+def _parallel(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place):  # type: ignore[no-untyped-def]
     tiles = (pixels.size + PIXELS - 1) // PIXELS
     chunk = max(1, min(16, tiles // 4))
     chunks = (tiles + chunk - 1) // chunk
     for job in prange(packed.shape[0] * chunks):
         first = job % chunks * chunk
         last = min(tiles, first + chunk)
-        _tiles(data, pixels, taps, steps, packed, alu, mul, stage, out, place, first, last, job // chunks)
+        _tiles(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place, first, last, job // chunks)
 
 
 def convolve_and_convert(
@@ -131,15 +167,19 @@ def convolve_and_convert(
     alu: np.ndarray,
     mul: np.ndarray,
     stage: Stage,
+    narrow: np.ndarray,
     out: np.ndarray,
     place: tuple[int, int, int],
 ) -> None:
     """All kernels at all pixels, straight to their surfaces.
 
     ``data``, ``pixels``, ``taps``, ``steps``, ``packed`` as for ``conv_int8_dot.accumulate``; ``alu`` (K',) int32 is
-    the ALU operand less the packing's correction, ``mul`` (K',) int32 the multiplier. ``out`` is flat int8: surface s
-    begins at s * surface stride and holds atom bytes a pixel, lines packed; ``place`` = (surfaces, stride, atom).
+    the ALU operand less the packing's correction, ``mul`` (K',) int32 the multiplier; ``narrow`` from
+    :func:`narrow_settings`. ``data`` may also be int8, as it lies in memory. ``out`` is flat int8: surface s begins at
+    s * surface stride and holds atom bytes a pixel, lines packed; ``place`` = (surfaces, stride, atom).
     """
     work = packed.size * pixels.size
     run = _parallel if work > PARALLEL_WORK else _serial
-    run(data, pixels, taps, steps, packed, alu, mul, stage, out, place)
+    flip = FLIP if data.dtype == np.int8 else 0
+    where = (*place, flip)
+    run(data.view(np.uint8), pixels, taps, steps, packed, alu, mul, stage, narrow, out, where)

@@ -18,6 +18,8 @@ LANES = 16  # int32 lanes of a 512-bit register
 PIXELS = 6  # rows of the tile; 6 x 4 accumulators, 4 weights and a broadcast fill 29 of 32 registers
 VECTORS = 4  # columns of the tile in registers: 64 kernels
 KERNELS = LANES * VECTORS
+HALF = 8  # lanes that are stored together: the smallest memory atom
+FLIP = 0x80808080
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _VECTOR = ir.VectorType(_INT32, LANES)
@@ -83,14 +85,29 @@ class _Emitter:
 
     def broadcast(self, address: ir.Value) -> ir.Value:
         """Four bytes of one pixel in every lane."""
-        four = self.load(address, _INT32, 1)
+        return self._every_lane(self.load(address, _INT32, 1))
+
+    def _every_lane(self, value: ir.Value) -> ir.Value:
         undefined = ir.Constant(_VECTOR, ir.Undefined)
-        first = self.builder.insert_element(undefined, four, ir.Constant(_INT32, 0))
+        first = self.builder.insert_element(undefined, value, ir.Constant(_INT32, 0))
         return self.builder.shuffle_vector(first, undefined, ir.Constant(_VECTOR, [0] * LANES))
 
-    def tile(self, data: ir.Value, pixels: ir.Value, taps: ir.Value, counts: list[ir.Value], weights: ir.Value) -> list:
+    def splat(self, value: ir.Value) -> ir.Value:
+        """A 64-bit number's low half in every lane."""
+        return self._every_lane(self.builder.trunc(value, _INT32))
+
+    def tile(
+        self,
+        data: ir.Value,
+        pixels: ir.Value,
+        taps: ir.Value,
+        counts: list[ir.Value],
+        weights: ir.Value,
+        flip: ir.Value,
+    ) -> list:
         """The accumulators after all taps and steps."""
         builder = self.builder
+        flips = self.splat(flip)
         rows = [
             builder.add(data, self.load(builder.add(pixels, self.constant(8 * row)), _INT64, 8))
             for row in range(self.pixels)
@@ -108,7 +125,7 @@ class _Emitter:
                     self.load(builder.add(weight, self.constant(4 * LANES * v)), _VECTOR, 64) for v in range(VECTORS)
                 ]
                 for row, base in enumerate(bases):
-                    bytes_ = self.broadcast(builder.add(base, advance))
+                    bytes_ = builder.xor(self.broadcast(builder.add(base, advance)), flips)
                     for v, column in enumerate(columns):
                         at = row * VECTORS + v
                         sums[at] = builder.call(self.dot, [sums[at], bytes_, column])
@@ -127,20 +144,85 @@ class _Emitter:
 
 def _tile_intrinsic(pixels: int) -> Any:
     @intrinsic
-    def dot_tile(typing_context, data, pixel_offsets, taps, tap_count, steps, weights, out):  # type: ignore[no-untyped-def]
-        """``out[p][k] = sum over taps t, steps s, bytes j of data[pixel_offsets[p] + taps[t] + 4 s + j] *
-        weights[t][s][k][j]``; all arguments are addresses (int64) or counts. ``weights`` is 64-byte aligned."""
+    def dot_tile(typing_context, data, pixel_offsets, taps, tap_count, steps, weights, flip, out):  # type: ignore[no-untyped-def]
+        """``out[p][k] = sum over taps t, steps s, bytes j of (data[pixel_offsets[p] + taps[t] + 4 s + j] ^ flip) *
+        weights[t][s][k][j]``; all arguments are addresses (int64) or numbers. ``weights`` is 64-byte aligned;
+        ``flip`` is 0 for data that are unsigned, :data:`FLIP` for int8 data, which then count as data + 128."""
 
         def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            data, pixel_offsets, taps, tap_count, steps, weights, out = args
+            data, pixel_offsets, taps, tap_count, steps, weights, flip, out = args
             emitter = _Emitter(builder, pixels)
-            emitter.store(emitter.tile(data, pixel_offsets, taps, [tap_count, steps], weights), out)
+            emitter.store(emitter.tile(data, pixel_offsets, taps, [tap_count, steps], weights, flip), out)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 7), generate
+        return types.void(*[types.int64] * 8), generate
 
     return dot_tile
 
 
 dot_tile = _tile_intrinsic(PIXELS)
 dot_row = _tile_intrinsic(1)
+
+
+@intrinsic
+def convert_tile(typing_context, sums, rows, alu, settings, out, places, row_stride):  # type: ignore[no-untyped-def]
+    """Sums of a tile through X1 and the output converter, in 32 bits, to where they belong.
+
+    For each of ``rows`` rows of 64 sums: ``x = min(max(sum + alu[k], floor), ceiling) - offset``, ``p = x * scale``,
+    ``(p + half + (p >> 31 & sign)) >> shift`` clamped to int8; lanes 8 h .. 8 h + 7 go to ``out + places[h]``, which
+    advances by ``row_stride`` a row. ``settings``: address of the seven int64 floor, ceiling, offset, scale, half,
+    sign, shift. The caller sees to it that nothing leaves 32 bits.
+    """
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        sums, rows, alu, settings, out, places, row_stride = args
+        emitter = _Emitter(builder, 0)
+        read = [emitter.load(builder.add(settings, emitter.constant(8 * at)), _INT64, 8) for at in range(7)]
+        numbers = [emitter.splat(value) for value in read]
+        targets = [
+            builder.add(out, emitter.load(builder.add(places, emitter.constant(8 * at)), _INT64, 8))
+            for at in range(KERNELS // HALF)
+        ]
+        biases = [emitter.load(builder.add(alu, emitter.constant(4 * LANES * v)), _VECTOR, 4) for v in range(VECTORS)]
+
+        def row(index: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+            line = builder.add(sums, builder.mul(index, emitter.constant(4 * KERNELS)))
+            advance = builder.mul(index, row_stride)
+            for v, bias in enumerate(biases):
+                value = emitter.load(builder.add(line, emitter.constant(4 * LANES * v)), _VECTOR, 4)
+                _store_halves(emitter, _converted(builder, builder.add(value, bias), numbers), targets, v, advance)
+            return carried
+
+        emitter.loop(rows, [], row)
+        return context.get_dummy_value()
+
+    return types.void(*[types.int64] * 7), generate
+
+
+def _bounded(builder: ir.IRBuilder, value: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:
+    value = builder.select(builder.icmp_signed("<", value, low), low, value)
+    return builder.select(builder.icmp_signed(">", value, high), high, value)
+
+
+def _converted(builder: ir.IRBuilder, value: ir.Value, numbers: list[ir.Value]) -> ir.Value:
+    """int32 lanes through X1's limits and the output converter: int8 lanes."""
+    floor, ceiling, offset, scale, half, sign, shift = numbers
+    value = builder.sub(_bounded(builder, value, floor, ceiling), offset)
+    product = builder.mul(value, scale)
+    negative = builder.and_(builder.ashr(product, ir.Constant(_VECTOR, [31] * LANES)), sign)
+    rounded = builder.ashr(builder.add(builder.add(product, half), negative), shift)
+    low, high = ir.Constant(_VECTOR, [-128] * LANES), ir.Constant(_VECTOR, [127] * LANES)
+    return builder.trunc(_bounded(builder, rounded, low, high), ir.VectorType(_INT8, LANES))
+
+
+def _store_halves(emitter: _Emitter, value: ir.Value, targets: list[ir.Value], v: int, advance: ir.Value) -> None:
+    builder = emitter.builder
+    half = ir.VectorType(_INT8, HALF)
+    undefined = ir.Constant(ir.VectorType(_INT8, LANES), ir.Undefined)
+    for part in range(LANES // HALF):
+        lanes = ir.Constant(ir.VectorType(_INT32, HALF), list(range(part * HALF, (part + 1) * HALF)))
+        address = builder.add(targets[v * LANES // HALF + part], advance)
+        stored = builder.store(
+            builder.shuffle_vector(value, undefined, lanes), builder.inttoptr(address, half.as_pointer())
+        )
+        stored.align = 1

@@ -14,6 +14,7 @@ STOREYS = {
     "kernels": 0,
     "files": 0,
     "limits": 0,
+    "threads": 0,
     "loadable": 1,
     "descriptors": 1,
     "memory": 2,

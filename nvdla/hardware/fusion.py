@@ -1,7 +1,7 @@
-"""Jobs that do the work of two at once, for plans: a convolution and its SDP in one pass over the results.
+"""Faster jobs for plans: a convolution and its SDP in one pass over the results, and the SDP's sum of two cubes.
 
-A fused job writes the same bytes as its two parts. It leaves out what only observers ask for (the counters), and what
-later jobs find in the convolution buffer; :func:`fuse` says when that matters to nobody.
+A fast job writes the same bytes as what it stands for. It leaves out what only observers ask for (the counters), and
+what later jobs find in the convolution buffer; :func:`fuse` says when that matters to nobody.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from nvdla.hardware.convolution import ConvolutionJob
 from nvdla.hardware.convolution_arithmetic import DirectDots, padded_size
 from nvdla.hardware.convolution_settings import pad_element
 from nvdla.hardware.sdp import SdpJob
+from nvdla.hardware.sdp_operands import InputCube
 from nvdla.hardware.sdp_settings import Algorithm, Precision, SdpSettings, XBlock
 
 LARGEST_SHIFT = 60
@@ -94,7 +95,7 @@ class FusedConvolution:
         self, conv: ConvolutionJob, sdp: SdpJob, weights: np.ndarray, alu: np.ndarray, mul: np.ndarray
     ) -> None:
         from nvdla.kernels import conv_int8_dot as dot
-        from nvdla.kernels.conv_sdp_int8 import Stage
+        from nvdla.kernels.conv_sdp_int8 import Stage, narrow_settings
 
         self.conv, self.sdp = conv, sdp
         self.destination = sdp.destination
@@ -113,16 +114,50 @@ class FusedConvolution:
         self._alu = self._alu.astype(np.int32)
         self._mul = _padded(mul, correction.size, 1).astype(np.int32)
         self._stage = Stage(*_stage(sdp.settings))
+        self._narrow = narrow_settings(self._stage)
         rows, columns = self._plane = padded_size(settings)
         dilation = (1, 1) if image else (settings.dilation_y, settings.dilation_x)
         kernel = (settings.kernel.height, 1 if image else settings.kernel.width)
         self._taps = dot.tap_offsets(groups, kernel, dilation, self._plane, self._group)
         y = np.arange(settings.output.height)[:, None] * (settings.stride_y * columns)
         self._pixels = ((y + np.arange(settings.output.width) * settings.stride_x) * self._group).reshape(-1)
-        # A dot takes four bytes at a time and may read past the end of the last line.
-        self._flat = np.full(groups * rows * columns * self._group + 4, 128, np.uint8)
-        self._data = self._flat[:-4].reshape(groups, rows, columns, self._group)
+        self._in_place = self._lies_ready()
+        if self._in_place:
+            self._flat = self._in_memory()
+        else:
+            # A dot takes four bytes at a time and may read past the end of the last line.
+            self._flat = np.full(groups * rows * columns * self._group + 4, 128, np.uint8)
+            self._data = self._flat[:-4].reshape(groups, rows, columns, self._group)
         self._out, self._place, self._handed = self._target()
+
+    def _lies_ready(self) -> bool:
+        """True for a 1 x 1 kernel without padding: every dot takes its bytes from one atom as it lies in memory."""
+        settings = self.conv.settings
+        if not self._direct or (settings.kernel.width, settings.kernel.height) != (1, 1):
+            return False
+        if self.destination is not None and np.may_share_memory(self.conv.source.views[0], self.destination):
+            return False  # the input must be read as a whole before anything is written
+        out = settings.output
+        inside_x = (out.width - 1) * settings.stride_x < settings.data.width
+        inside_y = (out.height - 1) * settings.stride_y < settings.data.height
+        atom = self.conv.source.views[0].shape[3]
+        return settings.pad_left == settings.pad_top == 0 and inside_x and inside_y and self._group % atom == 0
+
+    def _in_memory(self) -> np.ndarray:
+        """The input as it lies in memory, flat int8; sets the offsets of pixels and taps in it."""
+        from nvdla.kernels import conv_int8_dot as dot
+
+        settings, view = self.conv.settings, self.conv.source.views[0]
+        surface, line, pixel, _ = view.strides
+        y = np.arange(settings.output.height)[:, None] * (settings.stride_y * line)
+        self._pixels = (y + np.arange(settings.output.width) * (settings.stride_x * pixel)).reshape(-1)
+        surfaces, atom = view.shape[0], view.shape[3]
+        blocks, _, _, kernels, lanes = self._packed.shape
+        steps = atom // lanes
+        self._packed = dot.aligned_copy(self._packed.reshape(blocks, -1, steps, kernels, lanes)[:, :surfaces])
+        self._taps = np.arange(surfaces) * surface
+        extent = (surfaces - 1) * surface + (view.shape[1] - 1) * line + view.shape[2] * pixel
+        return np.lib.stride_tricks.as_strided(view.view(np.int8), (extent,), (1,), writeable=False)
 
     def run(self, source: Any = None) -> np.ndarray | None:
         """Convolve and process. Returns what PDP takes on the fly, None when the result went to memory."""
@@ -131,7 +166,8 @@ class FusedConvolution:
 
         settings = self.conv.settings
         left = 0 if settings.image else settings.pad_left
-        dot.blocked_cube(self._cube(), settings.pad_top, left, int(pad_element(settings)), self._data)
+        if not self._in_place:
+            dot.blocked_cube(self._cube(), settings.pad_top, left, int(pad_element(settings)), self._data)
         convolve_and_convert(
             self._flat,
             self._pixels,
@@ -141,6 +177,7 @@ class FusedConvolution:
             self._alu,
             self._mul,
             self._stage,
+            self._narrow,
             self._out,
             self._place,
         )
@@ -163,10 +200,7 @@ class FusedConvolution:
         if settings.to_pdp:
             cube = np.empty((surfaces, settings.height, settings.width, atom), np.int8)
             return cube.reshape(-1), (surfaces, plane * atom, atom), cube
-        view = self.destination
-        stride = view.strides[0] if surfaces > 1 else plane * atom
-        flat = np.lib.stride_tricks.as_strided(view.view(np.int8), ((surfaces - 1) * stride + plane * atom,), (1,))
-        return flat, (surfaces, stride, atom), None
+        return _flat(self.destination), (surfaces, self.destination.strides[0], atom), None
 
 
 def _padded(values: np.ndarray, size: int, fill: int) -> np.ndarray:
@@ -182,3 +216,83 @@ def _stage(settings: SdpSettings) -> tuple[int, int, int, int, int, int]:
     low = 0 if not x1.bypass and not x1.relu_bypass else -(1 << 31)
     shift = x1.mul_shift if multiply else 0
     return int(multiply), shift, low, converter.offset, converter.scale, converter.shift
+
+
+def fast_add(sdp: SdpJob) -> FastAdd | None:
+    """A job for the sum of two int8 cubes in memory, or None where the operation is another one."""
+    settings, x1 = sdp.settings, sdp.settings.x1
+    converter = settings.converter
+    source = sdp.sources[0]
+    plain = (
+        settings.processing is Precision.INT8
+        and settings.output is Precision.INT8
+        and settings.batches == 1
+        and not settings.flying
+        and not settings.to_pdp
+        and settings.x2.bypass
+        and settings.y.bypass
+        and not x1.bypass
+        and x1.needs_alu
+        and x1.algorithm is Algorithm.SUM
+        and (x1.alu_shift, x1.mul_shift) == (0, 0)
+        and x1.mul_bypass
+    )
+    if not plain or source is None or source.size != 1 or source.both or not _is_int8(sdp.input):
+        return None
+    from nvdla.kernels.sdp_int8_add import fits
+
+    views = (sdp.input.view, source.view, sdp.destination)
+    lined_up = all(_lines_are_packed(view) and view.shape == sdp.destination.shape for view in views)
+    lined_up = lined_up and all(_same_or_apart(view, sdp.destination) for view in views)
+    if not lined_up or not fits(converter.offset, converter.scale, converter.shift):
+        return None
+    return FastAdd(sdp, views)
+
+
+def _is_int8(cube: InputCube | None) -> bool:
+    return cube is not None and cube.source is Precision.INT8
+
+
+def _same_or_apart(view: np.ndarray, destination: np.ndarray) -> bool:
+    """True when writing an element cannot change another one that is still to be read."""
+    same = view.ctypes.data == destination.ctypes.data and view.strides == destination.strides
+    return same or not np.may_share_memory(view, destination)
+
+
+def _lines_are_packed(view: np.ndarray | None) -> bool:
+    return view is not None and view.strides[1:] == (view.shape[2] * view.shape[3], view.shape[3], 1)
+
+
+class FastAdd:
+    """SDP from memory to memory: X1 adds a cube of int8, ReLU, output converter."""
+
+    def __init__(self, sdp: SdpJob, views: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+        self.sdp = sdp
+        self.destination = sdp.destination
+        self.statistics: dict[str, int] = {}
+        self._flat = [_flat(view) for view in views]
+        self._strides = tuple(view.strides[0] for view in views)
+
+    def run(self, source: Any = None) -> None:
+        """Add and convert. Every element is read before it is written, so the result may replace an operand."""
+        from nvdla.kernels.sdp_int8_add import add_and_convert
+
+        settings = self.sdp.settings
+        converter = settings.converter
+        first, second, out = self._flat
+        add_and_convert(
+            first,
+            second,
+            self._strides,
+            settings.pixels * settings.atom,
+            settings.surfaces,
+            not settings.x1.relu_bypass,
+            (converter.offset, converter.scale, converter.shift),
+            out,
+        )
+
+
+def _flat(view: np.ndarray) -> np.ndarray:
+    """The footprint of a cube with packed lines as flat int8."""
+    extent = (view.shape[0] - 1) * view.strides[0] + view.shape[1] * view.strides[1]
+    return np.lib.stride_tricks.as_strided(view.view(np.int8), (extent,), (1,))

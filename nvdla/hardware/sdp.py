@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from nvdla.errors import ScheduleError
 from nvdla.hardware.lut import LookupTables
 from nvdla.hardware.register_file import RegisterGroup
-from nvdla.hardware.sdp_operands import Operands, cube_view, input_reader, operand_source, ram_space
+from nvdla.hardware.sdp_operands import InputCube, Operands, cube_view, input_cube, operand_source, ram_space
 from nvdla.hardware.sdp_settings import Precision, decode
 from nvdla.limits import Work
 
@@ -49,9 +48,9 @@ class SdpJob:
         self.config = machine.config
         self.settings = settings = decode(self.group, machine.config)
         self.statistics: dict[str, int] = {}
-        self._read_input: Callable[[], np.ndarray] | None = None
+        self.input: InputCube | None = None
         if not settings.flying:
-            self._read_input = input_reader(self.rdma, settings, machine.config, machine.memory)
+            self.input = input_cube(self.rdma, settings, machine.config, machine.memory)
         elif self.rdma is not None and not self.rdma["D_FEATURE_MODE_CFG.FLYING_MODE"]:
             raise ScheduleError("SDP waits for ever: SDP_RDMA reads an input cube, but SDP takes the accumulators")
         self.sources = [
@@ -94,8 +93,8 @@ class SdpJob:
     def _cube(self, source: np.ndarray | None) -> np.ndarray:
         """The input, (batches * surfaces, pixels, atom): int8 or int16 from memory, int32 or uint32 on the fly."""
         settings = self.settings
-        if self._read_input is not None:
-            cube = self._read_input()
+        if self.input is not None:
+            cube = self.input.read()
             return np.concatenate([cube] * settings.batches) if settings.batches > 1 else cube
         expected = (settings.batches, settings.surfaces, settings.height, settings.width, settings.atom)
         if source is None or source.shape != expected:

@@ -6,7 +6,6 @@ BRDMA serves X1, NRDMA X2, ERDMA Y. An operand is one element a channel (PER_KER
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -149,10 +148,29 @@ def ram_space(value: int, config: Configuration) -> Space:
     return Space.from_ram_type(_ram_type(value, config))
 
 
-def input_reader(
+@dataclass(frozen=True)
+class InputCube:
+    """The input cube in memory: ``view`` uint8 (surfaces, height, width, atom bytes), elements of ``source``."""
+
+    view: np.ndarray
+    source: Precision
+    processing: Precision
+    shape: tuple[int, int, int]
+
+    def read(self) -> np.ndarray:
+        """The cube as memory holds it now: int8 or int16 (also fp16 bits) (surfaces, pixels, atom)."""
+        elements = np.ascontiguousarray(self.view).view(np.int8 if self.source is Precision.INT8 else np.int16)
+        if self.source.bytes > self.processing.bytes:
+            # Two surfaces of 16 channels are one of 32 (cmod/sdp/NV_NVDLA_sdp.cpp:528).
+            elements = elements.reshape(-1, 2, self.shape[1], elements.shape[3]).transpose(0, 2, 1, 3)
+        # Wider processing re-reads the bytes in memory order: the fetched halves of an atom count as pixels.
+        return elements.reshape(self.shape)
+
+
+def input_cube(
     rdma: RegisterGroup | None, settings: SdpSettings, config: Configuration, memory: AddressSpace
-) -> Callable[[], np.ndarray]:
-    """MRDMA: a function that reads the input cube now: int8 or int16 (also fp16 bits) (surfaces, pixels, atom).
+) -> InputCube:
+    """MRDMA: where the input cube lies. Raises NvdlaError.
 
     Every batch reads the same cube: the registers have no batch stride for it (cmod/sdp/NV_NVDLA_sdp.cpp:533).
     """
@@ -164,8 +182,7 @@ def input_reader(
     if source is not processing and settings.batches > 1:
         raise ConfigError("SDP: a hardware batch cannot convert its input precision (cmod/sdp/NV_NVDLA_sdp.cpp:402)")
     surfaces = -(-settings.channels // (atom // source.bytes))
-    pairs = source.bytes > processing.bytes
-    if pairs:
+    if source.bytes > processing.bytes:
         surfaces += surfaces & 1
     if source.bytes < processing.bytes and settings.surfaces & 1:
         raise ScheduleError(
@@ -181,14 +198,4 @@ def input_reader(
         rdma["D_SRC_SURFACE_STRIDE"],
         "SDP input",
     )
-    dtype = np.int8 if source is Precision.INT8 else np.int16
-    shape = (settings.surfaces, settings.pixels, settings.atom)
-
-    def read() -> np.ndarray:
-        elements = np.ascontiguousarray(view).view(dtype)
-        if pairs:  # two surfaces of 16 channels are one of 32 (cmod/sdp/NV_NVDLA_sdp.cpp:528)
-            elements = elements.reshape(-1, 2, settings.pixels, atom // source.bytes).transpose(0, 2, 1, 3)
-        # Wider processing re-reads the bytes in memory order: the fetched halves of an atom count as pixels.
-        return elements.reshape(shape)
-
-    return read
+    return InputCube(view, source, processing, (settings.surfaces, settings.pixels, settings.atom))

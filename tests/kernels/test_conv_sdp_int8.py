@@ -50,7 +50,9 @@ def fused_results(cube, channels, weights, geometry, alu, mul, stage, gap):
     out = np.full(surfaces * (plane + gap), 99, np.int8)
     place = (surfaces, plane + gap, atom)
     operand = (full_alu - correction).astype(np.int32)
-    fused.convolve_and_convert(flat, pixels, taps, packed.shape[2], packed, operand, full_mul, stage, out, place)
+    fused.convolve_and_convert(
+        flat, pixels, taps, packed.shape[2], packed, operand, full_mul, stage, fused.narrow_settings(stage), out, place
+    )
     by_surface = out.reshape(surfaces, plane + gap)
     assert (by_surface[:, plane:] == 99).all(), "bytes between surfaces are not touched"
     return by_surface[:, :plane].reshape(surfaces, -1, atom).transpose(0, 2, 1).reshape(-1, out_height, out_width)

@@ -1,0 +1,73 @@
+"""SDP from memory to memory, int8: the sum of two cubes, ReLU or not, and the output converter (a residual add).
+
+float32 is exact here: with |a + b - offset| * |scale| + 2^(shift-1) <= 2^24 the product and the product plus one half
+are whole multiples of 2^-shift that fit 24 bits, so rounding half away from zero is truncation after adding one half.
+:func:`fits` is that bound.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import prange
+
+from nvdla.kernels.compilation import njit
+
+LARGEST_SUM = 256
+CHUNK = 1 << 13
+PARALLEL_SIZE = 1 << 16
+
+
+def fits(offset: int, scale: int, shift: int) -> bool:
+    """True when float32 gives every result exactly."""
+    half = (1 << shift) >> 1
+    return shift <= 24 and (LARGEST_SUM + abs(offset)) * abs(scale) + half <= 1 << 24
+
+
+@njit(cache=True, nogil=True)
+def _add(first, second, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+    """``first``, ``second``, ``out`` flat int8 of one length."""
+    for i in range(out.size):
+        x = max(np.float32(np.int32(first[i]) + np.int32(second[i])), floor)
+        y = (x - offset) * factor
+        y = min(max(y, np.float32(-128.0)), np.float32(127.0))
+        half = np.float32(0.5) if y >= np.float32(0.0) else np.float32(-0.5)
+        out[i] = np.int8(np.int32(y + half))
+
+
+@njit(cache=True, nogil=True)
+def _rows(first, second, strides, length, rows, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+    for row in range(rows):
+        a, b, c = row * strides[0], row * strides[1], row * strides[2]
+        _add(first[a : a + length], second[b : b + length], floor, offset, factor, out[c : c + length])
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _rows_parallel(first, second, strides, length, rows, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+    chunks = (length + CHUNK - 1) // CHUNK
+    for job in prange(rows * chunks):
+        row, start = job // chunks, job % chunks * CHUNK
+        end = min(length, start + CHUNK)
+        a, b, c = row * strides[0], row * strides[1], row * strides[2]
+        _add(first[a + start : a + end], second[b + start : b + end], floor, offset, factor, out[c + start : c + end])
+
+
+def add_and_convert(
+    first: np.ndarray,
+    second: np.ndarray,
+    strides: tuple[int, int, int],
+    length: int,
+    rows: int,
+    relu: bool,
+    converter: tuple[int, int, int],
+    out: np.ndarray,
+) -> None:
+    """``out = ((max(first + second, 0 if relu) - offset) * scale >> shift)`` clamped to int8.
+
+    All three are flat int8: ``rows`` runs of ``length`` elements, ``strides`` apart in each of them; ``converter`` is
+    (offset, scale, shift) within :func:`fits`. ``out`` may be ``first`` or ``second``.
+    """
+    offset, scale, shift = converter
+    floor = np.float32(0.0 if relu else -LARGEST_SUM)
+    factor = np.float32(scale * 2.0**-shift)
+    run = _rows_parallel if rows * length > PARALLEL_SIZE else _rows
+    run(first, second, strides, length, rows, floor, np.float32(offset), factor, out)

@@ -1,0 +1,44 @@
+"""The residual add in float32 gives what integers give, for every pair of bytes."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nvdla.kernels import sdp_int8_add as fast
+
+BYTES = np.arange(-128, 128, dtype=np.int8)
+FIRST, SECOND = (np.ascontiguousarray(each.reshape(-1)) for each in np.meshgrid(BYTES, BYTES))
+
+
+def plain(relu, offset, scale, shift):
+    total = FIRST.astype(np.int64) + SECOND
+    product = (np.maximum(total, 0 if relu else -256) - offset) * scale
+    rounded = np.sign(product) * ((np.abs(product) + ((1 << shift) >> 1)) >> shift)
+    return np.clip(rounded, -128, 127).astype(np.int8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.booleans(),
+    st.integers(-200, 200),
+    st.integers(-(1 << 15), (1 << 15) - 1),
+    st.integers(0, 24),
+    st.sampled_from([1, 4]),
+    st.booleans(),
+)
+def test_all_pairs_of_bytes(relu, offset, scale, shift, rows, in_parallel):
+    if not fast.fits(offset, scale, shift):
+        return
+    length = FIRST.size // rows
+    out = np.empty(FIRST.size, np.int8)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fast, "PARALLEL_SIZE", 0 if in_parallel else 1 << 60)
+        fast.add_and_convert(FIRST, SECOND, (length, length, length), length, rows, relu, (offset, scale, shift), out)
+    assert np.array_equal(out, plain(relu, offset, scale, shift))
+
+
+def test_what_24_bits_cannot_hold_does_not_fit():
+    assert fast.fits(0, 32767, 15)
+    assert not fast.fits(300, 32767, 15)
+    assert not fast.fits(0, 1, 25)
