@@ -56,47 +56,58 @@ def print_table(title: str, rows: Iterable[Mapping[str, Any]], columns: Sequence
         print(f"{title}: none\n")
         return
     shown = [key for key in columns or rows[0] if any(_cell(row.get(key)) for row in rows)]
-    for number, part in enumerate(_parts(shown, rows, terminal_width())):
-        _print_part(f"{title} (further columns)" if number else title, rows, part)
+    texts = {key: [key.replace("_", " "), *(_cell(row.get(key)) for row in rows)] for key in shown}
+    for number, part in enumerate(_parts(texts, terminal_width())):
+        _print_part(f"{title} (further columns)" if number else title, rows, {key: texts[key] for key in part})
 
 
-def _print_part(title: str, rows: Sequence[Mapping[str, Any]], shown: Sequence[str]) -> None:
+def _print_part(title: str, rows: Sequence[Mapping[str, Any]], texts: Mapping[str, Sequence[str]]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
-    for key in shown:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    widest = terminal_width() // 2  # a longer word is cut, or it would push the other columns out
+    for key, cells in texts.items():
         numbers = all(isinstance(row.get(key), (int, float)) or row.get(key) is None for row in rows)
-        table.add_column(key.replace("_", " "), justify="right" if numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(_escape(_cell(row.get(key))) for key in shown))
+        table.add_column(
+            cells[0],
+            justify="right" if numbers else "left",
+            overflow="fold",
+            min_width=min(_longest_word(cells), widest),
+        )
+    console().print(f"[bold]{_escape(title)}[/]", soft_wrap=True)
+    for cells in zip(*(cells[1:] for cells in texts.values()), strict=True):
+        table.add_row(*map(_escape, cells))
     console().print(table)
 
 
-def _parts(shown: Sequence[str], rows: Sequence[Mapping[str, Any]], width: int) -> list[list[str]]:
+def _parts(texts: Mapping[str, Sequence[str]], width: int) -> list[list[str]]:
     """The columns of each part of a table that is ``width`` columns wide.
 
     A table that does not fit even with every cell wrapped between its words is printed in parts one below the other,
     each beginning with the columns that say which row it is.
     """
-    texts = {key: [key.replace("_", " "), *(_cell(row.get(key)) for row in rows)] for key in shown}
-    words = {key: max(len(word) for text in texts[key] for word in text.split() or [""]) for key in shown}
-    if sum(words.values()) + GAP * len(shown) <= width:
-        return [list(shown)]
-    wanted = {key: max(words[key], min(WRAPPED, max(map(len, texts[key])))) for key in shown}
-    leading = _leading(shown, rows)
+    words = {key: _longest_word(cells) for key, cells in texts.items()}
+    if sum(words.values()) + GAP * len(words) <= width:
+        return [list(texts)]
+    wanted = {key: max(words[key], min(WRAPPED, max(map(len, texts[key])))) for key in texts}
+    leading = _leading(texts)
     parts = [list(leading)]
-    for key in shown[len(leading) :]:
+    for key in list(texts)[len(leading) :]:
         if parts[-1] != leading and sum(wanted[each] + GAP for each in [*parts[-1], key]) > width:
             parts.append(list(leading))
         parts[-1].append(key)
     return parts
 
 
-def _leading(shown: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> list[str]:
+def _longest_word(cells: Sequence[str]) -> int:
+    return max(len(word) for text in cells for word in text.split() or [""])
+
+
+def _leading(texts: Mapping[str, Sequence[str]]) -> list[str]:
     """The first column, or the first two if only both together tell the rows apart."""
-    first = [_cell(row.get(shown[0])) for row in rows]
-    return list(shown[: 1 if len(set(first)) == len(rows) else 2])
+    first, *_ = texts
+    return list(texts)[: 1 if len(set(texts[first])) == len(texts[first]) else 2]
 
 
 def print_pairs(title: str, pairs: Mapping[str, Any]) -> None:
