@@ -81,7 +81,10 @@ def read_dimg(path: str | os.PathLike[str]) -> np.ndarray:
     dtype = np.dtype(_DTYPES[SurfaceFormat(code)]).newbyteorder("<")
     expected = width * height * channels * dtype.itemsize
     found = len(data) - HEADER.size
-    if expected != found:
+    if code == SurfaceFormat.F8_X8_I and found == 2 * expected:
+        # Files of 2018 (NVIDIA's regression): the list of formats lacked F8_X8_I, so 41 was F16_X16_I.
+        dtype, expected = np.dtype("<i2"), found
+    if expected != found or not expected:
         raise FormatError(
             f"{name}: the header says {channels} x {height} x {width} elements of {dtype.itemsize} bytes = {expected} "
             f"bytes, the file holds {found}"

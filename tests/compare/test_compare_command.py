@@ -97,3 +97,18 @@ def test_what_cannot_run_says_why(nvdla_command, samples):
     code, _, err = nvdla_command(*words, "--random-input")
     assert code == 2
     assert "fp16" in err
+
+
+def test_the_drivers_regression_equals_nvidias_images(nvdla_command, corpus, tmp_path):
+    """Loadables without inputs, against the .dimg files that NVIDIA's own client wrote."""
+    folder = corpus / "kmd-regression"
+    for case in json.loads((folder / "manifest.json").read_text())["cases"]:
+        if case["inputs"]:
+            continue
+        golden = tmp_path / case["name"]
+        golden.mkdir()
+        shutil.copy(folder / case["golden_dimg"], golden / "o_000000.dimg")
+        words = ("compare", folder / case["flatbuf"], "--config", case["config"], "--golden", golden, "--json")
+        code, out, err = nvdla_command(*words)
+        assert code == 0, (case["name"], err)
+        assert [row["exact"] for row in json.loads(out)["tensors"]] == [True]
