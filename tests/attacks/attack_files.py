@@ -391,23 +391,23 @@ def huge_picture() -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     header = struct.pack(">IIBBBBB", 1 << 20, 1 << 20, 8, 2, 0, 0, 0)
-    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(64))) + chunk(b"IEND", b"")
+    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(bytes(64), 0)) + chunk(b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + body
 
 
 # ---- neighbouring containers
 
 
-def zipped(name: str, data: bytes, method: int = zipfile.ZIP_STORED) -> bytes:
+def zipped(name: str, data: bytes) -> bytes:
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", method) as archive:
-        archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data, method)
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), data)
     return stream.getvalue()
 
 
 @attack("bomb.npz", "container", "claim to unpack to|broken .npz")
 def zip_bomb() -> bytes:
-    data = bytearray(zipped("a.npy", bytes(10_000), zipfile.ZIP_DEFLATED))
+    data = bytearray(zipped("a.npy", bytes(100)))
     for at in (22, data.index(b"PK\1\2") + 24):  # both headers say 4 GiB
         struct.pack_into("<I", data, at, 0xFFFFFF00)
     return bytes(data)
