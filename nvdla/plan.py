@@ -159,6 +159,8 @@ def _fuse(steps: list[Any], constant: Callable[[list[np.ndarray]], bool]) -> lis
         weights = left[id(conv)]
         if not next_needs_buffer and not takes_data and constant(_constants(step[:2], weights)):
             job = fuse(step[0], step[1], None if weights is None else weights.weight_source.read())
+        if job is None and constant(_weights(conv)):
+            conv.keep_weights = True  # unpacked once
         next_needs_buffer = conv.settings.data_reuse or (job is None and conv.settings.weight_reuse)
         fused.append(step if job is None else (job, *step[2:]))
     return fused[::-1]
@@ -190,12 +192,16 @@ def _weights_left(steps: list[Any]) -> dict[int, Any]:
     return left
 
 
+def _weights(conv: Any) -> list[np.ndarray]:
+    """Where the weights of a convolution lie, their mask included."""
+    source = conv.weight_source
+    return [source.stored, *([] if source.mask is None else [source.mask])]
+
+
 def _constants(jobs: tuple[Any, Any], weights: Any) -> list[np.ndarray]:
     """What a fused job reads from memory only once: weights and operands."""
     conv, sdp = jobs
-    source = (weights or conv).weight_source
-    views = [source.stored, *([] if source.mask is None else [source.mask])]
-    return views + [operand.view for operand in sdp.sources if operand is not None]
+    return _weights(weights or conv) + [operand.view for operand in sdp.sources if operand is not None]
 
 
 def _written(steps: list[Any]) -> list[np.ndarray]:
