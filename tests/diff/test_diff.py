@@ -3,6 +3,8 @@
 import contextlib
 import dataclasses
 import json
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -152,3 +154,12 @@ def _no_deadline():
     settings.load_profile("diff")
     yield
     settings.load_profile("default")
+
+
+def test_nothing_is_compiled_to_compare_files(samples):
+    script = (
+        "import sys; from nvdla.cli.main import main; "
+        "main(['diff', *sys.argv[1:]]); sys.exit('numba' in sys.modules)"
+    )
+    files = [str(samples / name) for name in ("lenet.loadable", "lenet_nv_large.loadable")]
+    assert subprocess.run([sys.executable, "-c", script, *files], capture_output=True, timeout=60).returncode == 0
