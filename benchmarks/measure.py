@@ -1,0 +1,115 @@
+"""Measuring: interleaved timing, the machine's description, processes of their own."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+FEATURES = ("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")
+SETTLE, BLOCK = 0.02, 0.04
+"""Seconds: between two blocks, so that worker threads of the one before stop spinning; of a block of runs."""
+
+
+def interleaved(
+    works: Mapping[str, Callable[[], Any]], seconds: float, least: int = 5, warm: int = 2
+) -> dict[str, float]:
+    """Median seconds of each piece of work, measured in turns (A B A B ...), so that a disturbance meets all alike.
+
+    A turn is a block of runs, the first of which is not counted (the other has had the caches) unless runs are long.
+    ``warm`` runs of each come before all that. Turns go on for ``seconds``, but there are at least ``least``.
+    """
+    for _ in range(warm):
+        for work in works.values():
+            work()
+    times: dict[str, list[float]] = {name: [] for name in works}
+    began, turns = time.perf_counter(), 0
+    while turns < least or time.perf_counter() - began < seconds:
+        for name, work in works.items():
+            time.sleep(SETTLE)
+            times[name] += _block(work)
+        turns += 1
+    return {name: median(values) for name, values in times.items()}
+
+
+def _block(work: Callable[[], Any]) -> list[float]:
+    """Seconds of runs one after the other, without the first where there are others."""
+    times: list[float] = []
+    while sum(times) < BLOCK or (len(times) == 1 and times[0] < 10 * BLOCK):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return times[1:] or times
+
+
+def machine(threads: int) -> dict[str, Any]:
+    """What the numbers were measured on. ``peak_float32_gflops``: a product of 2048 x 2048 matrices, best of five."""
+    names = ("numpy", "numba", "llvmlite", "onnx", "onnxruntime", "nvdla")
+    flags = _cpuinfo("flags") or _cpuinfo("Features")
+    return {
+        "cpu": _cpuinfo("model name") or platform.processor() or platform.machine(),
+        "family_model": f"{_cpuinfo('cpu family')}/{_cpuinfo('model')}",
+        "cores": os.cpu_count(),
+        "threads": threads,
+        "features": [name for name in FEATURES if name in flags.split()],
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "versions": {name: _version(name) for name in names},
+        "load": [round(each, 2) for each in os.getloadavg()],
+        "peak_float32_gflops": round(float32_peak(), 1),
+    }
+
+
+def float32_peak(size: int = 2048) -> float:
+    """10^9 operations a second of numpy's matrix product, as a measure of what the cores can do in float32."""
+    import numpy as np
+
+    a = np.random.default_rng(0).standard_normal((size, size), np.float32)
+    best = float("inf")
+    for _ in range(5):
+        began = time.perf_counter()
+        a @ a
+        best = min(best, time.perf_counter() - began)
+    return 2 * size**3 / best / 1e9
+
+
+def _cpuinfo(key: str) -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((line.split(":", 1)[1].strip() for line in lines if line.split(":")[0].strip() == key), "")
+
+
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def process(words: list[str], environment: Mapping[str, str] | None = None) -> tuple[float, str]:
+    """Wall seconds and standard output of a new process. Raises CalledProcessError when it fails."""
+    began = time.perf_counter()
+    done = subprocess.run(words, check=True, capture_output=True, text=True, env={**os.environ, **(environment or {})})
+    return time.perf_counter() - began, done.stdout
+
+
+def python(code: str, *words: str) -> str:
+    """Standard output of Python code in a new process."""
+    return process([sys.executable, "-c", code, *words])[1]
+
+
+def peak_memory() -> int:
+    """Bytes of the largest resident set of this process so far."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,0 +1,81 @@
+"""A network of ``nvdla.build`` as a float32 ONNX model: the same layers, shapes and weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from nvdla.build import Layer, Network
+
+OPSET, IR_VERSION = 17, 9
+
+
+def onnx_model(network: Network) -> bytes:
+    """The serialised model; inputs (1, C, H, W). Raises KeyError for a kind of layer that no benchmark uses."""
+    weights: list[Any] = []
+    nodes = [NODES[layer.kind](layer, weights) for layer in network.layers if layer.kind != "input"]
+    ends = [
+        [helper.make_tensor_value_info(each.name, TensorProto.FLOAT, [1, *each.shape]) for each in tensors]
+        for tensors in (network.inputs, network.outputs)
+    ]
+    graph = helper.make_graph(nodes, network.name, *ends, weights)
+    opset = helper.make_opsetid("", OPSET)
+    model = helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION)
+    onnx.checker.check_model(model)
+    return model.SerializeToString()
+
+
+def _node(layer: Layer, kind: str, *constants: str, **attributes: Any) -> Any:
+    inputs = [tensor.name for tensor in layer.inputs]
+    return helper.make_node(kind, [*inputs, *constants], [layer.name], layer.name, **attributes)
+
+
+def _constant(layer: Layer, what: str, values: np.ndarray, weights: list[Any]) -> str:
+    name = f"{layer.name}.{what}"
+    weights.append(numpy_helper.from_array(np.asarray(values, np.float32), name))
+    return name
+
+
+def _pads(layer: Layer) -> list[int]:
+    top, bottom, left, right = layer.padding
+    return [top, left, bottom, right]
+
+
+def _convolution(layer: Layer, weights: list[Any]) -> Any:
+    constants = [_constant(layer, what, getattr(layer, what), weights) for what in ("weights", "bias")]
+    return _node(
+        layer,
+        "Conv",
+        *constants,
+        kernel_shape=layer.weights.shape[2:],
+        strides=layer.stride,
+        dilations=layer.dilation,
+        pads=_pads(layer),
+        group=layer.groups,
+    )
+
+
+def _pool(layer: Layer, weights: list[Any]) -> Any:
+    if layer.mode == "average" and layer.kernel == layer.inputs[0].shape[1:]:
+        return _node(layer, "GlobalAveragePool")
+    settings = {"kernel_shape": layer.kernel, "strides": layer.stride, "pads": _pads(layer)}
+    if layer.mode == "average":
+        return _node(layer, "AveragePool", count_include_pad=1, **settings)
+    return _node(layer, "MaxPool", **settings)
+
+
+def _lrn(layer: Layer, weights: list[Any]) -> Any:
+    return _node(layer, "LRN", size=layer.size, alpha=layer.alpha, beta=layer.beta, bias=layer.k)
+
+
+NODES = {
+    "convolution": _convolution,
+    "relu": lambda layer, weights: _node(layer, "Relu"),
+    "elementwise": lambda layer, weights: _node(layer, "Add"),
+    "concat": lambda layer, weights: _node(layer, "Concat", axis=1),
+    "pool": _pool,
+    "lrn": _lrn,
+}

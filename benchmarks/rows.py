@@ -1,0 +1,234 @@
+"""The rows of the table: each measures one thing and compares it with what it is held against."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, field
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import measure
+import networks
+import numpy as np
+
+import nvdla
+
+ROOT = Path(__file__).resolve().parents[1]
+CORPUS = ROOT / ".." / "shared" / "corpus" / "loadables"
+SAMPLES = ROOT / "samples"
+BATCH = 64
+
+
+@dataclass(frozen=True)
+class Options:
+    """``seconds``: how long each row measures; ``threads`` for both sides; ``corpus``: where compiled networks lie."""
+
+    seconds: float
+    threads: int
+    corpus: Path | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """One row. ``value`` in ``unit`` is what ``bar`` and ``moonshot`` limit: at most, or at least for "x faster"."""
+
+    row: str
+    value: float
+    unit: str
+    bar: float
+    moonshot: float
+    loadable: str
+    details: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def verdict(self) -> str:
+        better = self.value.__ge__ if self.unit == "x faster" else self.value.__le__
+        return "moonshot" if better(self.moonshot) else "bar" if better(self.bar) else "MISSED"
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "verdict": self.verdict}
+
+
+def against_float(name: str, config: str, bar: float, moonshot: float, options: Options) -> Result:
+    """int8 against onnxruntime in float32: one image, the same layers, the same number of threads."""
+    runtime, surface, source = prepared(name, config, "int8", options)
+    session, feed = float_session(name, options.threads)
+    works = {"nvdla": lambda: runtime.run_raw([surface]), "float32": lambda: session.run(None, feed)}
+    times = measure.interleaved(works, options.seconds)
+    macs = networks.multiplications(networks.NETWORKS[name]())
+    details = {
+        "nvdla_ms": times["nvdla"] * 1e3,
+        "onnxruntime_ms": times["float32"] * 1e3,
+        "nvdla_gmacs": macs / times["nvdla"] / 1e9,
+        "onnxruntime_gmacs": macs / times["float32"] / 1e9,
+    }
+    return Result(f"{name}-{config}", times["nvdla"] / times["float32"], "x float32", bar, moonshot, source, details)
+
+
+def in_process(name: str, config: str, precision: str, bar: float, moonshot: float, options: Options) -> Result:
+    """One image in a process that has run before. ``bar`` and ``moonshot`` in milliseconds."""
+    runtime, surface, source = prepared(name, config, precision, options)
+    least = 3 if precision == "fp16" else 20
+    times = measure.interleaved({"run": lambda: runtime.run_raw([surface])}, options.seconds, least, warm=2)
+    return Result(_named(name, config, precision), times["run"] * 1e3, "ms", bar, moonshot, source)
+
+
+def batch(name: str, config: str, bar: float, moonshot: float, options: Options) -> Result:
+    """Images a second of a batch of 64 against one at a time."""
+    runtime, surface, source = prepared(name, config, "int8", options)
+    images = [[surface]] * BATCH
+    many, how = batch_runner(runtime, options)
+    works = {"single": lambda: [runtime.run_raw(image) for image in images], "batch": lambda: many(images)}
+    times = measure.interleaved(works, options.seconds, least=3, warm=1)
+    details = {
+        "how": how,
+        "single_images_per_s": BATCH / times["single"],
+        "batch_images_per_s": BATCH / times["batch"],
+    }
+    ratio = times["single"] / times["batch"]
+    return Result(f"batch-{name}-{config}", ratio, "x faster", bar, moonshot, source, details)
+
+
+def batch_runner(runtime: nvdla.Runtime, options: Options) -> tuple[Callable[[list], Any], str]:
+    """The runtime's own way to run many images where it has one; else a runtime of one thread on each core."""
+    if hasattr(runtime, "run_many"):
+        return runtime.run_many, "Runtime.run_many"
+    runtimes = [
+        nvdla.Runtime(runtime.loadable, runtime.config.name, runtime.abi, threads=1) for _ in range(options.threads)
+    ]
+    pool = ThreadPoolExecutor(options.threads)
+
+    def share(number: int, images: list) -> list:
+        return [runtimes[number].run_raw(image) for image in images[number :: len(runtimes)]]
+
+    return (
+        lambda images: list(pool.map(lambda number: share(number, images), range(len(runtimes)))),
+        f"{options.threads} runtimes of one thread",
+    )
+
+
+def new_process(bar: float, moonshot: float, options: Options) -> Result:
+    """``nvdla-run`` from start to end, compiled kernels at hand."""
+    words = _lenet_command()
+    measure.process(words)
+    times = measure.interleaved({"run": lambda: measure.process(words)}, options.seconds, warm=1)
+    return Result("new-process", times["run"], "s", bar, moonshot, "samples/lenet.loadable")
+
+
+def first_run(bar: float, moonshot: float, options: Options) -> Result:
+    """``nvdla-run`` with nothing compiled yet: what the first run after an installation takes."""
+    with tempfile.TemporaryDirectory() as folder:
+        seconds, _ = measure.process(_lenet_command(), {"NVDLA_CACHE_DIR": folder, "NUMBA_CACHE_DIR": folder})
+        files = sum(path.is_file() for path in Path(folder).rglob("*"))
+    return Result("first-run", seconds, "s", bar, moonshot, "samples/lenet.loadable", {"compiled_files": files})
+
+
+# Peak resident memory of a process before and after it loads and runs; the inputs are ones.
+MEMORY = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import measure, numba, numpy as np, nvdla, nvdla.runtime
+warm = nvdla.Runtime(nvdla.load(sys.argv[4]))
+for _ in range(3):
+    warm.run(np.ones(warm.inputs[0].shape, warm.inputs[0].dtype))
+del warm
+before = measure.peak_memory()
+runtime = nvdla.Runtime(nvdla.load(sys.argv[2]), sys.argv[3])
+surface = bytes(runtime.inputs[0].size)
+for _ in range(3):
+    runtime.run_raw([surface])
+surfaces = sum(memory.size for memory in runtime.loadable.memories if not memory.contents)
+print(before, measure.peak_memory(), surfaces)
+"""
+
+
+def memory(name: str, config: str, bar: float, moonshot: float, options: Options) -> Result:
+    """Peak memory that a network adds to a process that has run a small one, against loadable and surfaces."""
+    with tempfile.TemporaryDirectory() as folder:
+        loadable, source = loadable_of(name, config, "int8", options.corpus)
+        path = Path(folder) / "net.loadable"
+        loadable.save(path)
+        words = (str(Path(__file__).parent), str(path), config, str(SAMPLES / "lenet.loadable"))
+        before, peak, surfaces = map(int, measure.python(MEMORY, *words).split())
+        size = path.stat().st_size
+    details = {
+        "loadable_mib": size / 2**20,
+        "surfaces_mib": surfaces / 2**20,
+        "added_mib": (peak - before) / 2**20,
+        "process_mib": peak / 2**20,
+        "process_ratio": peak / (size + surfaces),
+    }
+    ratio = (peak - before) / (size + surfaces)
+    return Result(f"memory-{name}", ratio, "x loadable + surfaces", bar, moonshot, source, details)
+
+
+def _lenet_command() -> list[str]:
+    words = ["run", str(SAMPLES / "lenet.loadable"), "--input", str(SAMPLES / "digit3.pgm"), "--quiet"]
+    return [sys.executable, "-m", "nvdla", *words]
+
+
+def _named(name: str, config: str, precision: str) -> str:
+    return f"{name}-{config}" if precision == "int8" else f"{name}-{precision}"
+
+
+def prepared(name: str, config: str, precision: str, options: Options) -> tuple[nvdla.Runtime, bytes, str]:
+    """A runtime, a raw input, and where the loadable is from."""
+    loadable, source = loadable_of(name, config, precision, options.corpus)
+    runtime = nvdla.Runtime(loadable, config, threads=options.threads)
+    tensor = runtime.inputs[0]
+    values = np.random.default_rng(2).integers(-64, 64, tensor.shape)
+    scaled = values / 32 if precision == "fp16" else values
+    return runtime, runtime.pack(0, scaled.astype(tensor.dtype)), source
+
+
+@cache
+def loadable_of(name: str, config: str, precision: str, corpus: Path | None) -> tuple[Any, str]:
+    """NVIDIA's compiler's loadable where the corpus has it, else one of ``nvdla.build``; and where it is from."""
+    path = Path(name) / f"{config}-{precision}-fast-math.nvdla"
+    if corpus is not None and (corpus / path).is_file():
+        return nvdla.load(corpus / path), "NVIDIA's compiler"
+    return networks.built(networks.NETWORKS[name](), config, precision).loadable, "nvdla.build"
+
+
+@cache
+def float_session(name: str, threads: int) -> tuple[Any, dict[str, np.ndarray]]:
+    """onnxruntime with the network in float32, and an input."""
+    import onnxruntime
+    from onnx_form import onnx_model
+
+    settings = onnxruntime.SessionOptions()
+    settings.intra_op_num_threads = threads
+    network = networks.NETWORKS[name]()
+    session = onnxruntime.InferenceSession(onnx_model(network), settings, providers=["CPUExecutionProvider"])
+    image = np.random.default_rng(2).standard_normal((1, *network.inputs[0].shape), np.float32)
+    return session, {network.inputs[0].name: image}
+
+
+ROWS: dict[str, Callable[[Options], Result]] = {
+    "resnet50-nv_large": partial(against_float, "resnet50", "nv_large", 3, 1),
+    "resnet50-nv_small": partial(against_float, "resnet50", "nv_small", 4, 1.5),
+    **{
+        f"{name}-{config}": partial(against_float, name, config, 3, 1)
+        for name in ("resnet18", "googlenet", "squeezenet", "alexnet")
+        for config in ("nv_large", "nv_small")
+    },
+    "lenet-nv_small": partial(in_process, "lenet", "nv_small", "int8", 3, 1),
+    "lenet-nv_large": partial(in_process, "lenet", "nv_large", "int8", 3, 1),
+    "batch-lenet-nv_large": partial(batch, "lenet", "nv_large", 1.5, 3),
+    "batch-squeezenet-nv_large": partial(batch, "squeezenet", "nv_large", 1.5, 3),
+    "lenet-fp16": partial(in_process, "lenet", "nv_full", "fp16", 300, 50),
+    "resnet18-fp16": partial(in_process, "resnet18", "nv_full", "fp16", 60_000, 10_000),
+    "new-process": partial(new_process, 1.0, 0.5),
+    "first-run": partial(first_run, 20, 3),
+    "memory-resnet50": partial(memory, "resnet50", "nv_large", 3, 1.5),
+}
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,0 +1,78 @@
+"""Memory does not grow from run to run."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+import numpy as np
+import pytest
+
+import nvdla
+
+RUNS = 200
+
+
+def resident() -> int:
+    """Bytes that the process holds in memory now (Linux)."""
+    import os
+
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.fixture(params=["lenet.loadable", "lenet_nv_large.loadable", "colour_digits.loadable"])
+def prepared(request, samples):
+    runtime = nvdla.Runtime(nvdla.load(samples / request.param))
+    tensor = runtime.inputs[0]
+    values = np.random.default_rng(0).integers(-128, 128, tensor.shape).astype(tensor.dtype)
+    surface = runtime.pack(0, values)
+    for _ in range(20):
+        runtime.run_raw([surface])
+    gc.collect()
+    return runtime, surface
+
+
+def test_python_allocates_nothing_that_stays(prepared):
+    runtime, surface = prepared
+    tracemalloc.start()
+    try:
+        for _ in range(5 * RUNS):  # until numpy's and Python's caches of small blocks are full
+            runtime.run_raw([surface])
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(RUNS):
+            runtime.run_raw([surface])
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < RUNS * 8  # less than one pointer a run
+
+
+def test_resident_memory_stays(prepared):
+    pytest.importorskip("resource")
+    runtime, surface = prepared
+    before = resident()
+    for _ in range(RUNS):
+        runtime.run_raw([surface])
+    gc.collect()
+    assert resident() - before < 1 << 20
+
+
+def test_observed_runs_leave_nothing_behind(prepared):
+    runtime, surface = prepared
+    count = 0
+
+    def observe(event):
+        nonlocal count
+        count += 1
+
+    for _ in range(5):
+        runtime.run_raw([surface], on_operation=observe)
+    before = resident()
+    for _ in range(RUNS):
+        runtime.run_raw([surface], on_operation=observe)
+    gc.collect()
+    assert count > RUNS
+    assert resident() - before < 1 << 20
