@@ -1,0 +1,122 @@
+"""The benchmarks measure the same layers on both sides, and print what they say they print."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+SMALL = (3, 32, 32)
+
+
+@pytest.fixture(scope="module")
+def folder(samples):
+    return samples.parent / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def networks(folder):
+    sys.path.insert(0, str(folder))
+    try:
+        import networks
+
+        yield networks
+    finally:
+        sys.path.remove(str(folder))
+
+
+# 10^6 multiplications and 10^3 weights of the models in the literature.
+PUBLISHED = {
+    "resnet50": (3858, 25500),
+    "resnet18": (1814, 11679),
+    "googlenet": (1582, 6990),
+    "squeezenet": (349, 1232),
+    "alexnet": (724, 60955),
+    "lenet": (2.29, 430),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_networks_have_the_published_size(networks, name):
+    network = networks.NETWORKS[name]()
+    macs, weights = PUBLISHED[name]
+    count = sum(layer.weights.size for layer in network.layers if layer.kind == "convolution")
+    assert networks.multiplications(network) / 1e6 == pytest.approx(macs, rel=0.02)
+    assert count / 1e3 == pytest.approx(weights, rel=0.02)
+
+
+def mixture(networks):
+    """All kinds of layers that the benchmark networks have, small."""
+    m = networks.Maker("mixture", SMALL)
+    x = m.net.max_pool("pool1", m.conv_relu("conv1", m.data, 16, 7, stride=2, pad=3), 3, 2, networks.CEIL)
+    x = m.net.lrn("norm1", x)
+    a = m.conv_relu("a", x, 16, 3, pad=1, groups=2)
+    b = m.conv_relu("b", m.net.max_pool("pool2", x, 3, 1, 1), 16, 1)
+    x = m.net.concat("joined", m.net.relu("sum", m.net.add("added", a, b)), x)
+    return m.done(m.full("fc", m.net.global_average_pool("pool3", x), 10))
+
+
+@pytest.mark.parametrize("make", [mixture, lambda networks: networks.lenet()], ids=["mixture", "lenet"])
+def test_the_onnx_model_computes_what_the_network_computes(networks, make):
+    pytest.importorskip("onnx")
+    onnxruntime = pytest.importorskip("onnxruntime")
+    from onnx_form import onnx_model
+
+    from nvdla.build import floating
+
+    network = make(networks)
+    image = np.random.default_rng(3).standard_normal((1, *network.inputs[0].shape)).astype(np.float32)
+    session = onnxruntime.InferenceSession(onnx_model(network), providers=["CPUExecutionProvider"])
+    (got,) = session.run(None, {"data": image})
+    expected = floating.run(network, image)[network.outputs[0].name]
+    np.testing.assert_allclose(got.ravel(), expected.ravel(), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("config", ["nv_small", "nv_large"])
+def test_the_loadable_computes_what_the_network_computes(networks, config):
+    import nvdla
+    from nvdla.build import floating
+
+    network = mixture(networks)
+    image = np.random.default_rng(1).standard_normal((1, *SMALL))
+    built = networks.built(network, config)
+    got = nvdla.Runtime(built.loadable, config).run(built.quantize_inputs(image[0]))
+    expected = floating.run(network, image)[network.outputs[0].name]
+    assert np.corrcoef(next(iter(got.values())).ravel(), expected.ravel())[0, 1] > 0.99
+
+
+def test_a_row_says_ratio_limits_verdict_and_machine(folder):
+    pytest.importorskip("onnxruntime")
+    words = [sys.executable, folder / "run.py", "lenet-nv_small", "--json", "--inline", "--seconds", "0.1"]
+    document = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    (row,) = document["rows"]
+    assert set(row) == {"row", "value", "unit", "bar", "moonshot", "loadable", "details", "verdict"}
+    assert row["verdict"] == ("moonshot" if row["value"] <= 1 else "bar" if row["value"] <= 3 else "MISSED")
+    assert document["machine"]["cores"] >= 1
+    assert document["machine"]["versions"]["numba"]
+
+
+def test_rows_can_be_listed_and_unknown_ones_are_refused(folder):
+    words = [sys.executable, str(folder / "run.py")]
+    listed = subprocess.run([*words, "--list"], check=True, capture_output=True, text=True).stdout.split()
+    assert {"resnet50-nv_large", "resnet50-nv_small", "first-run", "memory-resnet50"} <= set(listed)
+    assert subprocess.run([*words, "resnet5"], capture_output=True, check=False).returncode == 2
+
+
+def test_work_is_measured_in_turns(networks):
+    import measure
+
+    order = []
+
+    def work(name):
+        order.append(name)
+        time.sleep(0.06)
+
+    works = {"a": lambda: work("a"), "b": lambda: work("b")}
+    times = measure.interleaved(works, seconds=0, least=3, warm=0)
+    assert order == ["a", "a", "b", "b"] * 3
+    assert all(0.05 < each < 0.5 for each in times.values())
