@@ -127,7 +127,11 @@ def console() -> Any:
     """Standard output: as wide as the terminal, or :data:`PIPE_WIDTH` in a pipe."""
     from rich.console import Console
 
-    return Console(width=terminal_width(), highlight=False)
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # the command's frame knows what to do; rich would end with exit code 1
+
+    return Output(width=terminal_width(), highlight=False)
 
 
 def terminal_width() -> int:
