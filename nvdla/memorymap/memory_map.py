@@ -215,7 +215,8 @@ class MemoryMap:
                 batch = self.study.loadable.tensor(each.memory.tensor_desc_id).n
                 why += f", the {batch} images of the batch one after the other" if batch > 1 else ""
             elif each.memory.contents:
-                why = f"loaded from the file ({len(each.memory.contents)} blobs at fixed offsets)"
+                blobs = len(each.memory.contents)
+                why = "loaded from the file" + (f" ({blobs} blobs at fixed offsets)" if blobs > 1 else "")
             else:
                 why = f"{number} buffers at fixed offsets in it" if number > 1 else "one buffer"
             rows.append(
