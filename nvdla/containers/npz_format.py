@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -39,8 +38,9 @@ class NpzContainer(Container):
                 if sum(info.compress_size for info in self.members) > len(source.data):
                     raise FormatError(f"{source.name}: members overlap: together they are longer than the file")
                 self.arrays = [self._array(archive, info) for info in self.members]
-        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError, ValueError,
-                OverflowError, KeyError) as error:
+        except FormatError:
+            raise
+        except Exception as error:  # zipfile raises a dozen kinds for broken archives
             raise FormatError(f"{source.name}: broken .npz archive: {error}") from None
 
     def _array(self, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Parameter:
@@ -86,7 +86,7 @@ class _Raw(io.RawIOBase):
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         base = (0, self.position, len(self.data))[whence]
         if base + offset < 0:
-            raise ValueError("seek before the beginning")
+            raise OSError("seek before the beginning")  # what zipfile expects of a short file
         self.position = base + offset
         return self.position
 
