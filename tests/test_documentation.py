@@ -1,0 +1,114 @@
+"""What the pages promise is true: examples run, shown output is real, named functions exist, links lead somewhere."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+SHOWN = [ROOT / "README.md", ROOT / "docs" / "troubleshooting.md"]
+EXAMPLES = [ROOT / "README.md", ROOT / "docs" / "python-api.md"]
+WIDTH = 100
+"""Columns of the terminal in which the pages' output was made."""
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def numbered(pages, language):
+    return [
+        pytest.param(block, id=f"{page.name}-{number}")
+        for page in pages
+        for number, block in enumerate(blocks(page, language))
+    ]
+
+
+@pytest.fixture
+def in_a_copy(tmp_path, monkeypatch):
+    """Examples run where samples/ is, and what they write is thrown away."""
+    shutil.copytree(ROOT / "samples", tmp_path / "samples")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("code", numbered(EXAMPLES, "python"))
+def test_an_example_in_python_runs(code, in_a_copy, capsys):
+    exec(compile(code, "example", "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    for said in re.findall(r"^print\(.*\)  # (.*)$", code, flags=re.M):
+        assert said in printed, said
+
+
+@pytest.mark.parametrize("block", numbered(SHOWN, "console"))
+def test_the_output_that_a_page_shows_is_real(block, in_a_copy, nvdla_command, monkeypatch):
+    monkeypatch.setattr("nvdla.cli.output.terminal_width", lambda: WIDTH)
+    first, *shown = block.splitlines()
+    program, *words = shlex.split(first.removeprefix("$ "))
+    assert program == "nvdla"
+    _, out, err = nvdla_command(*words)
+    said = {untimed(line) for line in (out + err).splitlines()}
+    for line in shown:
+        assert line == "..." or untimed(line) in said, line
+
+
+def untimed(line: str) -> str:
+    return re.sub(r"in [\d.]+ ms", "in some ms", line.rstrip())
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
+        if not target.startswith("http"):
+            assert (page.parent / target).exists(), target
+
+
+def test_the_index_lists_every_page():
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    for page in (ROOT / "docs").glob("*.md"):
+        assert page.name == "README.md" or f"({page.name})" in index, page.name
+
+
+def test_every_numeric_rule_names_functions_that_exist():
+    text = (ROOT / "docs" / "numerics.md").read_text(encoding="utf-8")
+    names = re.findall(r"`(kernels(?:\.\w+)+)`", text)
+    assert len(names) > 30
+    for name in names:
+        module, _, function = name.rpartition(".")
+        assert callable(getattr(importlib.import_module(f"nvdla.{module}"), function)), name
+
+
+def test_the_rooms_of_the_house_are_the_packages():
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rooms = {path.parent.name for path in (ROOT / "nvdla").glob("*/__init__.py")}
+    assert {room for room in rooms if f"`{room}/`" not in text} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_options_that_pages_show_exist(page):
+    """Every ``nvdla COMMAND --option`` in a page is known to the command's parser."""
+    from nvdla.cli.main import COMMANDS
+
+    for name, rest in re.findall(r"^\$? ?nvdla (\w+)((?: .*)?)$", page.read_text(encoding="utf-8"), flags=re.M):
+        if name not in COMMANDS or "COMMAND" in rest:
+            continue
+        parser = argparse.ArgumentParser()
+        importlib.import_module(COMMANDS[name][0]).configure(parser)
+        known = set(re.findall(r"--[\w-]+", all_help(parser)))
+        assert set(re.findall(r"(?<= )--[a-z][\w-]*", rest)) <= known, (name, rest)
+
+
+def all_help(parser: argparse.ArgumentParser) -> str:
+    """The help of a parser and of all its sub-commands."""
+    text = parser.format_help()
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            text += "".join(map(all_help, action.choices.values()))
+    return text
