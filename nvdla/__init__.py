@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nvdla.errors import (
+    BuildError,
     ConfigError,
     DescriptorError,
     FormatError,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "BuildError",
     "ConfigError",
     "DescriptorError",
     "FormatError",
