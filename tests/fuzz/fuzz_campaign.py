@@ -1,0 +1,196 @@
+"""Long fuzz runs, guided by coverage where atheris is installed (pip install atheris).
+
+    python tests/fuzz/fuzz_campaign.py TARGET --inputs 1000000 [--work FOLDER] [--boundscheck]
+
+What escapes the toolkit's own errors, takes longer than --slow seconds or more memory than --memory is written to
+FOLDER/TARGET/findings, once for each place in the code, and the run goes on. The inputs that reached new code stay in
+FOLDER/TARGET/corpus, so a later run continues. The last line is a JSON document with the figures. ``--boundscheck``
+lets numba check every index of the kernels (slower; keeps a kernel cache of its own).
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import json
+import os
+import random
+import re
+import resource
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+
+
+class Recorder:
+    """Feeds a target and notes what goes wrong."""
+
+    def __init__(self, one_input, folder: Path, slow: float) -> None:  # type: ignore[no-untyped-def]
+        self.one_input = one_input
+        self.folder = folder
+        self.slow = slow
+        self.inputs = 0
+        self.findings: dict[str, int] = {}
+        self.began = time.perf_counter()
+        self.saved = self.began
+        folder.joinpath("findings").mkdir(parents=True, exist_ok=True)
+
+    def __call__(self, data: bytes) -> None:
+        self.inputs += 1
+        seconds = self.seconds(data)
+        if seconds > self.slow:
+            seconds = self.seconds(data)  # the first time a kernel may have been compiled
+            if seconds > self.slow:
+                self.note(f"slow-{int(seconds)}s", data, TimeoutError(f"{seconds:.1f} seconds"))
+        if time.perf_counter() - self.saved > 5:
+            self.save()
+
+    def seconds(self, data: bytes) -> float:
+        """How long the target takes; what escapes it is noted."""
+        began = time.perf_counter()
+        try:
+            self.one_input(data)
+        except Exception as error:
+            self.note(_place(error), data, error)
+        return time.perf_counter() - began
+
+    def note(self, place: str, data: bytes, error: BaseException) -> None:
+        self.findings[place] = self.findings.get(place, 0) + 1
+        if self.findings[place] == 1:
+            name = hashlib.sha256(place.encode()).hexdigest()[:12]
+            self.folder.joinpath("findings", name).write_bytes(data)
+            text = "".join(traceback.format_exception(error))
+            self.folder.joinpath("findings", name + ".txt").write_text(f"{place}\n\n{text}", encoding="utf-8")
+
+    def save(self) -> None:
+        """So that a killed process has its figures."""
+        self.saved = time.perf_counter()
+        figures = {"inputs": self.inputs, "seconds": round(self.saved - self.began, 1), "findings": self.findings}
+        self.folder.joinpath(f"figures-{os.getpid()}.json").write_text(json.dumps(figures), encoding="utf-8")
+
+
+def _place(error: BaseException) -> str:
+    """Where an exception was raised, in the toolkit rather than in a library it called."""
+    frames = traceback.extract_tb(error.__traceback__)
+    ours = [frame for frame in frames if "nvdla" in frame.filename or "kernels" in frame.filename] or frames
+    return f"{type(error).__name__} {Path(ours[-1].filename).name}:{ours[-1].lineno}"
+
+
+def child(args: argparse.Namespace) -> None:
+    """The process that fuzzes."""
+    resource.setrlimit(resource.RLIMIT_AS, (args.memory << 20, args.memory << 20))
+    sys.path.insert(0, str(HERE))
+    sys.setrecursionlimit(1000)
+    folder = Path(args.work) / args.target
+    corpus = folder / "corpus"
+    corpus.mkdir(parents=True, exist_ok=True)
+    try:
+        import atheris
+    except ImportError:
+        atheris = None
+    import fuzz_targets
+
+    target = fuzz_targets.TARGETS[args.target]
+    if atheris is None:
+        _plant(target, corpus)
+        return _plain(target, Recorder(target.one_input(), folder, args.slow), args, corpus)
+    for path in sorted((HERE.parents[1] / "kernels").glob("*.py")):  # numba cannot compile instrumented functions
+        importlib.import_module(f"nvdla.kernels.{path.stem}".removesuffix(".__init__"))
+    with atheris.instrument_imports(include=["nvdla"]):
+        one_input = target.one_input()
+    _plant(target, corpus)
+    recorder = Recorder(one_input, folder, args.slow)
+
+    def custom(data: bytes, max_size: int, seed: int) -> bytes:
+        rng = random.Random(seed)
+        if rng.randrange(4) == 0:
+            return atheris.Mutate(data, max_size)
+        return target.mutate(data, rng)[:max_size]
+
+    options = [f"-runs={args.inputs}", f"-max_len={target.max_len}", f"-seed={args.seed}", "-rss_limit_mb=0"]
+    options += [f"-max_total_time={args.seconds}", "-timeout=120", "-use_value_profile=0", "-print_final_stats=1"]
+    options += [f"-artifact_prefix={folder}/findings/"]
+    atheris.Setup([sys.argv[0], *options, str(corpus)], recorder, custom_mutator=custom if target.mutator else None)
+    try:
+        atheris.Fuzz()
+    finally:
+        recorder.save()
+    return None
+
+
+def _plant(target, corpus: Path) -> None:  # type: ignore[no-untyped-def]
+    """Put the seeds into the corpus. The target is imported before, so that the toolkit is instrumented."""
+    for seed in target.seed_inputs():
+        corpus.joinpath(hashlib.sha256(seed).hexdigest()[:16]).write_bytes(seed)
+
+
+def _plain(target, recorder: Recorder, args: argparse.Namespace, corpus: Path) -> None:  # type: ignore[no-untyped-def]
+    """Without atheris: mutations of the seeds, blind."""
+    rng = random.Random(args.seed)
+    seeds = [path.read_bytes() for path in sorted(corpus.iterdir())]
+    while recorder.inputs < args.inputs and time.perf_counter() - recorder.began < args.seconds:
+        recorder(target.mutate(rng.choice(seeds), rng)[: target.max_len])
+    recorder.save()
+
+
+def parent(args: argparse.Namespace) -> int:
+    """Runs children (again after a crash) until the inputs or the time are used up."""
+    folder = Path(args.work) / args.target
+    folder.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    if args.boundscheck:
+        environment |= {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(Path(args.work).resolve() / "kernels")}
+        Path(args.work, "kernels").mkdir(mode=0o700, exist_ok=True)
+    began, crashes, total = time.time(), 0, 0
+    log = folder / "log.txt"
+    while total < args.inputs and time.time() - began < args.seconds and crashes < 20:
+        for old in folder.glob("figures-*.json"):
+            old.unlink()
+        left = [f"--inputs={args.inputs - total}", f"--seconds={max(int(args.seconds - (time.time() - began)), 1)}"]
+        command = [sys.executable, __file__, args.target, "--child", f"--work={args.work}", *left]
+        command += [f"--seed={args.seed + crashes}", f"--slow={args.slow}", f"--memory={args.memory}"]
+        with log.open("ab") as stream:
+            code = subprocess.run(command, env=environment, stdout=stream, stderr=stream, check=False).returncode
+        text = log.read_text(encoding="utf-8", errors="replace")
+        done = re.findall(r"stat::number_of_executed_units: (\d+)|^#(\d+)\s", text, re.M)
+        figures = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("figures-*.json")]
+        ran = max([each["inputs"] for each in figures] + [int(a or b) for a, b in done[-1:]] + [0])
+        total += ran
+        crashes += code != 0
+        if code == 0 and not ran:
+            break
+    coverage = re.findall(r"cov: (\d+) ft: (\d+)", log.read_text(encoding="utf-8", errors="replace"))
+    findings = sorted(path.name for path in folder.joinpath("findings").glob("*.txt"))
+    print(json.dumps({
+        "target": args.target, "inputs": total, "seconds": round(time.time() - began), "crashes": crashes,
+        "edges": int(coverage[-1][0]) if coverage else None, "features": int(coverage[-1][1]) if coverage else None,
+        "corpus": len(list(folder.joinpath("corpus").glob("*"))), "findings": findings,
+    }))  # fmt: skip
+    return 1 if findings or crashes else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("target")
+    parser.add_argument("--inputs", type=int, default=1_000_000)
+    parser.add_argument("--seconds", type=int, default=10**6)
+    parser.add_argument("--work", default="fuzz-work")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--slow", type=float, default=2.0, help="seconds after which an input is a finding")
+    parser.add_argument("--memory", type=int, default=6144, help="MiB of address space")
+    parser.add_argument("--boundscheck", action="store_true")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        child(args)
+        return 0
+    return parent(args)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

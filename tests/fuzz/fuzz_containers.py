@@ -1,0 +1,39 @@
+"""Fuzz targets: every registered container format, opened, listed, verified, disassembled, converted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from nvdla.containers import registry
+from nvdla.errors import FormatError
+
+MAX_ROWS = 1 << 20
+
+
+def target(name: str) -> Callable[[bytes], None]:
+    """``one_input`` of a format: whatever the bytes are, everything works or raises FormatError."""
+    handler = registry.format_named(name)
+
+    def one_input(data: bytes) -> None:
+        source = registry.Source.of(data)
+        try:
+            container = handler.open(source)
+        except FormatError:
+            return
+        container.info()
+        if len(container.rows()) > MAX_ROWS:
+            raise RuntimeError("more rows than bytes")
+        for strict in (False, True):
+            container.verify(strict)
+        for work in (container.parameters, lambda: list(container.parts()), container.disassemble):
+            try:
+                work()
+            except FormatError:
+                continue
+        try:
+            converted = container.convert(handler)
+        except FormatError:
+            return
+        handler.open(registry.Source.of(converted))
+
+    return one_input

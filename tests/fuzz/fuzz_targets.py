@@ -1,0 +1,178 @@
+"""All fuzz targets: what they feed, their mutator, and the seeds they start from."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import io
+import random
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CORPUS = ROOT.parent / "shared" / "corpus"
+REGRESSIONS = Path(__file__).parent / "regressions"
+MAX_SEED = 1 << 17
+
+Mutator = Callable[[bytes, random.Random], bytes | None]
+
+
+@dataclass(frozen=True)
+class Target:
+    """``module``:``function`` takes one input. ``seeds`` are globs below the corpus and the project; ``mutator``, where
+    it gives None, leaves the input to the byte mutator. ``max_len``: bytes of an input."""
+
+    name: str
+    module: str
+    function: str
+    seeds: tuple[str, ...]
+    mutator: str = ""
+    max_len: int = 1 << 15
+
+    def one_input(self) -> Callable[[bytes], None]:
+        """The function; importing it imports the toolkit."""
+        module = importlib.import_module(self.module)
+        if self.module == "fuzz_containers":
+            return module.target(self.function)
+        return getattr(module, self.function)
+
+    def mutate(self, data: bytes, rng: random.Random) -> bytes:
+        """One changed input."""
+        import fuzz_mutator
+
+        structured = getattr(fuzz_mutator, self.mutator)(data, rng) if self.mutator and rng.randrange(5) else None
+        return fuzz_mutator.mutate_bytes(data, rng) if structured is None else structured
+
+    def seed_inputs(self) -> list[bytes]:
+        """Regressions first, then real files, small ones first."""
+        found = [path.read_bytes() for path in sorted((REGRESSIONS / self.name).glob("*"))]
+        made = sorted(self._seeds(), key=len)
+        return found + [each for each in made if len(each) <= min(MAX_SEED, self.max_len)]
+
+    def _seeds(self) -> Iterator[bytes]:
+        if self.name in ("cfg", "txn"):
+            yield from _trace_seeds(self.name)
+        if self.name == "image":
+            yield from _images()
+        if self.mutator == "mutate_loadable":
+            yield from _networks()
+        yield from _created(self.name)
+        for base in (CORPUS, ROOT):
+            for pattern in self.seeds:
+                for path in sorted(base.glob(pattern)):
+                    if path.is_file() and path.stat().st_size <= MAX_SEED:
+                        data = path.read_bytes()
+                        yield gzip.decompress(data) if path.suffix == ".gz" else data
+
+
+_NETWORKS = ("loadables/*/*.nvdla", "kmd-regression/*_fbuf", "samples/*.loadable")
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("load", "fuzz_load", "one_input", _NETWORKS, "mutate_loadable", 1 << 14),
+        Target("run", "fuzz_run", "one_input", _NETWORKS, "mutate_loadable", 1 << 14),
+        Target("cfg", "fuzz_trace", "cfg_input", (), "mutate_text", 1 << 16),
+        Target("txn", "fuzz_trace", "txn_input", (), "mutate_text", MAX_SEED),
+        Target("dimg", "fuzz_tensors", "dimg_input", ("kmd-regression/*.dimg", "samples/labels.txt"), "", 1 << 12),
+        Target("npy", "fuzz_tensors", "npy_input", ("loadables/*/input.npy",), "", 1 << 12),
+        Target("image", "fuzz_tensors", "image_input", ("samples/*0.p?m",), "", 1 << 12),
+        Target("params", "fuzz_params", "one_input", ("formats/params/**/*.params",), "", 1 << 13),
+        Target("mlf", "fuzz_mlf", "one_input", ("formats/mlf/**/*.tar",), "", 1 << 16),
+        Target("crt", "fuzz_crt", "one_input", ("formats/params/*.params",), "", 1 << 12),
+        Target("tvm-params", "fuzz_containers", "tvm-params", ("formats/params/**/*.params",), "", 1 << 13),
+        Target("irpa", "fuzz_irpa", "one_input", ("formats/irpa/**/*.irpa",), "", 1 << 13),
+        Target("vmfb", "fuzz_vmfb", "one_input", ("formats/vmfb/**/*.vmfb",), "", 1 << 14),
+        Target("npz", "fuzz_containers", "npz", ("formats/**/*.npz", "loadables/*/reference.npz"), "", 1 << 13),
+        Target("safetensors", "fuzz_containers", "safetensors", ("formats/**/*.safetensors",), "", 1 << 12),
+        Target("gguf", "fuzz_containers", "gguf", ("formats/**/*.gguf",), "", 1 << 12),
+    )
+}  # fmt: skip
+
+
+def _trace_seeds(kind: str) -> Iterator[bytes]:
+    """Small traces of the corpus with their images, as one input each."""
+    from fuzz_trace import pack
+
+    ending = "*.cfg" if kind == "cfg" else "input.txn"
+    chosen: dict[str, int] = {}
+    places = ("trace-tests/*/*", "register-traces/*/*/*")
+    for path in sorted(path for place in places for path in CORPUS.glob(f"{place}/{ending}")):
+        group = f"{path.parts[-3]}/{path.parent.name.split('_')[0]}"
+        images = {each.name: each for each in path.parent.iterdir() if each.suffix in (".dat", ".bin", ".mem")}
+        named = {name: each for name, each in images.items() if name.encode() in path.read_bytes()}
+        limit = 1 << 15 if kind == "cfg" else 100_000
+        if sum(each.stat().st_size for each in named.values()) > limit or chosen.get(group, 0) >= 3:
+            continue
+        chosen[group] = chosen.get(group, 0) + 1
+        config = next((part for part in path.parts if part.startswith("nv_")), "nv_small")
+        yield pack(path.read_bytes(), {name: each.read_bytes() for name, each in named.items()}, config)
+    yield pack(_SMALL[kind], {}, "nv_small" if kind == "cfg" else "nv_full")
+
+
+_SMALL = {
+    "cfg": b"""mem_init(pri_mem, 0x80000000, 0x1000, RANDOM);
+mem_reserve(pri_mem, 0x80001000, 0x1000);
+reg_write(NVDLA_PDP.S_POINTER_0, 0x0);
+reg_write(NVDLA_PDP_RDMA.D_SRC_BASE_ADDR_LOW_0, 0x80000000);
+reg_write(NVDLA_PDP.D_DST_BASE_ADDR_LOW_0, 0x80001000);
+reg_write(NVDLA_PDP.D_OP_ENABLE_0, 0x1);
+sync_notify(NVDLA_PDP, end);
+intr_notify(PDP_0, done);
+check_crc(done, 1, 0x80001000, 0x100, 0x0);
+""",
+    "txn": b"""write_mem 0x80000000 0xffff 0x00112233445566778899aabbccddeeff
+write_reg 0xffff0003 0x00000000
+read_reg 0xffff0000 0x00000000 0x00000000
+wait
+read_mem 0x80000000 0xffffffffffffffffffffffffffffffff 0x00112233445566778899aabbccddeeff
+""",
+}
+
+
+def _networks() -> Iterator[bytes]:
+    """Loadables made by hand, which need nothing beside the project."""
+    sys.path.insert(0, str(ROOT / "tests" / "firmware"))
+    from handmade import Op, chain, copy, network, pool
+
+    from nvdla.descriptors.enums import Event, OpType
+    from nvdla.loadable import to_bytes
+
+    mixed = [
+        Op(OpType.SDP, copy((1, 0), (3, 0)), consumers={OpType.PDP: (1, Event.OP_COMPLETED)}),
+        Op(OpType.PDP, pool((3, 0), (2, 0)), waits=1),
+    ]
+    for ops in (chain(1), chain(3), chain(2, OpType.PDP, pool), mixed):
+        yield to_bytes(network(ops))
+
+
+def _created(name: str) -> Iterator[bytes]:
+    """A container of two small arrays, in formats that can be created."""
+    import numpy as np
+
+    from nvdla.containers.parameters import Parameter
+    from nvdla.containers.registry import formats
+    from nvdla.errors import FormatError
+
+    name = "tvm-params" if name == "params" else name
+    if name in formats():
+        arrays = {"weights": np.arange(6, dtype=np.float32).reshape(2, 3), "bias": np.arange(3, dtype=np.int8)}
+        try:
+            yield formats()[name].create([Parameter.from_array(key, array) for key, array in arrays.items()])
+        except FormatError:
+            return
+
+
+def _images() -> Iterator[bytes]:
+    """One small picture of each kind and mode."""
+    from PIL import Image
+
+    for mode in ("L", "RGB", "RGBA", "P", "1"):
+        for kind in ("PNG", "JPEG", "PPM"):
+            if (kind == "JPEG" and mode not in ("L", "RGB")) or (kind == "PPM" and mode in ("RGBA", "P")):
+                continue
+            stream = io.BytesIO()
+            Image.new(mode, (5, 4), 1).save(stream, kind)
+            yield stream.getvalue()

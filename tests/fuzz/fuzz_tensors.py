@@ -1,0 +1,69 @@
+"""Fuzz targets: tensors from files (.dimg, .npy, .bin), images, labels."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import tempfile
+
+import numpy as np
+
+from nvdla.errors import FormatError
+from nvdla.tensors.dimg import read_dimg
+from nvdla.tensors.files import read_npy, read_tensor
+from nvdla.tensors.images import Preprocessing
+from nvdla.tensors.ranking import read_labels
+
+_HANDLE, _PATH = tempfile.mkstemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+atexit.register(lambda: os.path.exists(_PATH) and os.unlink(_PATH))
+SHAPE = (1, 3, 4, 5)
+
+
+def _file(data: bytes, ending: str) -> str:
+    path = _PATH + ending
+    with open(path, "wb") as stream:
+        stream.write(data)
+    return path
+
+
+def _whole(path: str, *dtypes: type) -> None:
+    for dtype in dtypes:
+        try:
+            found = read_tensor(path, SHAPE, dtype, Preprocessing(resize=True))
+        except FormatError:
+            continue
+        if not isinstance(found, bytes) and (found.shape != SHAPE or found.dtype != dtype):
+            raise RuntimeError(f"read_tensor gave {found.shape} {found.dtype}")
+
+
+def dimg_input(data: bytes) -> None:
+    """Bytes as a .dimg, and as a file of labels."""
+    path = _file(data, ".dimg")
+    try:
+        read_dimg(path)
+        _whole(path, np.int8, np.float16)
+    except FormatError:
+        pass
+    with contextlib.suppress(FormatError):
+        read_labels(path)
+    os.unlink(path)
+
+
+def npy_input(data: bytes) -> None:
+    """Bytes as a .npy."""
+    path = _file(data, ".npy")
+    try:
+        if read_npy(path).dtype.hasobject:
+            raise RuntimeError("objects were unpickled")
+        _whole(path, np.int8, np.int16, np.float16)
+    except FormatError:
+        pass
+    os.unlink(path)
+
+
+def image_input(data: bytes) -> None:
+    """Bytes as an image of each kind (the content decides which)."""
+    path = _file(data, ".png")
+    _whole(path, np.int8, np.float16)
+    os.unlink(path)
