@@ -1,0 +1,93 @@
+"""What a hostile loadable does to memory in one run does not reach the next, nor anything outside its own regions."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+from attack_files import INPUT, OUTPUT, WORK, Op, chain, copy, network
+
+import nvdla
+from nvdla.descriptors.enums import Event, OpType
+
+DEPENDENCIES, OPERATIONS, SURFACES, STATISTICS = 4, 5, 6, 8
+
+
+def runtime_of(loadable: nvdla.Loadable) -> nvdla.Runtime:
+    return nvdla.Runtime(loadable, config="nv_small", abi="new", threads=1)
+
+
+def surfaces(runtime: nvdla.Runtime, seed: int) -> list[bytes]:
+    rng = random.Random(seed)
+    return [rng.randbytes(tensor.size) for tensor in runtime.inputs]
+
+
+def assert_runs_repeat(loadable: nvdla.Loadable) -> None:
+    """Three runs on the same data, and a new runtime, give the same bytes."""
+    runtime, fresh = runtime_of(loadable), runtime_of(loadable)
+    data = surfaces(runtime, 5)
+    results = [runtime.run_raw(data) for _ in range(3)]
+    assert results[0] == results[1] == results[2] == fresh.run_raw(data)
+
+
+def test_statistics_written_over_the_output_are_there_in_every_run():
+    assert_runs_repeat(network(chain(2), statistics=True, stat_list_index=OUTPUT))
+
+
+def test_statistics_written_over_the_work_memory_are_gone_before_the_next_run():
+    ops = chain(2)
+    ops[0].fill = copy((WORK, 128), (OUTPUT, 64))  # reads what the statistics of the run before would have left
+    assert_runs_repeat(network(ops, statistics=True, stat_list_index=WORK))
+
+
+@pytest.mark.parametrize("target", [DEPENDENCIES, OPERATIONS, SURFACES])
+@pytest.mark.parametrize("seed", range(8))
+def test_descriptors_overwritten_by_an_operation_are_checked_again(target, seed):
+    """The first operation copies input over the descriptors of the second, before that is programmed."""
+    ops = [
+        Op(OpType.SDP, copy((INPUT, 0), (target, 72)), consumers={OpType.SDP: (1, Event.OP_COMPLETED)}),
+        Op(OpType.SDP, copy((WORK, 0), (WORK, 64)), waits=1, consumers={OpType.SDP: (2, Event.OP_COMPLETED)}),
+        Op(OpType.SDP, copy((WORK, 64), (OUTPUT, 0)), waits=1),
+    ]
+    runtime = runtime_of(network(ops))
+    outcomes = []
+    for _ in range(2):
+        try:
+            outcomes.append(runtime.run_raw(surfaces(runtime, seed)))
+        except nvdla.NvdlaError as error:
+            outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1]
+
+
+def test_operands_of_channels_that_only_fill_an_atom_are_the_same_for_fused_jobs(lenet_loadable):
+    """The first convolution has channels to spare in its last atom; its bias has bytes there."""
+    from nvdla.descriptors import DlaTask, detect
+
+    abi, _ = detect(lenet_loadable)
+    task = next(task for task in lenet_loadable.tasks if task.interface.name == "DLA1")
+    decoded = DlaTask.decode(lenet_loadable, task, abi)
+    first = next(each for each in decoded.operations() if each.engine == "sdp" and each.surface.x1_data.address >= 0)
+    cube, channels = first.surface.x1_data, first.surface.dst_data.channel
+    address = lenet_loadable.address(task.address_list[cube.address])
+    spare = -channels % 8
+    if not spare:
+        pytest.skip("the sample has no channels to spare")
+    at = address.offset + cube.offset + 2 * channels
+    blobs = list(lenet_loadable.blobs)
+    for offset, blob in lenet_loadable.contents(lenet_loadable.memory(address.mem_id)):
+        if offset <= at < offset + len(blob.data):
+            data = bytearray(blob.data)
+            data[at - offset : at - offset + 2 * spare] = np.full(spare, 0x0123, "<i2").tobytes()
+            blobs[blobs.index(blob)] = nvdla.loadable.Blob(blob.name, bytes(data))
+    changed = dataclasses.replace(lenet_loadable, blobs=tuple(blobs))
+    assert changed != lenet_loadable
+    runtime = nvdla.Runtime(changed, threads=1)
+    inputs = surfaces(runtime, 3)
+    memories = []
+    for _ in range(2):
+        runtime.run_raw(inputs)
+        graphs = runtime.linked.dependency_graphs()
+        memories.append({k: bytes(v.data) for k, v in runtime.linked.regions.items() if k not in graphs})
+    assert memories[0] == memories[1]
