@@ -12,6 +12,7 @@ the other, and a trace may clear one before it waits for the next; so they are h
 from __future__ import annotations
 
 import heapq
+from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from dataclasses import dataclass
 
@@ -51,7 +52,7 @@ class Check:
     passed: bool
 
 
-class Player:
+class Player(ABC):
     """One run of one trace. After :meth:`play`, ``checks`` and ``completions`` tell what happened."""
 
     def __init__(self, trace: Trace, machine: Machine, memory: TraceMemory) -> None:
@@ -62,9 +63,9 @@ class Player:
         self.completions: list[Completion] = []
         self._held: deque[int] = deque()
 
+    @abstractmethod
     def play(self) -> None:
         """Run to the end. What waits for ever becomes a failed check; an error of an engine is raised."""
-        raise NotImplementedError
 
     def finish(self) -> None:
         """Let the hardware end what was started, so that memory can be looked at."""
