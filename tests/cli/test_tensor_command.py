@@ -73,24 +73,17 @@ def test_a_picture_can_be_made(nvdla_command, surface, lenet, tmp_path):
     assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_json_has_stable_keys(nvdla_command, lenet, surface, tmp_path):
+def test_the_json_is_as_documented(nvdla_command, lenet, surface, tmp_path, documented, obeys):
     raw, array = surface
     where = ("--tensor", f"{lenet}:prob", "--json")
     document = json.loads(nvdla_command("tensor", "convert", raw, tmp_path / "t.npy", *where)[1])
-    assert set(document) == {"format", "version", "input", "output"}
-    assert set(document["input"]) == {"file", "shape", "dtype", "layout"}
-    assert set(document["output"]) == {"file", "bytes", "shape", "dtype", "layout"}
+    obeys(document, documented("tensor.md", "Of convert"))
+    obeys(document["input"], documented("tensor.md", "What was read"))
+    obeys(document["output"], documented("tensor.md", "What was written"))
     document = json.loads(nvdla_command("tensor", "info", raw, *where)[1])
-    assert set(document) == {
-        "format", "version", "file", "shape", "dtype", "layout", "elements", "minimum", "maximum", "mean", "zeros",
-        "not_finite",
-    }  # fmt: skip
+    obeys(document, documented("tensor.md", "Of info"))
     assert document["maximum"] == array.max()
-    document = json.loads(nvdla_command("tensor", "layout", *where)[1])
-    assert set(document) == {
-        "format", "version", "layout", "shape", "dtype", "bytes", "atom", "elements_in_atom", "surfaces",
-        "line_stride", "surface_stride", "image_stride", "formula", "elements",
-    }  # fmt: skip
+    obeys(json.loads(nvdla_command("tensor", "layout", *where)[1]), documented("tensor.md", "Of layout"))
 
 
 @pytest.mark.parametrize("layout", ["feature-x8", "feature-x32", "nchw", "nhwc"])
