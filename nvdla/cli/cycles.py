@@ -43,7 +43,7 @@ def _print(document: dict[str, Any], caveats: list[str]) -> None:
     print_table(f"{document['loadable']} on {document['configuration']}", rows, COLUMNS)
     print(f"{total:,} cycles = {document['total_ms']:.3f} ms at {document['clock_mhz']:g} MHz", end="")
     print(f", {document['runs_per_second']:,.1f} runs a second" if document["runs_per_second"] else "")
-    use = f", {document['mac_use']:.1%} of the MAC array" if document["macs"] else ""
+    use = f", {document['mac_use']:.1%} of the MAC array" if document["mac_use"] is not None else ""
     traffic = f"{document['read_bytes']:,} bytes read, {document['written_bytes']:,} written"
     print(f"{document['macs']:,} MACs{use}; {traffic}")
     for line in caveats:

@@ -155,25 +155,9 @@ def _read(args: argparse.Namespace, form: Form | None) -> np.ndarray:
 
 def _read_image(path: str, shape: tuple[int, int, int, int] | None) -> np.ndarray:
     """Pixels as they are, uint8 (1, C, H, W), colour as R, G, B."""
-    from nvdla.tensors.images import Preprocessing, read_pixels
+    from nvdla.tensors.images import Preprocessing, image_shape, read_pixels
 
-    if shape is None:
-        shape = _image_shape(path)
-    return read_pixels(path, shape, Preprocessing(order="rgb"))
-
-
-def _image_shape(path: str) -> tuple[int, int, int, int]:
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            channels = {"1": 1, "L": 1, "RGB": 3, "P": 3, "RGBA": 4}.get(image.mode)
-            size = image.size
-    except (OSError, ValueError, SyntaxError) as error:
-        raise FormatError(f"{path}: the image cannot be read: {error}") from error
-    if channels is None:
-        raise FormatError(f"{path}: the image has mode {image.mode}; convert it to grey, RGB or RGBA")
-    return (1, channels, size[1], size[0])
+    return read_pixels(path, shape or image_shape(path), Preprocessing(order="rgb"))
 
 
 def _with_values(args: argparse.Namespace, array: np.ndarray, form: Form | None, suffix: str) -> np.ndarray:

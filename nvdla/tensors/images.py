@@ -18,6 +18,7 @@ ORDERS = ("bgr", "rgb")
 MAX_PIXELS = 64 << 20
 # Pillow knows many more, one of which (PostScript) starts another program.
 FORMATS = ("PPM", "PNG", "JPEG")
+CHANNELS = {"1": 1, "L": 1, "RGB": 3, "P": 3, "RGBA": 4}
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,23 @@ def load_image(
     preprocessing = preprocessing or Preprocessing()
     pixels = read_pixels(path, shape, preprocessing)
     return convert_pixels(pixels, np.dtype(dtype), preprocessing)
+
+
+def image_shape(path: str | os.PathLike[str]) -> tuple[int, int, int, int]:
+    """Shape (1, C, H, W) of an 8-bit image file, from its header alone. Raises FormatError."""
+    from PIL import Image
+
+    name = os.fspath(path)
+    try:
+        with warnings.catch_warnings(), Image.open(path, formats=FORMATS) as image:
+            warnings.simplefilter("error")
+            channels, (width, height) = CHANNELS.get(image.mode), image.size
+            mode = image.mode
+    except Exception as error:  # Pillow's decoders raise a dozen kinds for broken files
+        raise FormatError(f"{name}: the image cannot be read: {error or type(error).__name__}") from error
+    if channels is None:
+        raise FormatError(f"{name}: the image has mode {mode}; convert it to grey, RGB or RGBA")
+    return 1, channels, height, width
 
 
 def read_pixels(

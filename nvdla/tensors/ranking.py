@@ -38,4 +38,9 @@ def read_labels(path: str | os.PathLike[str]) -> list[str]:
         text = read_file(path, MAX_LABELS_FILE, "labels file").decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise FormatError(f"{os.fspath(path)}: labels must be UTF-8 text, one a line: {error}") from error
-    return [line.strip() for line in text.splitlines()]
+    return [_printable(line.strip()) for line in text.splitlines()]
+
+
+def _printable(text: str) -> str:
+    """Without what would steer a terminal."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)

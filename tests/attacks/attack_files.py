@@ -22,7 +22,6 @@ HERE = Path(__file__).resolve().parent
 FILES = HERE / "files"
 sys.path.insert(0, str(HERE.parent / "firmware"))
 
-import numpy as np  # noqa: E402
 from handmade import INPUT, OUTPUT, WORK, Op, chain, copy, network, pool  # noqa: E402
 
 from nvdla.descriptors import NEW  # noqa: E402
@@ -431,7 +430,6 @@ def main() -> None:
     print(f"{len(ATTACKS)} files, {sum(path.stat().st_size for path in FILES.iterdir())} bytes")
 
 
-np.seterr(all="raise")
 
 if __name__ == "__main__":
     main()

@@ -1,0 +1,104 @@
+"""Every command that reads a file turns a bad one into one line and exit code 2, never a traceback."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from attack_files import ATTACKS, FILES, good
+
+#: words of each command that reads a loadable first; {file} is the bad one
+LOADABLE_COMMANDS = {
+    "run": ["run", "{file}", "--input", "{digit}"],
+    "inspect": ["inspect", "{file}", "--all"],
+    "hexdump": ["hexdump", "{file}", "task-0-op_list"],
+    "extract": ["extract", "{file}", "task-0-op_list", "-o", "{out}"],
+    "compare": ["compare", "{file}", "{lenet}", "--random-input"],
+    "doctor": ["doctor", "{file}"],
+    "lint": ["lint", "{file}"],
+    "diff": ["diff", "{file}", "{lenet}"],
+    "memory": ["memory", "{file}"],
+    "graph": ["graph", "{file}", "-o", "{out}.dot"],
+    "cycles": ["cycles", "{file}"],
+    "timeline": ["timeline", "{file}", "-o", "{out}.json"],
+    "report": ["report", "{file}", "-o", "{out}.html"],
+}
+BROKEN = [name for name, (way, *_) in ATTACKS.items() if way == "load"]
+
+
+def words_of(command, file, tmp_path, samples):
+    places = {"file": file, "digit": samples / "digit0.pgm", "lenet": samples / "lenet.loadable"}
+    return [word.format(**places, out=tmp_path / "out") for word in LOADABLE_COMMANDS[command]]
+
+
+def assert_one_line(code, error, expected=(2,)):
+    assert code in expected, error
+    assert "internal error" not in error
+    assert "Traceback" not in error
+    if code == 2:
+        assert error.count("\n") == 1
+        assert error.strip().isprintable()
+
+
+@pytest.mark.parametrize("command", LOADABLE_COMMANDS)
+def test_a_broken_loadable_is_one_line(command, nvdla_command, tmp_path, samples):
+    for file in [FILES / name for name in BROKEN] + [tmp_path / "missing", tmp_path]:
+        code, _, error = nvdla_command(*words_of(command, file, tmp_path, samples))
+        finding = command == "lint" and file.is_file()  # it reports what is wrong with the container
+        assert_one_line(code, error, expected=(1, 2) if finding else (2,))
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("command", LOADABLE_COMMANDS)
+def test_a_loadable_that_cannot_run_is_a_line_or_a_finding(command, nvdla_command, tmp_path, samples):
+    """Tools that only look may find nothing wrong; those that run say why it cannot."""
+    for name in [name for name, (way, *_) in ATTACKS.items() if way == "run"]:
+        code, _, error = nvdla_command(*words_of(command, FILES / name, tmp_path, samples))
+        assert_one_line(code, error, expected=(0, 1, 2))
+
+
+@pytest.mark.parametrize("command", LOADABLE_COMMANDS)
+def test_a_mutated_loadable_is_a_line_or_a_result(command, nvdla_command, tmp_path, samples):
+    import fuzz_mutator
+
+    rng, data = random.Random(command), good()
+    for _ in range(25):
+        mutant = fuzz_mutator.mutate_loadable(data, rng) or fuzz_mutator.mutate_bytes(data, rng)
+        (tmp_path / "mutant.nvdla").write_bytes(mutant)
+        code, _, error = nvdla_command(*words_of(command, tmp_path / "mutant.nvdla", tmp_path, samples))
+        assert_one_line(code, error, expected=(0, 1, 2))
+
+
+@pytest.mark.parametrize("name", [name for name, (way, *_) in ATTACKS.items() if way.startswith("trace")])
+def test_a_bad_trace_is_one_line(name, nvdla_command):
+    config = ATTACKS[name][0].partition(":")[2] or "nv_small"
+    code, _, error = nvdla_command("trace", "replay", FILES / name, "--config", config)
+    assert_one_line(code, error)
+
+
+@pytest.mark.parametrize("name", [name for name, (way, *_) in ATTACKS.items() if way == "tensor"])
+def test_a_bad_tensor_is_one_line(name, nvdla_command, samples):
+    code, _, error = nvdla_command("run", samples / "lenet.loadable", "--input", FILES / name)
+    assert_one_line(code, error)
+    code, _, error = nvdla_command("tensor", "info", FILES / name)
+    assert_one_line(code, error)
+
+
+@pytest.mark.parametrize("name", [name for name, (way, *_) in ATTACKS.items() if way == "container"])
+def test_a_bad_container_is_one_line(name, nvdla_command):
+    code, _, error = nvdla_command("container", "list", FILES / name)
+    assert_one_line(code, error)
+
+
+def test_a_name_that_steers_the_terminal_is_printed_as_text(nvdla_command, tmp_path, samples):
+    path = tmp_path / "x\x1b[2J\n.loadable"
+    code, _, error = nvdla_command("inspect", path)
+    assert_one_line(code, error)
+    assert "\\x1b" in error
+    labels = tmp_path / "labels.txt"
+    labels.write_text("\x1b[31mred\n" * 10)
+    code, out, _ = nvdla_command(
+        "run", samples / "lenet.loadable", "--input", samples / "digit0.pgm", "--labels", labels
+    )
+    assert code == 0
+    assert "\x1b" not in out
