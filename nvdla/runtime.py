@@ -255,5 +255,5 @@ class Runtime:
 
 def _checked_threads(threads: int | None) -> int | None:
     if threads is not None and threads < 1:
-        raise FormatError(f"threads is {threads}; it must be at least 1, or None for all cores")
+        raise FormatError(f"threads is {threads}; it must be at least 1 (left out: all cores)")
     return threads

@@ -251,7 +251,7 @@ def format_for_output(path: str | os.PathLike[str]) -> Format:
     for candidate in formats().values():
         if any(name.endswith(suffix) for suffix in candidate.suffixes):
             return candidate
-    raise FormatError(f"{path}: its ending names no container format; say which with --format")
+    raise FormatError(f"{path}: its ending names no container format; say which with --to")
 
 
 def detect(source: Source) -> Format:
