@@ -7,7 +7,7 @@ operands one atom a surface (per channel) or one a position (per element).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,13 +112,16 @@ def _merged(pieces: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class AccessFinder:
-    """Finds the accesses of a task's operations. ``config`` gives the atom of feature layouts."""
+    """Finds the accesses of a task's operations. ``config`` gives the atom of feature layouts, ``sizes`` the bytes of
+    each memory."""
 
-    def __init__(self, loadable: Loadable, task: TaskEntry, config: Configuration, abi: str) -> None:
+    def __init__(
+        self, loadable: Loadable, task: TaskEntry, config: Configuration, abi: str, sizes: Mapping[int, int]
+    ) -> None:
         self.config = config
         self.abi = abi
         self._windows = [loadable.address(each) for each in task.address_list]
-        self._sizes = {memory.id: memory.size for memory in loadable.memories}
+        self._sizes = sizes
 
     def of(self, task: DlaTask | EmuTask, operation: DlaOperation | EmuOperation) -> tuple[Access, ...]:
         """The accesses of one operation; surfaces that are on the fly or have no address are left out."""

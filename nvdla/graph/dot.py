@@ -32,6 +32,9 @@ def dot_text(study: Study, constants: bool = False, events: bool = True) -> str:
 
     ``constants`` shows weights and operands too; ``events`` the dependencies that data do not show (dashed).
     """
+    tasks: dict[int, list[list[Node]]] = {}
+    for chain in study.chains:
+        tasks.setdefault(chain[0].task, []).append(chain)
     lines = [
         "digraph loadable {",
         "  rankdir=TB; newrank=true;",
@@ -39,11 +42,11 @@ def dot_text(study: Study, constants: bool = False, events: bool = True) -> str:
         '  graph [fontname="Helvetica"]; node [fontname="Helvetica", fontsize=10];',
         '  edge [fontname="Helvetica", fontsize=8, color="#6e7781"];',
     ]
-    for task in dict.fromkeys(node.task for node in study.nodes):
+    for task, chains in tasks.items():
         kind = study.loadable.task(task).interface.name
         label = quote(f"task {task} ({kind})")
         lines.append(f"  subgraph cluster_task{_number(task)} {{ label={label}; style=rounded;")
-        lines += [line for chain in study.chains if chain[0].task == task for line in _chain(chain)]
+        lines += [line for chain in chains for line in _chain(chain)]
         lines.append("  }")
     values = [value for value in study.values if constants or value.kind != "constant"]
     lines += [_tensor(study, value) for value in values]

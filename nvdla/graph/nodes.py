@@ -98,10 +98,11 @@ def nodes_of(
     total = sum(len(task) for task in tasks.values())
     if total > MAX_NODES:
         raise DescriptorError(f"{total} operations are more than can be shown: {MAX_NODES}")
+    sizes = {memory.id: memory.size for memory in loadable.memories}
     found: list[Node] = []
     for task_id in submitted_tasks(loadable):
         task = tasks[task_id]
-        finder = AccessFinder(loadable, loadable.task(task_id), config, abi.name)
+        finder = AccessFinder(loadable, loadable.task(task_id), config, abi.name, sizes)
         make = _cpu_nodes if isinstance(task, EmuTask) else _dla_nodes
         found += make(task_id, task, finder, layers or {})
     return found
@@ -198,6 +199,14 @@ def queue_places(task: DlaTask) -> dict[tuple[int, int], int]:
     return places
 
 
+def by_task(nodes: list[Node]) -> dict[int, list[Node]]:
+    """The operations of each task, in the order of ``nodes``."""
+    found: dict[int, list[Node]] = {}
+    for node in nodes:
+        found.setdefault(node.task, []).append(node)
+    return found
+
+
 def chains(nodes: list[Node]) -> list[list[Node]]:
     """Operations that hand their results on the fly (convolution, SDP, PDP), in the order of their first one.
 
@@ -205,8 +214,8 @@ def chains(nodes: list[Node]) -> list[list[Node]]:
     convolution, and so on; likewise PDP and SDP.
     """
     followers: dict[Key, Node] = {}
-    for task in dict.fromkeys(node.task for node in nodes):
-        mine = sorted((node for node in nodes if node.task == task and node.queue >= 0), key=lambda node: node.queue)
+    for task in by_task(nodes).values():
+        mine = sorted((node for node in task if node.queue >= 0), key=lambda node: node.queue)
         for first, second in (("conv", "sdp"), ("sdp", "pdp")):
             giving = [node for node in mine if node.engine == first and (node.to_air or first == "conv")]
             taking = [node for node in mine if node.engine == second and node.from_air]

@@ -12,7 +12,7 @@ import heapq
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from nvdla.graph.nodes import Key, Node, chains
+from nvdla.graph.nodes import Key, Node, by_task, chains
 from nvdla.perf.estimate import Estimate
 
 ENGINES = ("bdma", "conv", "sdp", "pdp", "cdp", "rubik")
@@ -77,13 +77,12 @@ def schedule(nodes: list[Node], estimates: dict[Key, Estimate], software: int = 
     steps: list[Step] = []
     clock = 0
     pointers = dict.fromkeys(ENGINES, 0)
-    for task in dict.fromkeys(node.task for node in nodes):
-        mine = [node for node in nodes if node.task == task]
-        if mine and mine[0].engine == "cpu":
+    for mine in by_task(nodes).values():
+        if mine[0].engine == "cpu":
             for node in mine:
                 span = spans[node.key]
                 span.programmed = span.enabled = span.start = span.end = clock
-        elif mine:
+        else:
             clock = _TaskRun(mine, estimates, spans, steps, pointers, software).run(clock)
     started = [node.key for node in nodes if spans[node.key].start is not None]
     places = {node.key: place for place, node in enumerate(nodes)}
