@@ -67,7 +67,10 @@ def _destination_fits(sdp: SdpJob) -> bool:
     if sdp.settings.to_pdp:
         return True
     view = sdp.destination
-    return view is not None and view.strides[1] == view.shape[2] * view.shape[3]
+    if view is None or view.strides[1] != view.shape[2] * view.shape[3]:
+        return False
+    # Surfaces that overlap keep what the last one wrote, so they must be written in order.
+    return view.shape[0] == 1 or view.strides[0] >= view.shape[1] * view.strides[1]
 
 
 def _x1_operands(sdp: SdpJob) -> tuple[np.ndarray, np.ndarray]:
