@@ -12,7 +12,13 @@ import numpy as np
 
 from nvdla.errors import ConfigError, ScheduleError
 from nvdla.hardware.configuration import Configuration
-from nvdla.hardware.convolution_settings import ConvolutionSettings, Precision, data_space, pad_element, weight_space
+from nvdla.hardware.convolution_settings import (
+    ConvolutionSettings,
+    Precision,
+    data_space,
+    fetch_pad_element,
+    weight_space,
+)
 from nvdla.hardware.pixel_formats import pixel_format
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.hardware.weights import decompress
@@ -119,7 +125,7 @@ class WinogradSource(FeatureSource):
         for view in self.views:
             atoms = np.ascontiguousarray(view.transpose(1, 2, 0, 3)).view(settings.input_precision.dtype)
             cube = atoms.reshape(size.height, size.width, -1)
-            padded = np.full((height, width, cube.shape[2]), pad_element(settings))
+            padded = np.full((height, width, cube.shape[2]), fetch_pad_element(settings))
             padded[pad.top : pad.top + size.height, pad.left : pad.left + size.width] = cube
             if settings.input_precision is Precision.FP16:  # here padding counts, and is flushed, too (:3188)
                 self.specials.count(padded)
@@ -191,7 +197,7 @@ class ImageSource:
         padding = settings.fetch_padding
         width = padding.left + size.width + padding.right
         lines = np.empty((1, size.height, width, size.channels), settings.precision.dtype)
-        lines[...] = pad_element(settings)
+        lines[...] = fetch_pad_element(settings)
         lines[0, :, padding.left : padding.left + size.width] = self._convert(pixels)
         return lines
 

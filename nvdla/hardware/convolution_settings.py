@@ -63,7 +63,11 @@ class Converter:
 
 @dataclass(frozen=True)
 class ConvolutionSettings:
-    """One convolution layer. Sizes are real sizes (register + 1), ``pad_value`` is a signed 16-bit number."""
+    """One convolution layer. Sizes are real sizes (register + 1), padding values are signed 16-bit numbers.
+
+    ``fetch_pad_value`` is what CDMA writes beside image lines and around Winograd data, ``pad_value`` what CSC
+    puts in everywhere else (cmod/cdma/NV_NVDLA_cdma.cpp:2470, csc/NV_NVDLA_csc.cpp:770).
+    """
 
     winograd: bool
     image: bool
@@ -97,6 +101,7 @@ class ConvolutionSettings:
     fetch_stride_x: int
     fetch_stride_y: int
     fetch_padding: Padding
+    fetch_pad_value: int
 
     @property
     def converts_nothing(self) -> bool:
@@ -159,7 +164,7 @@ def decode(groups: dict[str, RegisterGroup]) -> ConvolutionSettings:
         truncate=cacc["D_CLIP_CFG.CLIP_TRUNCATE"],
         pra_truncate=csc["D_PRA_CFG.PRA_TRUNCATE"],
         nan_to_zero=bool(cdma["D_NAN_FLUSH_TO_ZERO.NAN_TO_ZERO"]),
-        converter=_converter(cdma),
+        converter=_converter(cdma, image=bool(csc["D_DATAIN_FORMAT.DATAIN_FORMAT"])),
         fetch_stride_x=cdma["D_CONV_STRIDE.CONV_X_STRIDE"] + 1,
         fetch_stride_y=cdma["D_CONV_STRIDE.CONV_Y_STRIDE"] + 1,
         fetch_padding=Padding(
@@ -168,6 +173,7 @@ def decode(groups: dict[str, RegisterGroup]) -> ConvolutionSettings:
             cdma["D_ZERO_PADDING.PAD_TOP"],
             cdma["D_ZERO_PADDING.PAD_BOTTOM"],
         ),
+        fetch_pad_value=cdma.signed("D_ZERO_PADDING_VALUE.PAD_VALUE"),
     )
 
 
@@ -180,8 +186,13 @@ def weight_space(cdma: RegisterGroup) -> Space:
 
 
 def pad_element(settings: ConvolutionSettings) -> np.generic:
-    """The padding value in the processing precision: int8 takes the low byte, fp16 the bits."""
+    """CSC's padding value in the processing precision: int8 takes the low byte, fp16 the bits."""
     return np.array(settings.pad_value & 0xFFFF, np.uint16).astype(settings.precision.dtype)[()]
+
+
+def fetch_pad_element(settings: ConvolutionSettings) -> np.generic:
+    """CDMA's padding value in the processing precision."""
+    return np.array(settings.fetch_pad_value & 0xFFFF, np.uint16).astype(settings.precision.dtype)[()]
 
 
 def window_steps(settings: ConvolutionSettings) -> dict[str, int]:
@@ -212,9 +223,12 @@ def _precision(group: RegisterGroup, field: str) -> Precision:
     return Precision(value)
 
 
-def _converter(cdma: RegisterGroup) -> Converter:
-    """Mean and CVT_OFFSET are alternatives, never added (cmod/cdma/NV_NVDLA_cdma.cpp:2493)."""
-    if cdma["D_MEAN_FORMAT.MEAN_FORMAT"]:
+def _converter(cdma: RegisterGroup, image: bool) -> Converter:
+    """Mean and CVT_OFFSET are alternatives, never added (cmod/cdma/NV_NVDLA_cdma.cpp:2493).
+
+    Only images have a mean: feature data always take CVT_OFFSET (:1450).
+    """
+    if image and cdma["D_MEAN_FORMAT.MEAN_FORMAT"]:
         fields = (
             "D_MEAN_GLOBAL_0.MEAN_RY",
             "D_MEAN_GLOBAL_0.MEAN_GU",

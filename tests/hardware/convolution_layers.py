@@ -88,6 +88,7 @@ def program(bench: Bench, **layer) -> None:
         CSC__D_CONV_STRIDE_EXT=layer["stride"][0] - 1 | layer["stride"][1] - 1 << 16,
         CSC__D_DILATION_EXT=layer["dilation"][0] - 1 | layer["dilation"][1] - 1 << 16,
         CSC__D_ZERO_PADDING=layer["padding"][0] | layer["padding"][1] << 16,
+        CDMA__D_ZERO_PADDING_VALUE=layer.get("pad_value", 0) & 0xFFFF,
         CSC__D_ZERO_PADDING_VALUE=layer.get("pad_value", 0) & 0xFFFF,
         CACC__D_DATAOUT_SIZE_0=out_width - 1 | out_height - 1 << 16,
         CACC__D_DATAOUT_SIZE_1=kernels - 1,

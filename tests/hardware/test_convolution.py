@@ -103,6 +103,15 @@ def test_batches_are_fetched_a_stride_apart():
         assert (as_cube(result[number], 4) == expected(each, weights, layer)).all()
 
 
+def test_feature_data_have_no_mean():
+    """The converter takes CVT_OFFSET also where MEAN_FORMAT is on (cmod/cdma/NV_NVDLA_cdma.cpp:1450)."""
+    bench, layer, cube, weights = small("nv_full")
+    bench.write(CDMA__D_CVT_CFG=1, CDMA__D_CVT_OFFSET=3, CDMA__D_CVT_SCALE=1, CDMA__D_MEAN_FORMAT=1)
+    bench.write(CDMA__D_MEAN_GLOBAL_0=40)
+    moved = np.clip(cube.astype(int) - 3, -128, 127).astype(np.int8)
+    assert (as_cube(bench.run()[0], 4) == expected(moved, weights, layer)).all()
+
+
 def test_truncation_rounds_half_away_and_counts_saturation():
     bench, layer, cube, weights = small(truncate=5)
     job = bench.engine.prepare(bench.groups())

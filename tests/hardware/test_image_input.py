@@ -122,10 +122,10 @@ def test_without_the_converter_the_bits_pass_unchanged():
     assert lines.tobytes() == bench.memory.view(Space.DRAM, DATA, 16).tobytes()
 
 
-def test_left_and_right_padding_is_not_converted():
+def test_left_and_right_padding_is_that_of_cdma_and_not_converted():
     bench = image_bench(
         "T_R8", (4, 2), 1, CDMA__D_CVT_CFG=1, CDMA__D_CVT_SCALE=3, CDMA__D_ZERO_PADDING=2 | 3 << 8,
-        CSC__D_ZERO_PADDING_VALUE=0xFFF7,
+        CDMA__D_ZERO_PADDING_VALUE=0xFFF7, CSC__D_ZERO_PADDING_VALUE=5,
     )  # fmt: skip
     lines = bench.engine.prepare(bench.groups()).source.read()[0, :, :, 0]
     assert lines.shape == (2, 9)
