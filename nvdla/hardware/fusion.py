@@ -67,10 +67,7 @@ def _destination_fits(sdp: SdpJob) -> bool:
     if sdp.settings.to_pdp:
         return True
     view = sdp.destination
-    if view is None or view.strides[1] != view.shape[2] * view.shape[3]:
-        return False
-    # Surfaces that overlap keep what the last one wrote, so they must be written in order.
-    return view.shape[0] == 1 or view.strides[0] >= view.shape[1] * view.strides[1]
+    return view is not None and view.strides[1] == view.shape[2] * view.shape[3] and _surfaces_are_apart(view)
 
 
 def _x1_operands(sdp: SdpJob) -> tuple[np.ndarray, np.ndarray]:
@@ -247,6 +244,7 @@ def fast_add(sdp: SdpJob) -> FastAdd | None:
     views = (sdp.input.view, source.view, sdp.destination)
     lined_up = all(_lines_are_packed(view) and view.shape == sdp.destination.shape for view in views)
     lined_up = lined_up and all(_same_or_apart(view, sdp.destination) for view in views)
+    lined_up = lined_up and _surfaces_are_apart(sdp.destination)
     if not lined_up or not fits(converter.offset, converter.scale, converter.shift):
         return None
     return FastAdd(sdp, views)
@@ -260,6 +258,11 @@ def _same_or_apart(view: np.ndarray, destination: np.ndarray) -> bool:
     """True when writing an element cannot change another one that is still to be read."""
     same = view.ctypes.data == destination.ctypes.data and view.strides == destination.strides
     return same or not np.may_share_memory(view, destination)
+
+
+def _surfaces_are_apart(view: np.ndarray) -> bool:
+    """False where surfaces overlap: then the order of reading and writing counts, and fused jobs have another."""
+    return view.shape[0] == 1 or view.strides[0] >= view.shape[1] * view.strides[1]
 
 
 def _lines_are_packed(view: np.ndarray | None) -> bool:
