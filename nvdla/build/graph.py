@@ -5,7 +5,11 @@ programs two operations of a queue ahead and lets the hardware take them in orde
 
 * A convolution waits until its SDP is enabled (``fused_parent``), the SDP until the convolution is programmed; an
   SDP and the PDP behind it alike.
-* An operation follows the one before it in its queue when that one is programmed, or completed if it needs its result.
+* An operation follows the one before it in its queue when that one is enabled, or completed if it needs its result.
+  Programmed would do for the hardware. But NVIDIA's C model waits for ever when a read DMA finds the second group
+  enabled the moment the first is done, before the engine of the first group is: that one's settings still fill the
+  queue between DMA and engine, and the ends of the second fetch come while nobody looks
+  (cmod/sdp/NV_NVDLA_sdp.cpp:258, nvdlav1).
 * Between engines an operation waits for the completion of what it needs: of the last operation of the chain that wrote
   what it reads, and that read or wrote what it overwrites (memory is re-used). Each operation has one place a type for
   whoever waits; queues keep their order, so a link between two queues also serves everybody behind it.
@@ -86,7 +90,7 @@ def _queues(operations: list[HardwareOperation], links: list[Links], needs: list
     for operation in operations:
         before = tails.get(operation.type)
         if before is not None:
-            event = Event.OP_COMPLETED if before.index in needs[operation.index] else Event.OP_PROGRAMMED
+            event = Event.OP_COMPLETED if before.index in needs[operation.index] else Event.OP_ENABLED
             links[before.index].consumers[operation.type] = (operation.index, event)
             links[operation.index].dependencies += 1
         tails[operation.type] = operation

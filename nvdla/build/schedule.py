@@ -131,7 +131,7 @@ class _Chains:
         if isinstance(operation, Convolve):
             made = self._convolution(operation, position)
         elif isinstance(operation, Process):
-            made = [[HardwareOperation(OpType.SDP, part, position)] for part in legal_copies(operation)]
+            made = [[HardwareOperation(OpType.SDP, part, position)] for part in legal_copies(operation, self.config)]
         elif isinstance(operation, Pool):
             made = [[HardwareOperation(OpType.PDP, part, position)] for part in self._pools(operation)]
         else:
@@ -245,8 +245,32 @@ def _cropped(process: Process, rows: tuple[int, int], columns: tuple[int, int]) 
     )
 
 
-def legal_copies(process: Process) -> list[Process]:
-    """An SDP operation as ones whose cubes the hardware can address: columns lie side by side in a cube.
+def legal_copies(process: Process, config: Configuration) -> list[Process]:
+    """An SDP operation as ones whose cubes the hardware can address.
+
+    The surfaces of a 1x1 cube must lie side by side (cmod/sdp/NV_NVDLA_sdp.cpp:1489 stops otherwise, nvdlav1): a copy
+    of one pixel of a larger cube goes surface by surface.
+    """
+    if process.stages or not (_is_scattered(process.source) or _is_scattered(process.destination)):
+        return _interleaved_copies(process)
+    atom = config.memory_atom // BYTES[process.source.precision]
+    return [
+        replace(
+            process, source=process.source.channel_range(*part), destination=process.destination.channel_range(*part)
+        )
+        for part in (
+            (first, min(atom, process.source.channels - first)) for first in range(0, process.source.channels, atom)
+        )
+    ]
+
+
+def _is_scattered(surface: Surface) -> bool:
+    """One pixel of a larger cube."""
+    return surface.shape[1:] == (1, 1) != (surface.root.height, surface.root.width)
+
+
+def _interleaved_copies(process: Process) -> list[Process]:
+    """An SDP operation as ones whose columns lie side by side.
 
     A result with a step between columns is written as a cube one column wide whose *lines* are the columns. Where
     whole rows follow each other without a gap on both sides that works for many rows at once.

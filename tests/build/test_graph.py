@@ -21,6 +21,7 @@ from nvdla.descriptors.abi import NEW
 from nvdla.descriptors.enums import Event, OpType
 from nvdla.descriptors.task import DlaTask as DecodedTask
 from nvdla.hardware.configuration import configuration
+from nvdla.runtime import Runtime
 
 SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -144,6 +145,23 @@ def test_a_convolution_waits_for_its_sdp_as_nvidias_compiler_has_it():
     assert (sdp.consumers[OpType.PDP].index, sdp.consumers[OpType.PDP].event) == (2, Event.OP_PROGRAMMED)
     assert (sdp.fused_parent.index, sdp.fused_parent.event) == (0, Event.OP_ENABLED)
     assert (pdp.fused_parent.index, pdp.fused_parent.event) == (1, Event.OP_ENABLED)
+
+
+def test_no_operation_is_enabled_before_the_one_before_it_in_its_queue():
+    """The C model waits for ever if a read DMA finds its second group enabled first."""
+    net = Network()
+    x = net.input("in", (8, 9, 9))
+    net.output(net.scale("behind", net.lrn("lrn", net.scale("before", x, 2.0)), 3.0))
+    net.output(net.scale("free", x, 4.0))  # could start at once
+    data = samples(net, np.random.default_rng(1), 1)
+    built = build(net, "nv_small", "int8", calibrate(net, data))
+    runtime = Runtime(built.loadable, config="nv_small")
+    log: list = []
+    runtime.run_raw([bytes(tensor.size) for tensor in runtime.inputs], csb_log=log)
+    enabled: dict[str, list[int]] = {}
+    for index, engine, _ in (entry[1:] for entry in log if entry[0] == "enable"):
+        enabled.setdefault(engine, []).append(index)
+    assert len(enabled["SDP"]) == 3 and all(order == sorted(order) for order in enabled.values())
 
 
 def test_a_chain_on_the_fly_does_not_write_where_it_reads():

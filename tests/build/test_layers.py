@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from build_checks import LEAST_SNR, TARGETS, build_and_run, engines, samples, signal_to_noise
 
+import nvdla
 from nvdla.build import Network, Tensor
 
 Make = Callable[..., Tensor]
@@ -182,6 +183,18 @@ def test_several_inputs_and_outputs_bind_in_the_order_of_the_network():
     loadable = built.loadable
     names = [[loadable.tensor(each.tensor_desc_id).name for each in end] for end in (loadable.inputs, loadable.outputs)]
     assert names == [["a", "b"], ["sum", "positive"]]
+
+
+@pytest.mark.parametrize(("config", "precision"), [("nv_small", "int8"), ("nv_full", "fp16")])
+def test_one_pixel_of_a_larger_cube_is_copied_surface_by_surface(config, precision):
+    """The C model refuses 1x1 cubes whose surfaces do not lie side by side."""
+    net = Network()
+    net.output(net.upsample("u", net.input("in", (40, 1, 1)), 3))
+    data = samples(net, np.random.default_rng(3))
+    runtime = nvdla.Runtime(build_and_run(net, config, precision, False, data).loadable, config=config)
+    runtime.run_raw([bytes(tensor.size) for tensor in runtime.inputs])
+    pixels = [job.destination.shape for _, job in runtime.operations() if job.destination.shape[1:3] == (1, 1)]
+    assert len(pixels) > 1 and all(surfaces == 1 for surfaces, *_ in pixels)
 
 
 @pytest.mark.parametrize("config", ["nv_small_256", "nv_small_256_full", "nv_medium_1024_full"])
