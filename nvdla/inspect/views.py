@@ -70,6 +70,9 @@ def task_rows(loadable: Loadable, tasks: Tasks) -> list[Row]:
 
 def memory_rows(loadable: Loadable) -> list[Row]:
     """Every memory with its contents and what is bound to it."""
+    windows: dict[int, list[int]] = {}
+    for entry in loadable.addresses:
+        windows.setdefault(entry.mem_id, []).append(entry.id)
     return [
         {
             "memory": memory.id,
@@ -79,7 +82,7 @@ def memory_rows(loadable: Loadable) -> list[Row]:
             "alignment": memory.alignment,
             "contents": [f"{name}@{offset}" for name, offset in zip(memory.contents, memory.offsets, strict=False)],
             "bound_as": _bound_as(loadable, memory),
-            "addresses": [entry.id for entry in loadable.addresses if entry.mem_id == memory.id],
+            "addresses": windows.get(memory.id, []),
         }
         for memory in loadable.memories
     ]
