@@ -21,7 +21,7 @@ from nvdla.cpu import CpuTask
 from nvdla.descriptors import abi_named, decode_tasks, detect
 from nvdla.errors import FormatError, ScheduleError
 from nvdla.firmware.budget import RunBudget, check_budget
-from nvdla.firmware.choice import choose_configuration
+from nvdla.firmware.choice import check_atoms, choose_configuration
 from nvdla.firmware.csb import CsbLog
 from nvdla.firmware.operation import Operation
 from nvdla.firmware.scheduler import Observer, Scheduler, ScheduleStep
@@ -96,6 +96,7 @@ class Runtime:
             self.config, self.config_reason = choose_configuration(loadable, decode_tasks(loadable, chosen))
         else:
             self.config, self.config_reason = configuration(config), "chosen by the caller"
+            check_atoms(loadable, self.config)
         self.linked = LinkedLoadable(loadable, memory_limit, strides)
         self.inputs = [self._tensor(memory) for memory in loadable.inputs]
         self.outputs = [self._tensor(memory) for memory in loadable.outputs]

@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     image.add_argument("--order", choices=ORDERS, default="bgr", help="channel order of colour images (default: bgr)")
     image.add_argument("--resize", action="store_true", help="scale an image of another size to the input's")
     result = parser.add_argument_group("results")
-    result.add_argument("--top", type=int, default=5, metavar="K", help="show the K greatest values (default: 5)")
+    result.add_argument("--top", type=_count, default=5, metavar="K", help="show the K greatest values (default: 5)")
     result.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
     result.add_argument("--compare", action="append", default=[], metavar="[NAME=]GOLDEN", help=_COMPARE_HELP)
     result.add_argument("--tolerance", type=float, default=0.0, metavar="X", help="largest difference that is let pass")
@@ -62,6 +62,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 _COMPARE_HELP = "compare an output: .bin byte by byte, .npy and .dimg element by element; exit code 1 if different"
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return value
 
 
 def _numbers(text: str) -> tuple[float, ...]:

@@ -9,9 +9,10 @@ from typing import Any
 from nvdla.descriptors.enums import ConvMode, MemType, OpType, WeightFormat
 from nvdla.descriptors.enums import DataFormat as InputFormat
 from nvdla.descriptors.task import DlaOperation, DlaTask, EmuTask
+from nvdla.errors import ConfigError
 from nvdla.firmware.conv import WEIGHT_ALIGNMENT
 from nvdla.firmware.operation import PRECISIONS
-from nvdla.hardware.configuration import Configuration, configurations
+from nvdla.hardware.configuration import Configuration, configurations, configurations_with
 from nvdla.loadable.enums import MemoryDomain, PixelFormat
 from nvdla.loadable.model import Loadable
 
@@ -33,6 +34,19 @@ class Needs:
     features: dict[str, str] = field(default_factory=dict)
     odd_weights: str = ""  # who has weights of a size that nv_full's registers cannot hold
     slices: list[tuple[int, int]] = field(default_factory=list)  # (atoms of a line of all channels, entry_per_slice)
+
+
+def check_atoms(loadable: Loadable, config: Configuration) -> None:
+    """Raise ConfigError when a bound tensor's atoms are not those of the configuration's memory."""
+    for memory in (*loadable.inputs, *loadable.outputs):
+        tensor = loadable.tensor(memory.tensor_desc_id)
+        atom = ATOMS.get(tensor.pixel_format)
+        if atom not in (None, config.memory_atom):
+            able = ", ".join(configurations_with(memory_atom=atom))
+            raise ConfigError(
+                f"tensor {tensor.name} lies in atoms of {atom} bytes ({tensor.pixel_format.name}), but {config.name} "
+                f"has atoms of {config.memory_atom}: the loadable was compiled for another configuration, one of {able}"
+            )
 
 
 def choose_configuration(
