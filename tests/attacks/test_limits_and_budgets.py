@@ -1,0 +1,95 @@
+"""Every limit refuses what is beyond it, names itself, and can be raised by the caller."""
+
+from __future__ import annotations
+
+import pytest
+from attack_files import INPUT, OUTPUT, Op, chain, copy, network, pool
+
+import nvdla
+from nvdla.descriptors import NEW, DlaTask
+from nvdla.descriptors.enums import OpType
+from nvdla.descriptors.task import TaskLimits
+from nvdla.limits import Meter, RunBudget, Work
+from nvdla.loadable import Limits, to_bytes
+from nvdla.trace import replay
+
+
+def run(budget: RunBudget, ops=None) -> None:
+    runtime = nvdla.Runtime(network(ops or chain(3)), config="nv_small", abi="new", threads=1, budget=budget)
+    runtime.run_raw([bytes(tensor.size) for tensor in runtime.inputs])
+
+
+@pytest.mark.parametrize("name, value", [("file_size", 100), ("tables", 5), ("depth", 1), ("string_bytes", 5)])
+def test_limits_of_the_container_are_named_and_adjustable(name, value):
+    data = to_bytes(network(chain(2)))
+    with pytest.raises(nvdla.LoadableError, match=rf"\(Limits\.{name}\)"):
+        nvdla.load(data, limits=Limits(**{name: value}))
+    assert nvdla.load(data, limits=Limits(**{name: 1 << 20}))
+
+
+@pytest.mark.parametrize("name, value", [("operations", 2), ("luts", 1)])
+def test_limits_of_a_task_are_named_and_adjustable(name, value):
+    loadable = network(chain(3))
+    with pytest.raises(nvdla.DescriptorError, match=rf"must be at most {value} \(TaskLimits\)"):
+        DlaTask.decode(loadable, loadable.tasks[0], NEW, limits=TaskLimits(**{name: value}))
+    assert DlaTask.decode(loadable, loadable.tasks[0], NEW, limits=TaskLimits(**{name: 100}))
+
+
+def test_the_memory_limit_names_the_sum_before_anything_is_allocated():
+    loadable = network(chain(1))
+    with pytest.raises(nvdla.LinkError, match=r"asks for \d+ bytes \(0\.00 GiB\) in all, more than the limit of 8192"):
+        nvdla.Runtime(loadable, config="nv_small", abi="new", memory_limit=8192)
+    assert nvdla.Runtime(loadable, config="nv_small", abi="new", memory_limit=1 << 20)
+
+
+@pytest.mark.parametrize("field", ["operations", "elements", "cube"])
+def test_the_budget_of_a_run_stops_it(field):
+    with pytest.raises(nvdla.ScheduleError, match=r"budget of 1|RunBudget\.\w+"):
+        run(RunBudget(**{field: 1}))
+    run(RunBudget(**{field: 1 << 16}))
+
+
+@pytest.mark.parametrize("make", [copy, pool])
+def test_every_engine_is_metered(make):
+    op_type = OpType.SDP if make is copy else OpType.PDP
+    with pytest.raises(nvdla.ScheduleError, match=r"RunBudget\.elements"):
+        run(RunBudget(elements=4), [Op(op_type, make((INPUT, 0), (OUTPUT, 0)))])
+
+
+def test_a_plan_costs_what_its_first_run_did():
+    """The budget is for one run: a runtime may be used for ever."""
+    budget = RunBudget(operations=3)
+    runtime = nvdla.Runtime(network(chain(3)), config="nv_small", abi="new", threads=1, budget=budget)
+    for _ in range(5):
+        runtime.run_raw([bytes(tensor.size) for tensor in runtime.inputs])
+
+
+@pytest.mark.parametrize(
+    "line, said",
+    [
+        ("mem_init(pri_mem, 0x80000000, 0x1000, ALL_ZERO);\n" * 3, r"RunBudget\.elements"),
+        ("mem_init(pri_mem, 0x80000000, 0x100000, ALL_ZERO);\n", "the limit is 65536"),
+    ],
+)
+def test_a_replay_has_a_budget_and_a_memory_limit(tmp_path, line, said):
+    (tmp_path / "t.cfg").write_text(line)
+    with pytest.raises(nvdla.NvdlaError, match=said):
+        replay(tmp_path / "t.cfg", "nv_small", limit=1 << 16, budget=RunBudget(elements=10_000))
+
+
+def test_images_of_a_trace_share_one_limit(tmp_path):
+    for name in ("a.bin", "b.bin"):
+        (tmp_path / name).write_bytes(bytes(40_000))
+    lines = [f'mem_load(pri_mem, 0x8000000{n}, "{name}");\n' for n, name in enumerate(("a.bin", "b.bin"))]
+    (tmp_path / "t.cfg").write_text("".join(lines))
+    with pytest.raises(nvdla.TraceError, match=r"t\.cfg:2: .*b\.bin has 40000 bytes, the limit is"):
+        replay(tmp_path / "t.cfg", "nv_small", limit=1 << 16)
+
+
+def test_the_meter_says_what_and_how_much():
+    meter = Meter(RunBudget(multiplications=10, cube=5))
+    meter.charge("conv", Work(multiplications=6, cube=5))
+    with pytest.raises(nvdla.ScheduleError, match=r"conv: a cube of 6 elements is more than the limit of 5"):
+        meter.allow("conv", Work(cube=6))
+    with pytest.raises(nvdla.ScheduleError, match="conv: the run takes 12 multiplications, more than its budget"):
+        meter.charge("conv", Work(multiplications=6))
