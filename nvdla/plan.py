@@ -97,8 +97,8 @@ class Recorder:
 
 
 class Plan:
-    """The jobs of a run in order. ``written``: ids of the memories that jobs write; ``dirty``: all that must be
-    restored before the next run, so these, the bound outputs, and what the firmware writes.
+    """The jobs of a run in order. ``read`` and ``written``: ids of the memories that jobs read and write; ``dirty``:
+    all that must be restored before the next run: what jobs and the firmware write, and the bound outputs.
 
     Without an observer, pairs of jobs are done by one fused job where that gives the same bytes
     (:mod:`nvdla.hardware.fusion`); with one, every job runs by itself, so that its counters are there.
@@ -106,6 +106,7 @@ class Plan:
 
     def __init__(self, steps: list[Any], linked: LinkedLoadable, firmware: list[np.ndarray]) -> None:
         self._steps = steps
+        self.read = linked.memories_of(_read(steps))
         self.written = linked.memories_of(_written(steps))
         outputs = {memory.id for memory in linked.loadable.memories if memory.is_output}
         self.dirty = self.written | outputs | linked.dependency_graphs() | linked.memories_of(firmware)
@@ -214,4 +215,19 @@ def _written(steps: list[Any]) -> list[np.ndarray]:
             job = step.job
             views += [job.destination, *getattr(job, "destinations", ()), *getattr(job, "targets", ())]
             views += [written for _, written in getattr(job, "copies", ())]
+    return [view for view in views if view is not None]
+
+
+def _read(steps: list[Any]) -> list[np.ndarray]:
+    """Views of all that jobs and CPU tasks read."""
+    views: list[np.ndarray | None] = []
+    for step in steps:
+        if isinstance(step, CpuTask):
+            views += [operation.source.data for operation in step.operations]
+        for job in step if isinstance(step, tuple) else ():
+            source = getattr(job, "source", None)  # of PDP, CDP, Rubik an array, of a convolution its reader
+            views += [source] if isinstance(source, np.ndarray) else getattr(source, "views", [])
+            views += _weights(job) if hasattr(job, "weight_source") else []
+            views += [each.view for each in (getattr(job, "input", None), *getattr(job, "sources", ())) if each]
+            views += [read for read, _ in getattr(job, "copies", ())]
     return [view for view in views if view is not None]

@@ -208,13 +208,15 @@ class Runtime:
         return [task for task in self.tasks if isinstance(task, FirmwareTask)]
 
     def _is_repeatable(self, plan: Plan) -> bool:
-        """False where the firmware takes part in the result: it writes statistics, places regions of interest, or its
-        descriptors come from an input or are overwritten."""
+        """False where the firmware takes part in the result: it writes statistics, places regions of interest, what it
+        reads comes from an input or is overwritten, or its counts are read by an operation."""
         tasks = self._firmware_tasks()
         if any(task.network.dynamic_roi or task.keeps_statistics for task in tasks):
             return False
         changing = plan.written | {tensor.memory.id for tensor in self.inputs}
-        return not changing & self.linked.memories_of(view for task in tasks for view in task.descriptors)
+        counted = self.linked.memories_of(view for task in tasks for view in task.written)
+        described = self.linked.memories_of(view for task in tasks for view in task.descriptors)
+        return not (changing & (described | counted) or plan.read & counted)
 
     def _tensor(self, memory: MemoryEntry) -> Tensor:
         tensor = self.loadable.tensor(memory.tensor_desc_id)

@@ -42,6 +42,14 @@ def test_statistics_written_over_the_work_memory_are_gone_before_the_next_run():
     assert_runs_repeat(network(ops, statistics=True, stat_list_index=WORK))
 
 
+def test_an_operation_that_reads_the_firmwares_counts_reads_them_in_every_run():
+    """The counts go down while the network runs; a repeated run must find them as the first did."""
+    ops = chain(3)
+    ops[1].fill = copy((DEPENDENCIES, 40), (WORK, 128))  # its own count, 1 in the file, 0 when it runs
+    ops[2].fill = copy((WORK, 128), (OUTPUT, 0))
+    assert_runs_repeat(network(ops))
+
+
 @pytest.mark.parametrize("target", [DEPENDENCIES, OPERATIONS, SURFACES])
 @pytest.mark.parametrize("seed", range(8))
 def test_descriptors_overwritten_by_an_operation_are_checked_again(target, seed):
