@@ -1,0 +1,31 @@
+"""On a terminal: progress while a network runs, and nothing left of it in the end."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+from fault_commands import DIGITS, LENET, RUN, start
+
+pty = pytest.importorskip("pty") if sys.platform != "win32" else pytest.skip("no terminals", allow_module_level=True)
+
+
+def test_a_run_on_a_terminal_shows_its_progress_and_result():
+    leader, follower = pty.openpty()
+    process = start(RUN, LENET, "-i", DIGITS[3], stdin=follower, stdout=follower, stderr=follower)
+    os.close(follower)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(leader, 4096)
+        except OSError:  # the other side is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(leader)
+    assert process.wait(timeout=60) == 0
+    assert b"internal error" not in shown
+    assert b"prob: 1 x 10 x 1 x 1 int8 on nv_small" in shown
+    assert b"\x1b[" in shown  # the progress bar
