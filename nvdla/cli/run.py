@@ -153,7 +153,8 @@ class _Watcher:
         self.statistics: list[dict[str, Any]] = []
         self.progress: Any = None
         if sys.stderr.isatty() and not args.quiet and not args.json:
-            self.progress = _progress(sum(1 for task in runtime.tasks if hasattr(task, "network") for _ in task.operations()))
+            tasks = [task for task in runtime.tasks if hasattr(task, "network")]
+            self.progress = _progress(sum(1 for task in tasks for _ in task.operations()))
         watching = self.directory or self.wants_statistics or self.progress
         self.callback = self._operation if watching else None
         if self.directory:
