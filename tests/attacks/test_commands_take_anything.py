@@ -102,3 +102,19 @@ def test_a_name_that_steers_the_terminal_is_printed_as_text(nvdla_command, tmp_p
     )
     assert code == 0
     assert "\x1b" not in out
+
+
+def test_names_are_text_in_pages_and_pictures(nvdla_command, tmp_path, samples):
+    """What is written into HTML and SVG is escaped."""
+    from attack_files import changed
+
+    (tmp_path / "x.nvdla").write_bytes(changed("tensors", 0, name='"><script>alert(1)</script>'))
+    for words in (
+        ["report", tmp_path / "x.nvdla", "-o", tmp_path / "x.html"],
+        ["memory", tmp_path / "x.nvdla", "--svg", tmp_path / "x.svg"],
+    ):
+        code, _, error = nvdla_command(*words)
+        assert_one_line(code, error, expected=(0,))
+        text = words[-1].read_text()
+        assert "<script>alert" not in text
+        assert "&lt;script&gt;alert" in text or words[0] == "memory"

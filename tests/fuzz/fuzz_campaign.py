@@ -78,7 +78,8 @@ def _place(error: BaseException) -> str:
     """Where an exception was raised, in the toolkit rather than in a library it called."""
     frames = traceback.extract_tb(error.__traceback__)
     ours = [frame for frame in frames if "nvdla" in frame.filename or "kernels" in frame.filename] or frames
-    return f"{type(error).__name__} {Path(ours[-1].filename).name}:{ours[-1].lineno}"
+    said = f" {error}" if isinstance(error, RuntimeError) else ""
+    return f"{type(error).__name__} {Path(ours[-1].filename).name}:{ours[-1].lineno}{said[:100]}"
 
 
 def child(args: argparse.Namespace) -> None:

@@ -15,7 +15,7 @@ import fuzz_mutator
 import pytest
 from fuzz_targets import REGRESSIONS, TARGETS
 
-COUNTS = {"load": 250, "run": 250, "cfg": 150, "txn": 150, "irpa": 150, "vmfb": 60, "mlf": 60}
+COUNTS = {"load": 250, "tools": 25, "run": 250, "cfg": 150, "txn": 150, "irpa": 150, "vmfb": 60, "mlf": 60}
 
 
 @pytest.mark.parametrize("name", TARGETS)

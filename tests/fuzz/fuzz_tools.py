@@ -1,0 +1,40 @@
+"""Fuzz target: every command that looks at a loadable, as a user calls it."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import io
+import os
+import tempfile
+from pathlib import Path
+
+from nvdla.cli.main import main
+
+_HANDLE, _PATH = tempfile.mkstemp(suffix=".nvdla", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+os.close(_HANDLE)
+atexit.register(lambda: Path(_PATH).unlink(missing_ok=True))
+COMMANDS = (
+    ["inspect", _PATH, "--all", "--json"],
+    ["lint", _PATH],
+    ["memory", _PATH, "--buffers"],
+    ["graph", _PATH, "--json"],
+    ["cycles", _PATH, "--json"],
+    ["timeline", _PATH, "--json"],
+    ["doctor", _PATH, "--scales", "--json"],
+    ["diff", _PATH, _PATH],
+    ["hexdump", _PATH, "task-0-op_list"],
+)
+
+
+def one_input(data: bytes) -> None:
+    """Each gives its result, or one line and exit code 2."""
+    Path(_PATH).write_bytes(data)
+    for words in COMMANDS:
+        out, error = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error):
+            code = main(words)
+        said = error.getvalue()
+        if code not in (0, 1, 2) or "internal error" in said or (code == 2 and said.count("\n") != 1):
+            where = said.partition("internal error")[2][:120]
+            raise RuntimeError(f"{words[0]}: exit code {code}: {where or said[:120]}")
