@@ -37,11 +37,14 @@ class Needs:
 
 
 def check_atoms(loadable: Loadable, config: Configuration) -> None:
-    """Raise ConfigError when a bound tensor's atoms are not those of the configuration's memory."""
+    """Raise ConfigError when a bound tensor's atoms are not those of the configuration's memory.
+
+    Only FEATURE_X8 is believed: NVIDIA's driver regression writes FEATURE for atoms of 8 bytes too.
+    """
     for memory in (*loadable.inputs, *loadable.outputs):
         tensor = loadable.tensor(memory.tensor_desc_id)
-        atom = ATOMS.get(tensor.pixel_format)
-        if atom not in (None, config.memory_atom):
+        atom = ATOMS[PixelFormat.FEATURE_X8]
+        if tensor.pixel_format == PixelFormat.FEATURE_X8 and config.memory_atom != atom:
             able = ", ".join(configurations_with(memory_atom=atom))
             raise ConfigError(
                 f"tensor {tensor.name} lies in atoms of {atom} bytes ({tensor.pixel_format.name}), but {config.name} "

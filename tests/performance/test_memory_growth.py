@@ -47,7 +47,7 @@ def test_python_allocates_nothing_that_stays(prepared):
     finally:
         tracemalloc.stop()
     # Caches of small blocks fill up at first; what a run leaves behind would be in every window.
-    assert min(grown) < RUNS * 8  # less than one pointer a run
+    assert min(grown) < RUNS * 24  # the least object that Python can make has 24 bytes or more
 
 
 def test_resident_memory_stays(prepared):
