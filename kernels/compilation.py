@@ -1,137 +1,168 @@
-"""``njit`` for the kernels of this package: numba's, with a cache that survives what can happen to files.
+"""``njit`` for the kernels of this package: compiled by numba, but not before that pays.
 
-numba's own cache has one index for all specialisations of a function, which two processes that compile at once can mix
-up, which a truncated file makes unreadable for good, and which does not notice that a function in another module,
-compiled into this one, has changed. Here every specialisation is one file; its name says what it was made from (the
-source of the module and of all kernel modules that it imports, argument types, processor, numba's version and
-settings), its first bytes are a checksum, and it appears whole or not at all. Whatever is wrong with it: the kernel is
-compiled again. Where the files lie: :mod:`nvdla.kernels.cache_folder`.
+To import numba takes a quarter of a second, to load the first kernel as long again, to compile one up to a second. A
+small network is through before that with numpy. So a kernel may have a *plain form*: numpy only, the same results to
+the last bit (tests/kernels/test_plain_forms.py compares them). It is taken until the kernel is compiled, and only as
+long as all plain forms of the process have done little work (:data:`PLAIN_WORK`); whatever runs often or on much data
+is compiled. A kernel without a plain form is compiled, or taken from the cache
+(:mod:`nvdla.kernels.kernel_cache`), when it is called first.
 """
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import os
-import pickle
-import re
-import sys
-import tempfile
+import functools
+import importlib
+import threading
+import types
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
-import llvmlite
-import numba
-from numba.core import compiler
-from numba.core.caching import NullCache
-from numba.core.serialize import dumps
+from nvdla.kernels.cache_folder import cache_folder
 
-from nvdla.kernels.cache_folder import HERE, cache_folder
+PLAIN_WORK = 1 << 23
+"""What a process does in plain forms at most, in steps of about a nanosecond."""
 
-MAGIC = b"NVDLA kernel 1\n"
-DIGEST_BYTES = hashlib.sha256().digest_size
-_IMPORT = re.compile(r"^\s*from nvdla\.kernels\.(\w+) import", re.MULTILINE)
+_lock = threading.RLock()
+_thread = threading.local()
+_loaded = False
+
+
+class PlainWork:
+    """The work that plain forms may still do in this process."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self, cost: int) -> bool:
+        """True, and so much less is left, where that much was left."""
+        if cost > self.left:
+            return False
+        self.left -= cost
+        return True
+
+
+plain_work = PlainWork(PLAIN_WORK)
+
+
+class Late:
+    """Stands in a kernel's module for what only compiled code needs, and what would import numba."""
+
+    def __init__(self, find: Callable[[], Any]) -> None:
+        self.find = find
+
+
+def late(find: Callable[[], Any]) -> Any:
+    """Decorates the function that finds it."""
+    return Late(find)
+
+
+@late
+def prange() -> Any:
+    """numba's, in kernels with ``parallel=True``."""
+    from numba import prange
+
+    return prange
+
+
+class Kernel:
+    """A function on arrays and numbers, compiled on demand. ``py_func`` is the function itself."""
+
+    def __init__(self, function: types.FunctionType, options: dict[str, Any], cached: bool) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func = function
+        self.plain_form: Callable[..., Any] | None = None
+        self._cost: Callable[..., int] | None = None
+        self._options = options
+        self._cached = cached
+        self._compiled: Any = None
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return (self._compiled or self._form(args, named))(*args, **named)
+
+    def plain(self, cost: Callable[..., int]) -> Callable[[Any], Any]:
+        """Decorates the plain form; ``cost`` takes the same arguments and tells its work in nanoseconds or so."""
+
+        def keep(form: Any) -> Any:
+            self.plain_form, self._cost = form, cost
+            return form
+
+        return keep
+
+    @property
+    def compiled(self) -> Any:
+        """numba's dispatcher. From now on calls go there."""
+        if self._compiled is None:
+            with _lock:
+                self._compiled = self._compiled or self._dispatcher()
+        return self._compiled
+
+    @property
+    def _numba_type_(self) -> Any:
+        """So that functions that numba compiles elsewhere may call a kernel."""
+        return self.compiled._numba_type_
+
+    def _form(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if self._cost and plain_work.take(self._cost(*args, **named)):
+            return self.plain_form
+        return self.compiled
+
+    def _dispatcher(self) -> Any:
+        dispatcher = _numba().njit(**self._options)(self._function())
+        folder = cache_folder() if self._cached else None
+        if folder is not None and hasattr(dispatcher, "_cache"):  # not with NUMBA_DISABLE_JIT
+            from nvdla.kernels.kernel_cache import KernelCache
+
+            dispatcher._cache = KernelCache(self.py_func, folder)
+        return dispatcher
+
+    def _function(self) -> Any:
+        """The function with dispatchers for the kernels that it calls, and with what was to be found late."""
+        function = self.py_func
+        names = {**function.__globals__}
+        for name in _names(function.__code__):
+            value = names.get(name)
+            if isinstance(value, Kernel):
+                names[name] = value.compiled
+            elif isinstance(value, Late):
+                names[name] = value.find()
+        made = types.FunctionType(
+            function.__code__, names, function.__name__, function.__defaults__, function.__closure__
+        )
+        return functools.update_wrapper(made, function, updated=("__dict__",))
 
 
 def njit(**options: Any) -> Callable[[Any], Any]:
-    """``numba.njit`` with keywords; ``cache=True`` means this module's cache."""
+    """``numba.njit`` with keywords; ``cache=True`` means this package's cache."""
     cached = options.pop("cache", False)
-
-    def decorate(function: Any) -> Any:
-        dispatcher = numba.njit(**options)(function)
-        folder = cache_folder() if cached else None
-        if folder is not None and hasattr(dispatcher, "_cache"):  # not with NUMBA_DISABLE_JIT
-            dispatcher._cache = KernelCache(function, folder)
-        return dispatcher
-
-    return decorate
+    return lambda function: Kernel(function, options, cached)
 
 
-@cache
-def source_digest(module: str) -> str:
-    """Digest of a kernel module's source and of all that it imports from this package, directly or not."""
-    found, open_ends = {module}, [module]
-    while open_ends:
-        text = _source(open_ends.pop())
-        new = set(_IMPORT.findall(text)) - found
-        found |= new
-        open_ends += new
-    return hashlib.sha256("\0".join(name + "\0" + _source(name) for name in sorted(found)).encode()).hexdigest()
+def use_threads(threads: int | None) -> None:
+    """How many threads the calling thread's kernels work on; None: all cores. At most NUMBA_NUM_THREADS.
+
+    Before any kernel is compiled this is only noted, for the thread to which that happens.
+    """
+    _thread.threads = threads
+    if _loaded:
+        _set_threads(importlib.import_module("numba"))
 
 
-@cache
-def _source(module: str) -> str:
-    try:
-        return (HERE / f"{module}.py").read_text(encoding="utf-8")
-    except OSError:  # a frozen application: the version has to do
-        from nvdla import __version__
-
-        return __version__
-
-
-def _settings() -> tuple[Any, ...]:
-    """What else decides about the machine code."""
-    config = numba.config
-    names = ("OPT", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "THREADING_LAYER")
-    versions = (numba.__version__, llvmlite.__version__, sys.version_info[:3])
-    return versions, tuple(str(getattr(config, name, None)) for name in names)
+def _numba() -> Any:
+    """numba, with the number of threads that this thread was told to use."""
+    global _loaded
+    numba = importlib.import_module("numba")
+    _loaded = True
+    if hasattr(_thread, "threads"):
+        _set_threads(numba)
+    return numba
 
 
-class KernelCache(NullCache):
-    """The compiled specialisations of one kernel: what numba's dispatcher asks a cache for."""
+def _set_threads(numba: Any) -> None:
+    available = numba.config.NUMBA_NUM_THREADS
+    numba.set_num_threads(min(_thread.threads or available, available))
 
-    def __init__(self, function: Any, folder: Path) -> None:
-        module = function.__module__.rpartition(".")[2]
-        code = function.__code__
-        self._folder = folder
-        self._base = f"{module}.{function.__qualname__}-{code.co_firstlineno}".replace("<", "").replace(">", "")
-        self._stamp = source_digest(module)[:16]
 
-    @property
-    def cache_path(self) -> str:
-        return str(self._folder)
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The specialisation for the argument types, None if there is none that can be used."""
-        target_context.refresh()
-        try:
-            data = self._path(sig, target_context.codegen()).read_bytes()
-            head = len(MAGIC) + DIGEST_BYTES
-            if data[: len(MAGIC)] != MAGIC or hashlib.sha256(data[head:]).digest() != data[len(MAGIC) : head]:
-                return None
-            result = compiler.CompileResult._rebuild(target_context, *pickle.loads(data[head:]))
-            return result if tuple(result.signature.args) == tuple(sig) else None
-        except Exception:  # missing, unreadable, or made by something else: it is compiled again
-            return None
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a specialisation; not being able to is no error."""
-        if data.library.has_dynamic_globals or any(not each.can_cache for each in data.lifted):
-            return
-        with contextlib.suppress(Exception):
-            payload = dumps(data._reduce())
-            self._write(self._path(sig, data.codegen), MAGIC + hashlib.sha256(payload).digest() + payload)
-            self._drop_stale()
-
-    def _path(self, sig: Any, codegen: Any) -> Path:
-        key = hashlib.sha256(repr((tuple(map(repr, sig)), codegen.magic_tuple(), _settings())).encode()).hexdigest()
-        return self._folder / f"{self._base}.{self._stamp}.{key[:32]}.kernel"
-
-    def _write(self, path: Path, data: bytes) -> None:
-        handle, temporary = tempfile.mkstemp(prefix=".", suffix=".part", dir=self._folder)
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(data)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
-
-    def _drop_stale(self) -> None:
-        """Remove what was compiled from sources that are no longer there."""
-        for path in self._folder.glob(f"{self._base}.*.kernel"):
-            if not path.name.startswith(f"{self._base}.{self._stamp}."):
-                with contextlib.suppress(OSError):
-                    path.unlink()
+def _names(code: types.CodeType) -> set[str]:
+    """Global names of a function and of those inside it."""
+    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return set(code.co_names).union(*map(_names, inner))

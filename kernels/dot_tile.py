@@ -1,18 +1,19 @@
 """A register tile of int8 dot products with the processor's own instruction (AVX512-VNNI ``vpdpbusd``).
 
 One instruction multiplies four unsigned by four signed bytes in each 32-bit lane and adds the four products to the
-lane, without saturation; numba cannot find it by itself, so the tile is emitted as LLVM IR.
+lane, without saturation; numba cannot find it by itself, so the tile is emitted as LLVM IR
+(:mod:`nvdla.kernels.dot_tile_code`, for compiled kernels only).
 """
 
 from __future__ import annotations
 
+import os
+import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-import llvmlite.binding as llvm
-from llvmlite import ir
-from numba import config, types
-from numba.extending import intrinsic
+from nvdla.kernels.compilation import late
 
 LANES = 16  # int32 lanes of a 512-bit register
 PIXELS = 6  # rows of the tile; 6 x 4 accumulators, 4 weights and a broadcast fill 29 of 32 registers
@@ -21,15 +22,14 @@ KERNELS = LANES * VECTORS
 HALF = 8  # lanes that are stored together: the smallest memory atom
 FLIP = 0x80808080
 
-_INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-_VECTOR = ir.VectorType(_INT32, LANES)
-
 
 @cache
 def available() -> bool:
     """True where numba compiles for a processor that has the instruction."""
-    if config.CPU_NAME or config.CPU_FEATURES:  # numba was told to compile for another processor
+    if _compiles_for_another():
         return False
+    import llvmlite.binding as llvm
+
     try:
         features = llvm.get_host_cpu_features()
     except RuntimeError:
@@ -37,192 +37,31 @@ def available() -> bool:
     return bool(features.get("avx512vnni") and features.get("avx512bw") and features.get("avx512vl"))
 
 
-def _dot(module: ir.Module) -> ir.Function:
-    name = "llvm.x86.avx512.vpdpbusd.512"
-    return module.globals.get(name) or ir.Function(module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), name)
+def _compiles_for_another() -> bool:
+    """True where numba was told to compile for another processor; numba itself is only asked if it must be."""
+    if "numba" in sys.modules or Path(".numba_config.yaml").exists():
+        from numba import config
+
+        return bool(config.CPU_NAME or config.CPU_FEATURES)
+    return bool(os.environ.get("NUMBA_CPU_NAME") or os.environ.get("NUMBA_CPU_FEATURES"))
 
 
-class _Emitter:
-    """Emits the loops of one tile of ``pixels`` x KERNELS accumulators."""
-
-    def __init__(self, builder: ir.IRBuilder, pixels: int) -> None:
-        self.builder = builder
-        self.pixels = pixels
-        self.dot = _dot(builder.module)
-
-    def constant(self, value: int) -> ir.Constant:
-        return ir.Constant(_INT64, value)
-
-    def load(self, address: ir.Value, kind: ir.Type, align: int) -> ir.Value:
-        loaded = self.builder.load(self.builder.inttoptr(address, kind.as_pointer()))
-        loaded.align = align
-        return loaded
-
-    def loop(self, count: ir.Value, carried: list[ir.Value], body: Any) -> list[ir.Value]:
-        """``count`` (at least 1) rounds of ``body(index, carried) -> carried``; returns the carried values after."""
-        builder = self.builder
-        before = builder.block
-        head = builder.append_basic_block("loop")
-        after = builder.append_basic_block("after")
-        builder.branch(head)
-        builder.position_at_end(head)
-        index = builder.phi(_INT64)
-        index.add_incoming(self.constant(0), before)
-        phis = []
-        for value in carried:
-            phi = builder.phi(value.type)
-            phi.add_incoming(value, before)
-            phis.append(phi)
-        results = body(index, phis)
-        following = builder.add(index, self.constant(1))
-        end = builder.block
-        index.add_incoming(following, end)
-        for phi, value in zip(phis, results, strict=True):
-            phi.add_incoming(value, end)
-        builder.cbranch(builder.icmp_signed("<", following, count), head, after)
-        builder.position_at_end(after)
-        return results
-
-    def broadcast(self, address: ir.Value) -> ir.Value:
-        """Four bytes of one pixel in every lane."""
-        return self._every_lane(self.load(address, _INT32, 1))
-
-    def _every_lane(self, value: ir.Value) -> ir.Value:
-        undefined = ir.Constant(_VECTOR, ir.Undefined)
-        first = self.builder.insert_element(undefined, value, ir.Constant(_INT32, 0))
-        return self.builder.shuffle_vector(first, undefined, ir.Constant(_VECTOR, [0] * LANES))
-
-    def splat(self, value: ir.Value) -> ir.Value:
-        """A 64-bit number's low half in every lane."""
-        return self._every_lane(self.builder.trunc(value, _INT32))
-
-    def tile(
-        self,
-        data: ir.Value,
-        pixels: ir.Value,
-        taps: ir.Value,
-        counts: list[ir.Value],
-        weights: ir.Value,
-        flip: ir.Value,
-    ) -> list:
-        """The accumulators after all taps and steps."""
-        builder = self.builder
-        flips = self.splat(flip)
-        rows = [
-            builder.add(data, self.load(builder.add(pixels, self.constant(8 * row)), _INT64, 8))
-            for row in range(self.pixels)
-        ]
-        zeros = [ir.Constant(_VECTOR, [0] * LANES) for _ in range(self.pixels * VECTORS)]
-
-        def tap(index: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
-            offset = self.load(builder.add(taps, builder.mul(index, self.constant(8))), _INT64, 8)
-            bases = [builder.add(row, offset) for row in rows]
-
-            def step(inner: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
-                weight, *sums = state
-                advance = builder.mul(inner, self.constant(4))
-                columns = [
-                    self.load(builder.add(weight, self.constant(4 * LANES * v)), _VECTOR, 64) for v in range(VECTORS)
-                ]
-                for row, base in enumerate(bases):
-                    bytes_ = builder.xor(self.broadcast(builder.add(base, advance)), flips)
-                    for v, column in enumerate(columns):
-                        at = row * VECTORS + v
-                        sums[at] = builder.call(self.dot, [sums[at], bytes_, column])
-                return [builder.add(weight, self.constant(4 * KERNELS)), *sums]
-
-            return self.loop(counts[1], carried, step)
-
-        return self.loop(counts[0], [weights, *zeros], tap)[1:]
-
-    def store(self, sums: list, out: ir.Value) -> None:
-        for at, value in enumerate(sums):
-            address = self.builder.add(out, self.constant(4 * LANES * at))
-            stored = self.builder.store(value, self.builder.inttoptr(address, _VECTOR.as_pointer()))
-            stored.align = 4
-
-
-def _tile_intrinsic(pixels: int) -> Any:
-    @intrinsic
-    def dot_tile(typing_context, data, pixel_offsets, taps, tap_count, steps, weights, flip, out):  # type: ignore[no-untyped-def]
-        """``out[p][k] = sum over taps t, steps s, bytes j of (data[pixel_offsets[p] + taps[t] + 4 s + j] ^ flip) *
-        weights[t][s][k][j]``; all arguments are addresses (int64) or numbers. ``weights`` is 64-byte aligned;
-        ``flip`` is 0 for data that are unsigned, :data:`FLIP` for int8 data, which then count as data + 128."""
-
-        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            data, pixel_offsets, taps, tap_count, steps, weights, flip, out = args
-            emitter = _Emitter(builder, pixels)
-            emitter.store(emitter.tile(data, pixel_offsets, taps, [tap_count, steps], weights, flip), out)
-            return context.get_dummy_value()
-
-        return types.void(*[types.int64] * 8), generate
+@late
+def dot_tile() -> Any:
+    from nvdla.kernels.dot_tile_code import dot_tile
 
     return dot_tile
 
 
-dot_tile = _tile_intrinsic(PIXELS)
-dot_row = _tile_intrinsic(1)
+@late
+def dot_row() -> Any:
+    from nvdla.kernels.dot_tile_code import dot_row
+
+    return dot_row
 
 
-@intrinsic
-def convert_tile(typing_context, sums, rows, alu, settings, out, places, row_stride):  # type: ignore[no-untyped-def]
-    """Sums of a tile through X1 and the output converter, in 32 bits, to where they belong.
+@late
+def convert_tile() -> Any:
+    from nvdla.kernels.dot_tile_code import convert_tile
 
-    For each of ``rows`` rows of 64 sums: ``x = min(max(sum + alu[k], floor), ceiling) - offset``, ``p = x * scale``,
-    ``(p + half + (p >> 31 & sign)) >> shift`` clamped to int8; lanes 8 h .. 8 h + 7 go to ``out + places[h]``, which
-    advances by ``row_stride`` a row. ``settings``: address of the seven int64 floor, ceiling, offset, scale, half,
-    sign, shift. The caller sees to it that nothing leaves 32 bits.
-    """
-
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        sums, rows, alu, settings, out, places, row_stride = args
-        emitter = _Emitter(builder, 0)
-        read = [emitter.load(builder.add(settings, emitter.constant(8 * at)), _INT64, 8) for at in range(7)]
-        numbers = [emitter.splat(value) for value in read]
-        targets = [
-            builder.add(out, emitter.load(builder.add(places, emitter.constant(8 * at)), _INT64, 8))
-            for at in range(KERNELS // HALF)
-        ]
-        biases = [emitter.load(builder.add(alu, emitter.constant(4 * LANES * v)), _VECTOR, 4) for v in range(VECTORS)]
-
-        def row(index: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
-            line = builder.add(sums, builder.mul(index, emitter.constant(4 * KERNELS)))
-            advance = builder.mul(index, row_stride)
-            for v, bias in enumerate(biases):
-                value = emitter.load(builder.add(line, emitter.constant(4 * LANES * v)), _VECTOR, 4)
-                _store_halves(emitter, _converted(builder, builder.add(value, bias), numbers), targets, v, advance)
-            return carried
-
-        emitter.loop(rows, [], row)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 7), generate
-
-
-def _bounded(builder: ir.IRBuilder, value: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:
-    value = builder.select(builder.icmp_signed("<", value, low), low, value)
-    return builder.select(builder.icmp_signed(">", value, high), high, value)
-
-
-def _converted(builder: ir.IRBuilder, value: ir.Value, numbers: list[ir.Value]) -> ir.Value:
-    """int32 lanes through X1's limits and the output converter: int8 lanes."""
-    floor, ceiling, offset, scale, half, sign, shift = numbers
-    value = builder.sub(_bounded(builder, value, floor, ceiling), offset)
-    product = builder.mul(value, scale)
-    negative = builder.and_(builder.ashr(product, ir.Constant(_VECTOR, [31] * LANES)), sign)
-    rounded = builder.ashr(builder.add(builder.add(product, half), negative), shift)
-    low, high = ir.Constant(_VECTOR, [-128] * LANES), ir.Constant(_VECTOR, [127] * LANES)
-    return builder.trunc(_bounded(builder, rounded, low, high), ir.VectorType(_INT8, LANES))
-
-
-def _store_halves(emitter: _Emitter, value: ir.Value, targets: list[ir.Value], v: int, advance: ir.Value) -> None:
-    builder = emitter.builder
-    half = ir.VectorType(_INT8, HALF)
-    undefined = ir.Constant(ir.VectorType(_INT8, LANES), ir.Undefined)
-    for part in range(LANES // HALF):
-        lanes = ir.Constant(ir.VectorType(_INT32, HALF), list(range(part * HALF, (part + 1) * HALF)))
-        address = builder.add(targets[v * LANES // HALF + part], advance)
-        stored = builder.store(
-            builder.shuffle_vector(value, undefined, lanes), builder.inttoptr(address, half.as_pointer())
-        )
-        stored.align = 1
+    return convert_tile

@@ -11,9 +11,8 @@ cmod/cacc/NV_NVDLA_cacc.cpp:1243 (addition), :1518 (delivery).
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
-from nvdla.kernels.compilation import njit
+from nvdla.kernels.compilation import njit, prange
 from nvdla.kernels.integers import int_log2
 
 ATOM = 64

@@ -8,9 +8,8 @@ are whole multiples of 2^-shift that fit 24 bits, so rounding half away from zer
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
-from nvdla.kernels.compilation import njit
+from nvdla.kernels.compilation import njit, prange
 
 LARGEST_SUM = 256
 CHUNK = 1 << 13

@@ -6,9 +6,8 @@ Sources: cmod/hls/csc_libs/csc_cvt.cpp (PRA), cmod/cmac/NV_NVDLA_cmac.h:669 (POA
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
-from nvdla.kernels.compilation import njit
+from nvdla.kernels.compilation import njit, prange
 from nvdla.kernels.floats import FP17, fp16_to_fp17, fp17_to_fp16, fp_add, fp_sub
 from nvdla.kernels.fp16_mac import ATOM, decode_operand, fp48_add, fp48_to_fp32, product_atom
 

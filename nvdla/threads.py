@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
+
+from nvdla.kernels.compilation import use_threads
 
 
 @contextmanager
@@ -15,15 +18,16 @@ def limited(threads: int | None) -> Iterator[None]:
     Kernels and matrix products never run at the same time within a run, so the sum is never more. The limit of the
     BLAS holds for the process while it lasts; a run that names no number leaves the BLAS alone.
     """
-    import numba
-
-    available = numba.config.NUMBA_NUM_THREADS
-    numba.set_num_threads(min(threads or available, available))
+    use_threads(threads)
     if threads is None:
         yield
         return
-    with _blas().limit(limits=min(threads, available)):
+    with _blas().limit(limits=min(threads, _cores())):
         yield
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache
