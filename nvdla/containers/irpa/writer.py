@@ -17,6 +17,8 @@ from nvdla.errors import FormatError
 
 _ENTRIES_AT = layout.align(layout.HEADER_SIZE, layout.ENTRY_ALIGNMENT)
 _ZEROS = bytes(1 << 16)
+#: Bytes between data: what is always allowed, and for each entry. A small file may ask for gigabytes by alignment.
+PADDING_LIMIT, PADDING_OF_ENTRY = 1 << 26, 1 << 13
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ def chunks(entries: Iterable[EntrySpec], alignment: int = layout.DATA_ALIGNMENT,
     table_length = _table_length(specs)
     metadata_at = _ENTRIES_AT + table_length
     storage_at, offsets, storage_length = _place(specs, alignment, packing, base, metadata_at + len(metadata))
+    _check_padding(specs, storage_at - metadata_at - len(metadata) + storage_length, max(alignment, packing or 1))
     spans = (_ENTRIES_AT, table_length), (metadata_at, len(metadata)), (storage_at, storage_length)
     yield _header(len(specs), *spans).ljust(_ENTRIES_AT, b"\0")
     yield _table(specs, offsets, alignment)
@@ -116,6 +119,19 @@ def _check(spec: EntrySpec, alignment: int) -> None:
     if not 0 < wanted <= layout.MAX_ALIGNMENT or wanted & (wanted - 1):
         raise FormatError(f"entry {label}: minimum alignment is {wanted}, must be a power of two from 1 to "
                           f"{layout.MAX_ALIGNMENT}")
+
+
+def _check_padding(specs: Sequence[EntrySpec], length: int, asked: int) -> None:
+    """FormatError where alignments written in a file, rather than ``asked`` for, make it swell."""
+    data = [spec for spec in specs if spec.data is not None]
+    padding = length - sum(len(spec.data or b"") for spec in data)
+    limit = PADDING_LIMIT + max(PADDING_OF_ENTRY, asked) * (len(data) + 1)
+    if padding > limit:
+        worst = max(data, key=lambda spec: spec.minimum_alignment or 0)
+        label = repr(worst.name_bytes[:80].decode("utf-8", "replace"))
+        raise FormatError(f"entry {label}: minimum alignment {worst.minimum_alignment} and those of the other entries "
+                          f"take {padding} bytes of padding, over the limit of {limit}; name a packing to place data "
+                          "closer together")
 
 
 def _table_length(specs: Sequence[EntrySpec]) -> int:

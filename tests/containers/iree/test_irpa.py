@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import struct
 import subprocess
@@ -106,6 +107,16 @@ def as_pairs(data) -> list[tuple[str, bytes]]:
 def errors(data: bytes, strict: bool = False) -> list[str]:
     archive = irpa.read(data, keep_going=True)
     return [f.message for f in irpa.verify(archive, strict) if f.severity is Severity.ERROR]
+
+
+def test_alignments_in_a_small_file_do_not_ask_for_gigabytes():
+    small = irpa.build([EntrySpec(f"{i}", data=b"x", minimum_alignment=1) for i in range(4)])
+    asked = [dataclasses.replace(EntrySpec.of(entry), minimum_alignment=1 << 30) for entry in irpa.read(small)]
+    with pytest.raises(FormatError, match=r"minimum alignment 1073741824 .* take \d+ bytes of padding, over the limit"):
+        irpa.build(asked)
+    assert len(irpa.build(asked, packing=64)) == 4096
+    wide = irpa.build([EntrySpec("a", data=b"x")], alignment=1 << 27)
+    assert irpa.read(wide).entries[0].offset == 1 << 27, "what the caller asks for is done"
 
 
 def test_each_entry_lies_at_its_own_alignment_in_the_file():
