@@ -20,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -231,10 +232,16 @@ def register(cls: _F) -> _F:
 
 def formats() -> dict[str, Format]:
     """All formats by name; imports every ``*_format`` module of this package on first use."""
+    _import_formats()
+    return dict(sorted(_FORMATS.items()))
+
+
+@cache
+def _import_formats() -> None:
+    """Once a process: to look for modules is to list folders."""
     for module in pkgutil.iter_modules(nvdla.containers.__path__):
         if module.name.endswith("_format"):
             importlib.import_module(f"nvdla.containers.{module.name}")
-    return dict(sorted(_FORMATS.items()))
 
 
 def format_named(name: str) -> Format:

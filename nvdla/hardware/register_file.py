@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 
 import yaml
@@ -29,7 +29,7 @@ class Field:
     low: int
     enum: dict[str, int]
 
-    @property
+    @cached_property
     def mask(self) -> int:
         """Mask of the field's value, right-aligned."""
         return (1 << (self.high - self.low + 1)) - 1
@@ -46,7 +46,7 @@ class Register:
     writable: int
     fields: dict[str, Field]
 
-    @property
+    @cached_property
     def grouped(self) -> bool:
         """True for registers that exist once per ping-pong group."""
         return self.name.startswith("D_")
@@ -62,6 +62,7 @@ class RegisterMap:
         self.name = name
         self.units = units
         self.by_address = {each.address: each for unit in units.values() for each in unit.values()}
+        self.layouts = {unit: UnitLayout(registers) for unit, registers in units.items()}
 
     def register(self, unit: str, name: str) -> Register:
         """Raises TraceError for a unit or register that the map does not have."""
@@ -138,26 +139,32 @@ class RegisterGroup:
         return f"RegisterGroup({self.unit}, group {self.index})"
 
 
+class UnitLayout:
+    """What all register files of a unit have in common: reset values, and where every field lies."""
+
+    def __init__(self, registers: dict[str, Register]) -> None:
+        self.registers = registers
+        self.shared = {each.name: each.reset for each in registers.values() if not each.grouped}
+        self.grouped = {each.name: each.reset for each in registers.values() if each.grouped}
+        self.fields: dict[str, tuple[str, int, int]] = {}
+        for each in registers.values():
+            self.fields[each.name] = (each.name, 0, MASK32)
+            for field in each.fields.values():
+                self.fields[f"{each.name}.{field.name}"] = (each.name, field.low, field.mask)
+
+
 class UnitRegisters:
     """The register file of one unit: two groups, producer and consumer pointers, enable bits."""
 
-    def __init__(self, name: str, registers: dict[str, Register]) -> None:
+    def __init__(self, name: str, layout: UnitLayout) -> None:
         self.name = name
-        self.registers = registers
+        self.registers = layout.registers
         self.producer = 0
         self.consumer = 0
-        self.has_groups = "S_POINTER" in registers
-        shared = {each.name: each.reset for each in registers.values() if not each.grouped}
-        fields: dict[str, tuple[str, int, int]] = {}
-        for each in registers.values():
-            fields[each.name] = (each.name, 0, MASK32)
-            for field in each.fields.values():
-                fields[f"{each.name}.{field.name}"] = (each.name, field.low, field.mask)
+        self.has_groups = "S_POINTER" in layout.registers
+        shared = dict(layout.shared)
         self.groups = tuple(
-            RegisterGroup(
-                name, index, {each.name: each.reset for each in registers.values() if each.grouped}, shared, fields
-            )
-            for index in range(2)
+            RegisterGroup(name, index, dict(layout.grouped), shared, layout.fields) for index in range(2)
         )
         self.enabled = [False, False]
 
@@ -214,7 +221,7 @@ class RegisterFile:
 
     def __init__(self, registers: RegisterMap) -> None:
         self.map = registers
-        self.units = {name: UnitRegisters(name, table) for name, table in registers.units.items()}
+        self.units = {name: UnitRegisters(name, layout) for name, layout in registers.layouts.items()}
         self._write_hooks: dict[str, list[WriteHook]] = {}
         self._read_hooks: dict[str, ReadHook] = {}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -12,9 +13,18 @@ class Scalar:
 
     code: str
 
-    @property
+    @cached_property
+    def packed(self) -> struct.Struct:
+        return struct.Struct("<" + self.code)
+
+    @cached_property
     def size(self) -> int:
-        return struct.calcsize("<" + self.code)
+        return self.packed.size
+
+    @cached_property
+    def alignment(self) -> int:
+        """Bytes; 64-bit numbers need only 4, see :mod:`nvdla.loadable.verifier`."""
+        return min(self.size, 4)
 
 
 @dataclass(frozen=True)
@@ -25,9 +35,13 @@ class Struct:
     code: str
     alignment: int
 
-    @property
+    @cached_property
+    def packed(self) -> struct.Struct:
+        return struct.Struct("<" + self.code)
+
+    @cached_property
     def size(self) -> int:
-        return struct.calcsize("<" + self.code)
+        return self.packed.size
 
 
 @dataclass(frozen=True)

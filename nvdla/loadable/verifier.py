@@ -138,15 +138,11 @@ class Verifier:
 
     def _field(self, position: int, field: Field, path: str, depth: int) -> object:
         kind = field.type
-        if isinstance(kind, Scalar):
-            alignment = min(kind.size, 4)
-            if position % alignment:
-                self._fail(path, field.name, position, "position", position, f"a multiple of {alignment}")
-            return struct.unpack_from("<" + kind.code, self.buffer, position)[0]
-        if isinstance(kind, Struct):
+        if isinstance(kind, Scalar | Struct):
             if position % kind.alignment:
                 self._fail(path, field.name, position, "position", position, f"a multiple of {kind.alignment}")
-            return struct.unpack_from("<" + kind.code, self.buffer, position)
+            values = kind.packed.unpack_from(self.buffer, position)
+            return values[0] if isinstance(kind, Scalar) else values
         if position % 4:
             self._fail(path, field.name, position, "position", position, "a multiple of 4")
         target = self._target(path, field.name, position)

@@ -11,6 +11,7 @@ from nvdla.files import read_file
 
 _PACKET = re.compile(rb"\{?\s*offset\s*:\s*(\w+)\s*,\s*size\s*:\s*(\w+)\s*,\s*payload\s*:")
 LINE_LIMIT = 1 << 20  # bytes of one line of text: its numbers take many times as much while they are read
+_PLAIN = re.compile(rb"\s*(?:0x[0-9a-fA-F]{2}(?:\s+|$))*")
 _TEXT_START = re.compile(rb"\s*(\{|#|offset)")
 
 
@@ -140,10 +141,6 @@ def parse_hex_lines(data: bytes, size: int, name: str) -> MemoryImage:
 
 def _payload(text: bytes, where: str) -> bytes:
     """Bytes separated by white space. All two-digit hex, the usual case, takes the fast way."""
-    words = text.split()
-    if all(len(word) == 4 and word[:2] == b"0x" for word in words):
-        try:
-            return bytes.fromhex(b"".join(word[2:] for word in words).decode("ascii"))
-        except ValueError:
-            pass
-    return bytes(number(word, f"{where}: payload byte", 8) for word in words)
+    if _PLAIN.fullmatch(text):
+        return bytes.fromhex(text.replace(b"0x", b"").decode("ascii"))
+    return bytes(number(word, f"{where}: payload byte", 8) for word in text.split())
