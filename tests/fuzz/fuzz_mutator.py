@@ -10,11 +10,16 @@ import ctypes
 import dataclasses
 import random
 import re
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from nvdla.descriptors import NEW, OLD, DlaTask, EmuTask
 from nvdla.errors import NvdlaError
-from nvdla.loadable import Blob, Loadable, load, to_bytes
+from nvdla.loadable import Loadable, load, to_bytes
 from nvdla.loadable.enums import Interface
 
 LISTS = ("tasks", "memories", "addresses", "events", "blobs", "tensors", "relocs", "submits")
@@ -22,13 +27,33 @@ EDGES = (0, 1, 2, 3, 4, 7, 8, 15, 16, 31, 32, 33, 63, 64, 127, 128, 255, 256, 40
 EDGES += (65535, 65536, (1 << 24) - 1, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, (1 << 63) - 1, (1 << 64) - 1)
 
 
+@dataclass(frozen=True)
+class DescriptorList:
+    """Where a list of descriptors lies in a file: its first byte, what the entries are, how many; and, for unions, the
+    operation types of the file that was taken apart."""
+
+    start: int
+    kind: Any
+    count: int
+    types: tuple[int, ...]
+
+
+_ANATOMIES: OrderedDict[bytes, tuple[DescriptorList, ...]] = OrderedDict()
+_ANATOMIES_KEPT = 2048
+
+
 def mutate_loadable(data: bytes, rng: random.Random) -> bytes | None:
-    """The loadable with one to three fields changed; None when it cannot be taken apart or put together."""
+    """The loadable with one to three fields changed; None when it cannot be taken apart or put together.
+
+    Most changes are of descriptors, made in the file's bytes where they lie: that takes no writing of a FlatBuffer.
+    """
+    if rng.randrange(4):
+        lists = _anatomy(data)
+        return _patched(data, lists, rng) if lists else None
     try:
         loadable = load(data, checked=False)
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
-            change = rng.choice((_descriptor, _descriptor, _descriptor, _field, _entries))
-            loadable = change(loadable, rng)
+            loadable = rng.choice((_field, _entries))(loadable, rng)
         return to_bytes(loadable)
     except (NvdlaError, ValueError, TypeError, OverflowError, LookupError, AttributeError):
         return None
@@ -94,41 +119,84 @@ def _entries(loadable: Loadable, rng: random.Random) -> Loadable:
     return dataclasses.replace(loadable, **{name: tuple(entries)})
 
 
-def _descriptor(loadable: Loadable, rng: random.Random) -> Loadable:
-    """Another value in one field of one descriptor."""
-    task = rng.choice(loadable.tasks)
-    kind = DlaTask if task.interface == Interface.DLA1 else EmuTask
-    abis = [NEW, OLD] if rng.randrange(8) else [OLD, NEW]
-    try:
-        decoded = kind.overlay(loadable, task, abis[0])
-    except NvdlaError:
-        decoded = kind.overlay(loadable, task, abis[1])
-    lists = {0: [decoded.network]}
-    for name, *_ in type(decoded.network)._fields_:
-        entries = {
-            "operation_desc_index": "containers", "surface_desc_index": "surface_containers",
-            "dependency_graph_index": "dependencies", "lut_data_index": "luts",
-            "operation_buffer_desc_index": "buffers",
-        }.get(name)  # fmt: skip
-        if entries and len(getattr(decoded, entries, ())):
-            lists[getattr(decoded.network, name)] = getattr(decoded, entries)
-    index = rng.choice(list(lists))
-    position = rng.randrange(len(lists[index]))
-    entry = lists[index][position]
-    structure = _chosen(entry, decoded, position) or entry
-    offset, leaf, old = _leaf(structure, rng)
-    value = (number(old, rng, _values(structure)) & (1 << 8 * leaf) - 1).to_bytes(leaf, "little")
-    return _patched(loadable, task.address_list[index], position * ctypes.sizeof(entry) + offset, value)
+def _anatomy(data: bytes) -> tuple[DescriptorList, ...]:
+    """The descriptor lists of a file; none if it cannot be taken apart. Kept, because mutants are mutated again."""
+    if data not in _ANATOMIES:
+        try:
+            _ANATOMIES[data] = tuple(_lists(data))
+        except (NvdlaError, ValueError, TypeError, OverflowError, LookupError, AttributeError):
+            _ANATOMIES[data] = ()
+        if len(_ANATOMIES) > _ANATOMIES_KEPT:
+            _ANATOMIES.popitem(last=False)
+    return _ANATOMIES[data]
 
 
-def _chosen(entry: Any, decoded: Any, position: int) -> Any:
+def _lists(data: bytes) -> Iterator[DescriptorList]:
+    loadable = load(data, checked=False)
+    for task in loadable.tasks:
+        kind = DlaTask if task.interface == Interface.DLA1 else EmuTask
+        try:
+            decoded = kind.overlay(loadable, task, NEW)
+        except NvdlaError:
+            decoded = kind.overlay(loadable, task, OLD)
+        entries = {0: [decoded.network]}
+        for field, name in _ENTRIES.items():
+            if hasattr(decoded.network, field):
+                entries[getattr(decoded.network, field)] = getattr(decoded, name)
+        if isinstance(decoded, DlaTask):
+            types = tuple(each.op_type for each in decoded.dependencies)
+        else:
+            types = tuple(each.power_op.common.op_type for each in decoded.containers)
+        for index, found in entries.items():
+            start = _position(data, loadable, task.address_list[index]) if len(found) else None
+            if start is not None:
+                yield DescriptorList(start, type(found[0]), len(found), types)
+
+
+_ENTRIES = {
+    "operation_desc_index": "containers",
+    "surface_desc_index": "surface_containers",
+    "dependency_graph_index": "dependencies",
+    "lut_data_index": "luts",
+    "operation_buffer_desc_index": "buffers",
+}
+
+
+def _position(data: bytes, loadable: Loadable, address_id: int) -> int | None:
+    """Where in the file lies what is behind an address: blobs are views of the file."""
+    address = loadable.address(address_id)
+    base = np.frombuffer(data, np.uint8).ctypes.data
+    for start, blob in loadable.contents(loadable.memory(address.mem_id)):
+        if 0 <= address.offset - start < len(blob.data):
+            return np.frombuffer(blob.data, np.uint8).ctypes.data - base + address.offset - start
+    return None
+
+
+def _patched(data: bytes, lists: tuple[DescriptorList, ...], rng: random.Random) -> bytes:
+    """Other values in one to three fields of descriptors."""
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        chosen = rng.choice(lists)
+        position = rng.randrange(chosen.count)
+        start = chosen.start + position * ctypes.sizeof(chosen.kind)
+        if start + ctypes.sizeof(chosen.kind) > len(changed):
+            continue
+        entry = chosen.kind.from_buffer_copy(changed, start)
+        structure = _chosen(entry, chosen.types, position) or entry
+        offset, width, old = _leaf(structure, rng)
+        value = (number(old, rng, _values(structure)) & (1 << 8 * width) - 1).to_bytes(width, "little")
+        changed[start + offset : start + offset + width] = value
+    made = bytes(changed)
+    _ANATOMIES[made] = lists
+    return made
+
+
+def _chosen(entry: Any, types: tuple[int, ...], position: int) -> Any:
     """The member of a union that the operation's type selects: it lies at the union's beginning."""
-    if not isinstance(entry, ctypes.Union):
+    if not isinstance(entry, ctypes.Union) or position >= len(types):
         return None
-    kinds = getattr(decoded, "dependencies", None)
-    kind = kinds[position].op_type if kinds else entry.power_op.common.op_type
     members = [name for name, *_ in entry._fields_]
-    return getattr(entry, members[kind]) if kind < len(members) else None
+    return getattr(entry, members[types[position]]) if types[position] < len(members) else None
 
 
 def _leaf(structure: Any, rng: random.Random) -> tuple[int, int, int]:
@@ -153,20 +221,6 @@ def _values(structure: Any) -> list[int]:
     """Numbers of the structure itself, to be put in each other's place."""
     found = [getattr(structure, name) for name, *_ in structure._fields_]
     return [each for each in found if isinstance(each, int)]
-
-
-def _patched(loadable: Loadable, address_id: int, offset: int, value: bytes) -> Loadable:
-    """Bytes behind an address, written into the blob that lies there."""
-    address = loadable.address(address_id)
-    for start, blob in loadable.contents(loadable.memory(address.mem_id)):
-        at = address.offset + offset - start
-        if 0 <= at <= len(blob.data) - len(value):
-            changed = bytearray(blob.data)
-            changed[at : at + len(value)] = value
-            new = Blob(blob.name, bytes(changed), -1, blob.interface, blob.sub_interface, blob.version)
-            blobs = tuple(new if each is blob else each for each in loadable.blobs)
-            return dataclasses.replace(loadable, blobs=blobs)
-    return loadable
 
 
 _NUMBER = re.compile(rb"0x[0-9a-fA-F]+|\b\d+\b")

@@ -16,8 +16,9 @@ import nvdla.hardware.sdp_integers
 import nvdla.runtime
 from nvdla.limits import RunBudget
 
-MEMORY_LIMIT = 16 << 20
-BUDGET = RunBudget(operations=256, multiplications=10**7, elements=10**7, cube=1 << 22)
+MEMORY_LIMIT = 4 << 20
+BUDGET = RunBudget(operations=64, multiplications=10**6, elements=10**6, cube=1 << 18)
+_PATTERN = bytes(index % 251 for index in range(MEMORY_LIMIT))
 
 
 def one_input(data: bytes) -> None:
@@ -25,7 +26,7 @@ def one_input(data: bytes) -> None:
     try:
         loadable = nvdla.load(data)
         runtime = nvdla.Runtime(loadable, threads=1, memory_limit=MEMORY_LIMIT, budget=BUDGET)
-        inputs = [bytes(index % 251 for index in range(tensor.size)) for tensor in runtime.inputs]
+        inputs = [_PATTERN[: tensor.size] for tensor in runtime.inputs]
         first = runtime.run_raw(inputs)
     except nvdla.NvdlaError:
         return

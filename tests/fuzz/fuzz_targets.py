@@ -72,9 +72,9 @@ _NETWORKS = ("loadables/*/*.nvdla", "kmd-regression/*_fbuf", "samples/*.loadable
 TARGETS = {
     target.name: target
     for target in (
-        Target("load", "fuzz_load", "one_input", _NETWORKS, "mutate_loadable", 1 << 14),
-        Target("run", "fuzz_run", "one_input", _NETWORKS, "mutate_loadable", 1 << 14),
-        Target("tools", "fuzz_tools", "one_input", _NETWORKS, "mutate_loadable", 1 << 14),
+        Target("load", "fuzz_load", "one_input", _NETWORKS, "mutate_loadable", 10 << 10),
+        Target("run", "fuzz_run", "one_input", _NETWORKS, "mutate_loadable", 12 << 10),
+        Target("tools", "fuzz_tools", "one_input", _NETWORKS, "mutate_loadable", 6 << 10),
         Target("cfg", "fuzz_trace", "cfg_input", (), "mutate_text", 1 << 16),
         Target("txn", "fuzz_trace", "txn_input", (), "mutate_text", MAX_SEED),
         Target("dimg", "fuzz_tensors", "dimg_input", ("kmd-regression/*.dimg", "samples/labels.txt"), "", 1 << 12),
