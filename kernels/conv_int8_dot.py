@@ -8,8 +8,9 @@ up to :data:`MAX_TERMS` products a sum (128 * 128 * MAX_TERMS < 2^31).
 from __future__ import annotations
 
 import numpy as np
+from numba import prange
 
-from nvdla.kernels.compilation import njit, prange
+from nvdla.kernels.compilation import njit
 from nvdla.kernels.dot_tile import KERNELS, PIXELS, available, dot_row, dot_tile
 
 MAX_TERMS = (1 << 17) - 1
@@ -21,7 +22,7 @@ __all__ = [
     "accumulate",
     "aligned_copy",
     "available",
-    "blocked_cube",
+    "blocked_cubes",
     "channel_group",
     "pack_weights",
     "padded_cube",
@@ -115,12 +116,12 @@ def padded_cube(cube, channels, top, left, height, width, pad_value, out):  # ty
 
 
 @njit(cache=True, nogil=True)
-def _blocked_row(cube, y, top, left, pad_value, out, block):  # type: ignore[no-untyped-def]
-    """Row ``y`` of channel group ``block`` of :func:`blocked_cube`."""
-    surfaces, rows, columns, atom = cube.shape
-    _, _, width, group = out.shape
+def _blocked_row(flat, shape, strides, image, y, top, left, pad_value, out, block):  # type: ignore[no-untyped-def]
+    """Row ``y`` of channel group ``block`` of one image of :func:`blocked_cubes`."""
+    surfaces, rows, columns, atom = shape
+    width, group = out.shape[3:]
     fill = np.uint8((pad_value + 128) & 255)
-    target = out[block, y].reshape(-1)
+    target = out[image, block, y].reshape(-1)
     source = y - top
     if source < 0 or source >= rows:
         target[:] = fill
@@ -128,8 +129,9 @@ def _blocked_row(cube, y, top, left, pad_value, out, block):  # type: ignore[no-
     shown = max(min(columns, width - left), 0)
     target[: left * group] = fill
     target[(left + shown) * group :] = fill
+    begin = image * strides[0] + source * strides[2]
     if atom == group:
-        line = cube[block, source].reshape(-1)
+        line = flat[begin + block * strides[1] :]
         for i in range(shown * group):
             target[left * group + i] = np.uint8(line[i]) ^ np.uint8(128)
         return
@@ -141,35 +143,46 @@ def _blocked_row(cube, y, top, left, pad_value, out, block):  # type: ignore[no-
             for x in range(shown):
                 target[(left + x) * group + base : (left + x) * group + base + length] = 128
             continue
-        line = cube[surface, source]
+        line = flat[begin + surface * strides[1] :]
         for x in range(shown):
             at = (left + x) * group + base
             for a in range(length):
-                target[at + a] = np.uint8(line[x, a]) ^ np.uint8(128)
+                target[at + a] = np.uint8(line[x * atom + a]) ^ np.uint8(128)
 
 
 @njit(cache=True, nogil=True)
-def _blocked_rows(cube, top, left, pad_value, out):  # type: ignore[no-untyped-def]
-    for block in range(out.shape[0]):
-        for y in range(out.shape[1]):
-            _blocked_row(cube, y, top, left, pad_value, out, block)
+def _blocked_rows(flat, shape, strides, top, left, pad_value, out):  # type: ignore[no-untyped-def]
+    for image in range(out.shape[0]):
+        for block in range(out.shape[1]):
+            for y in range(out.shape[2]):
+                _blocked_row(flat, shape, strides, image, y, top, left, pad_value, out, block)
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def _blocked_rows_parallel(cube, top, left, pad_value, out):  # type: ignore[no-untyped-def]
-    rows = out.shape[1]
-    for job in prange(out.shape[0] * rows):
-        _blocked_row(cube, job % rows, top, left, pad_value, out, job // rows)
+def _blocked_rows_parallel(flat, shape, strides, top, left, pad_value, out):  # type: ignore[no-untyped-def]
+    _, blocks, rows, _, _ = out.shape
+    for job in prange(out.shape[0] * blocks * rows):
+        image, row = job // (blocks * rows), job % (blocks * rows)
+        _blocked_row(flat, shape, strides, image, row % rows, top, left, pad_value, out, row // rows)
 
 
-def blocked_cube(cube: np.ndarray, top: int, left: int, pad_value: int, out: np.ndarray) -> None:
-    """Feature cube (S, H, W, A) int8 -> ``out`` (channel groups, rows, columns, group) uint8 = value + 128, padded.
+def blocked_cubes(
+    flat: np.ndarray,
+    shape: tuple[int, int, int, int],
+    strides: tuple[int, int, int],
+    top: int,
+    left: int,
+    pad_value: int,
+    out: np.ndarray,
+) -> None:
+    """Feature cubes int8 -> ``out`` (images, channel groups, rows, columns, group) uint8 = value + 128, padded.
 
-    ``group`` is a multiple of 4 that A divides or that is at most A (:func:`channel_group`). Channels that do not
-    exist hold anything: their weights are zeros.
+    Each cube has ``shape`` (S, H, W, A); image i's surface s has its line y at i * ``strides[0]`` + s * ``strides[1]``
+    + y * ``strides[2]`` of ``flat``, int8. ``group`` is a multiple of 4 that A divides or that is at most A
+    (:func:`channel_group`). Channels that do not exist hold anything: their weights are zeros.
     """
     rows = _blocked_rows_parallel if out.size > PARALLEL_BYTES else _blocked_rows
-    rows(cube, top, left, pad_value, out)
+    rows(flat, shape, strides, top, left, pad_value, out)
 
 
 @njit(cache=True, nogil=True, parallel=True)

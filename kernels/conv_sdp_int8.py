@@ -13,9 +13,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import prange
 
-from nvdla.kernels.compilation import njit, prange
-from nvdla.kernels.dot_tile import FLIP, HALF, KERNELS, PIXELS, convert_tile, dot_row, dot_tile
+from nvdla.kernels.compilation import njit
+from nvdla.kernels.dot_tile import HALF, KERNELS, PIXELS, convert_tile, dot_row, dot_tile
 
 INT32_LOW, INT32_HIGH = -(1 << 31), (1 << 31) - 1
 PARALLEL_WORK = 1 << 21
@@ -34,6 +35,24 @@ class Stage(NamedTuple):
     offset: int
     scale: int
     out_shift: int
+
+
+class Place(NamedTuple):
+    """Where results go and images lie, in bytes: surface s begins at s * ``surface_stride`` and holds ``atom`` bytes a
+    pixel, ``pixel_stride`` apart; image i of ``images`` begins at i * ``image_step`` of the data (of which it takes
+    about ``image_size``) and i * ``out_step`` of the results. ``flip``: :data:`~nvdla.kernels.dot_tile.FLIP` for int8
+    data, 0 for data + 128.
+    """
+
+    surfaces: int
+    surface_stride: int
+    atom: int
+    pixel_stride: int
+    flip: int
+    images: int
+    image_step: int
+    image_size: int
+    out_step: int
 
 
 def narrow_settings(stage: Stage) -> np.ndarray:
@@ -97,14 +116,14 @@ def _convert(sums, rows, alu, mul, stage, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _tiles(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place, first, last, block):  # type: ignore[no-untyped-def]
-    """Tiles ``first`` to ``last`` of kernel block ``block``. ``place``: (surfaces, surface stride, atom, flip)."""
-    surfaces, surface_stride, atom, flip = place
+def _tiles(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place, image, first, last, block):  # type: ignore[no-untyped-def]
+    """Tiles ``first`` to ``last`` of kernel block ``block`` of one image. ``place``: fields of :class:`Place`."""
     sums = np.empty((PIXELS, KERNELS), np.int32)
     results = np.empty((PIXELS, KERNELS), np.int8)
+    atom, pixel_stride = place.atom, place.pixel_stride
     count = pixels.size
     kernel = block * KERNELS
-    wanted = min(KERNELS, surfaces * atom - kernel)
+    wanted = min(KERNELS, place.surfaces * atom - kernel)
     weights = packed[block].ctypes.data
     biases = alu[kernel : kernel + KERNELS]
     factors = mul[kernel : kernel + KERNELS]
@@ -112,7 +131,9 @@ def _tiles(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, plac
     places = np.empty(KERNELS // HALF, np.int64)
     for half in range(places.size):
         lane = kernel + half * HALF
-        places[half] = lane // atom * surface_stride + lane % atom
+        places[half] = lane // atom * place.surface_stride + lane % atom
+    source = data.ctypes.data + image * place.image_step
+    begin = image * place.out_step
     for tile in range(first, last):
         start = tile * PIXELS
         rows = min(PIXELS, count - start)
@@ -120,41 +141,60 @@ def _tiles(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, plac
             start, rows = count - PIXELS, PIXELS
         where = pixels.ctypes.data + 8 * start
         if rows == PIXELS:
-            dot_tile(data.ctypes.data, where, taps.ctypes.data, taps.size, steps, weights, flip, sums.ctypes.data)
+            dot_tile(source, where, taps.ctypes.data, taps.size, steps, weights, place.flip, sums.ctypes.data)
         else:
             for row in range(rows):
                 at = where + 8 * row
-                dot_row(data.ctypes.data, at, taps.ctypes.data, taps.size, steps, weights, flip, sums[row].ctypes.data)
+                dot_row(source, at, taps.ctypes.data, taps.size, steps, weights, place.flip, sums[row].ctypes.data)
         if whole:
-            target = out.ctypes.data + start * atom
+            target = out.ctypes.data + begin + start * pixel_stride
             convert_tile(
-                sums.ctypes.data, rows, biases.ctypes.data, narrow.ctypes.data, target, places.ctypes.data, atom
+                sums.ctypes.data, rows, biases.ctypes.data, narrow.ctypes.data, target, places.ctypes.data, pixel_stride
             )
             continue
         _convert(sums, rows, biases, factors, stage, results)
         for k in range(0, wanted, atom):
-            base = (kernel + k) // atom * surface_stride + start * atom
+            base = begin + (kernel + k) // atom * place.surface_stride + start * pixel_stride
             for row in range(rows):
                 for a in range(atom):
-                    out[base + row * atom + a] = results[row, k + a]
+                    out[base + row * pixel_stride + a] = results[row, k + a]
+
+
+@njit(cache=True, nogil=True)
+def _jobs(packed, pixels, place):  # type: ignore[no-untyped-def]
+    """(jobs, chunks of an image, tiles of a chunk): a job is a chunk of an image for one block of kernels."""
+    tiles = (pixels.size + PIXELS - 1) // PIXELS
+    chunk = max(1, min(16, tiles // 4))
+    chunks = (tiles + chunk - 1) // chunk
+    return packed.shape[0] * place.images * chunks, chunks, chunk
+
+
+@njit(cache=True, nogil=True)
+def _job(number, chunks, chunk, data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place):  # type: ignore[no-untyped-def]
+    """Job ``number``. What is larger stays in the cache: the weights of a block, or the data of an image."""
+    blocks, images = packed.shape[0], place.images
+    tiles = (pixels.size + PIXELS - 1) // PIXELS
+    piece, first = number // chunks, number % chunks * chunk
+    if packed[0].size > place.image_size:
+        block, image = piece // images, piece % images
+    else:
+        image, block = piece // blocks, piece % blocks
+    last = min(tiles, first + chunk)
+    _tiles(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place, image, first, last, block)
 
 
 @njit(cache=True, nogil=True)
 def _serial(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place):  # type: ignore[no-untyped-def]
-    tiles = (pixels.size + PIXELS - 1) // PIXELS
-    for block in range(packed.shape[0]):
-        _tiles(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place, 0, tiles, block)
+    jobs, chunks, chunk = _jobs(packed, pixels, place)
+    for number in range(jobs):
+        _job(number, chunks, chunk, data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place)
 
 
 @njit(cache=True, nogil=True, parallel=True)
 def _parallel(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place):  # type: ignore[no-untyped-def]
-    tiles = (pixels.size + PIXELS - 1) // PIXELS
-    chunk = max(1, min(16, tiles // 4))
-    chunks = (tiles + chunk - 1) // chunk
-    for job in prange(packed.shape[0] * chunks):
-        first = job % chunks * chunk
-        last = min(tiles, first + chunk)
-        _tiles(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place, first, last, job // chunks)
+    jobs, chunks, chunk = _jobs(packed, pixels, place)
+    for number in prange(jobs):
+        _job(number, chunks, chunk, data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place)
 
 
 def convolve_and_convert(
@@ -168,17 +208,15 @@ def convolve_and_convert(
     stage: Stage,
     narrow: np.ndarray,
     out: np.ndarray,
-    place: tuple[int, int, int],
+    place: Place,
 ) -> None:
-    """All kernels at all pixels, straight to their surfaces.
+    """All kernels at all pixels of all images, straight to their surfaces.
 
     ``data``, ``pixels``, ``taps``, ``steps``, ``packed`` as for ``conv_int8_dot.accumulate``; ``alu`` (K',) int32 is
     the ALU operand less the packing's correction, ``mul`` (K',) int32 the multiplier; ``narrow`` from
-    :func:`narrow_settings`. ``data`` may also be int8, as it lies in memory. ``out`` is flat int8: surface s begins at
-    s * surface stride and holds atom bytes a pixel, lines packed; ``place`` = (surfaces, stride, atom).
+    :func:`narrow_settings`. ``data`` may also be int8, as it lies in memory (``place.flip`` = FLIP). ``out`` is flat
+    int8.
     """
-    work = packed.size * pixels.size
+    work = packed.size * pixels.size * place.images
     run = _parallel if work > PARALLEL_WORK else _serial
-    flip = FLIP if data.dtype == np.int8 else 0
-    where = (*place, flip)
-    run(data.view(np.uint8), pixels, taps, steps, packed, alu, mul, stage, narrow, out, where)
+    run(data.view(np.uint8), pixels, taps, steps, packed, alu, mul, stage, narrow, out, place)

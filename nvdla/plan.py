@@ -12,7 +12,7 @@ import numpy as np
 from nvdla.cpu import CpuTask
 from nvdla.firmware.operation import Operation
 from nvdla.firmware.scheduler import CompletedOperation
-from nvdla.hardware.fusion import fast_add, fuse
+from nvdla.hardware.fusion import Scratch, fast_add, fuse
 from nvdla.hardware.machine import Completion, Job
 from nvdla.hardware.sdp import SdpJob
 from nvdla.memory.linker import LinkedLoadable
@@ -113,11 +113,16 @@ class Plan:
         self._linked = linked
         self._fused: list[Any] | None = None
 
+    @property
+    def fused(self) -> list[Any]:
+        """The steps without an observer: chains of jobs, and CPU tasks."""
+        if self._fused is None:
+            self._fused = _fuse(self._steps, self._constant)
+        return self._fused
+
     def run(self, on_operation: OnOperation | None = None, on_step: OnStep | None = None) -> None:
         """Do it all again."""
-        if on_operation is None and self._fused is None:
-            self._fused = _fuse(self._steps, self._constant)
-        for step in self._fused if on_operation is None else self._steps:
+        for step in self.fused if on_operation is None else self._steps:
             began = time.perf_counter()
             if isinstance(step, tuple):
                 data = None
@@ -147,6 +152,7 @@ def _fuse(steps: list[Any], constant: Callable[[list[np.ndarray]], bool]) -> lis
     buffer: it takes no data, and weights only where it is fused itself (then it has its own copy).
     """
     left = _weights_left(steps)
+    scratch = (Scratch(), Scratch())
     fused = []
     next_needs_buffer = False
     for step in reversed(steps):
@@ -159,7 +165,7 @@ def _fuse(steps: list[Any], constant: Callable[[list[np.ndarray]], bool]) -> lis
         takes_data = conv.settings.data_reuse or conv.settings.keep_data
         weights = left[id(conv)]
         if not next_needs_buffer and not takes_data and constant(_constants(step[:2], weights)):
-            job = fuse(step[0], step[1], None if weights is None else weights.weight_source.read())
+            job = fuse(step[0], step[1], scratch, None if weights is None else weights.weight_source.read())
         if job is None and constant(_weights(conv)):
             conv.keep_weights = True  # unpacked once
         next_needs_buffer = conv.settings.data_reuse or (job is None and conv.settings.weight_reuse)
@@ -207,27 +213,36 @@ def _constants(jobs: tuple[Any, Any], weights: Any) -> list[np.ndarray]:
 
 def _written(steps: list[Any]) -> list[np.ndarray]:
     """Views of all that jobs and CPU tasks write."""
-    views: list[np.ndarray | None] = []
+    views: list[np.ndarray] = []
     for step in steps:
         if isinstance(step, CpuTask):
             views += step.written()
         elif isinstance(step, _Completed) and step.job is not None:
-            job = step.job
-            views += [job.destination, *getattr(job, "destinations", ()), *getattr(job, "targets", ())]
-            views += [written for _, written in getattr(job, "copies", ())]
-    return [view for view in views if view is not None]
+            views += job_writes(step.job)
+    return views
+
+
+def job_writes(job: Any) -> list[np.ndarray]:
+    """Views of all that a job writes; it writes the whole of each."""
+    views = [job.destination, *getattr(job, "destinations", ()), *getattr(job, "targets", ())]
+    return [view for view in views if view is not None] + [written for _, written in getattr(job, "copies", ())]
 
 
 def _read(steps: list[Any]) -> list[np.ndarray]:
     """Views of all that jobs and CPU tasks read."""
-    views: list[np.ndarray | None] = []
+    views: list[np.ndarray] = []
     for step in steps:
         if isinstance(step, CpuTask):
             views += [operation.source.data for operation in step.operations]
         for job in step if isinstance(step, tuple) else ():
-            source = getattr(job, "source", None)  # of PDP, CDP, Rubik an array, of a convolution its reader
-            views += [source] if isinstance(source, np.ndarray) else getattr(source, "views", [])
-            views += _weights(job) if hasattr(job, "weight_source") else []
-            views += [each.view for each in (getattr(job, "input", None), *getattr(job, "sources", ())) if each]
-            views += [read for read, _ in getattr(job, "copies", ())]
-    return [view for view in views if view is not None]
+            views += job_reads(job)
+    return views
+
+
+def job_reads(job: Any) -> list[np.ndarray]:
+    """Views of all that a job reads."""
+    source = getattr(job, "source", None)  # of PDP, CDP, Rubik an array, of a convolution its reader
+    views = [source] if isinstance(source, np.ndarray) else list(getattr(source, "views", ()))
+    views += _weights(job) if hasattr(job, "weight_source") else []
+    views += [each.view for each in (getattr(job, "input", None), *getattr(job, "sources", ())) if each]
+    return views + [read for read, _ in getattr(job, "copies", ())]

@@ -17,9 +17,10 @@ from typing import Any
 
 import numpy as np
 
+from nvdla.batch import Batch, lanes_for
 from nvdla.cpu import CpuTask
 from nvdla.descriptors import abi_named, decode_tasks, detect
-from nvdla.errors import FormatError, ScheduleError
+from nvdla.errors import FormatError, LinkError, ScheduleError
 from nvdla.firmware.budget import RunBudget, check_budget
 from nvdla.firmware.choice import check_atoms, choose_configuration
 from nvdla.firmware.csb import CsbLog
@@ -97,6 +98,7 @@ class Runtime:
         else:
             self.config, self.config_reason = configuration(config), "chosen by the caller"
             check_atoms(loadable, self.config)
+        self._memory = (memory_limit, strides)
         self.linked = LinkedLoadable(loadable, memory_limit, strides)
         self.inputs = [self._tensor(memory) for memory in loadable.inputs]
         self.outputs = [self._tensor(memory) for memory in loadable.outputs]
@@ -140,9 +142,7 @@ class Runtime:
         (:class:`nvdla.plan.OperationEvent`). ``csb_log``: a list that takes every register write.
         ``on_step``: takes what each step of a repeated run was and how long it took (:mod:`nvdla.profile`).
         """
-        if len(inputs) != len(self.inputs):
-            names = ", ".join(tensor.name for tensor in self.inputs) or "none"
-            raise FormatError(f"the network has {len(self.inputs)} inputs ({names}), {len(inputs)} were given")
+        self._checked(inputs)
         self.linked.reset(self._dirty)
         self._dirty = None  # everything, until the run is through
         for tensor, data in zip(self.inputs, inputs, strict=True):
@@ -156,6 +156,23 @@ class Runtime:
                 plan.run(on_operation, on_step)
         self._dirty = plan.dirty
         return [self.linked.data(tensor.memory).tobytes() for tensor in self.outputs]
+
+    def run_many(self, images: Sequence[Sequence[bytes | bytearray | memoryview | np.ndarray]]) -> list[list[bytes]]:
+        """:meth:`run_raw` for every image of a batch, with the same results: raw surfaces in, raw outputs out.
+
+        Several images go through the network together where that is faster: that takes the memory of the network's
+        surfaces once for each of them (64 MiB at most, :mod:`nvdla.batch`).
+        """
+        self._give_lanes(len(images))
+        if not images:
+            return []
+        results = [] if self._plan else [self.run_raw(images[0])]
+        together = self.linked.lanes.count - 1
+        if together < 2 or not (self._plan and self._is_batchable(self._plan)):
+            return results + [self.run_raw(image) for image in images[len(results) :]]
+        for first in range(len(results), len(images), together):
+            results += self._run_lanes(self._plan, images[first : first + together])
+        return results
 
     def operations(self) -> list[tuple[Operation, Job | None]]:
         """Every operation of the latest run with the job that did it; empty where there is nothing to repeat."""
@@ -171,6 +188,45 @@ class Runtime:
             tensor.name: tensor.layout.unpack(np.frombuffer(surface, np.uint8))
             for tensor, surface in zip(self.outputs, surfaces, strict=True)
         }
+
+    def _give_lanes(self, images: int) -> None:
+        """Link anew, with lanes for as many images as go together, unless that is so already."""
+        together = lanes_for(images, self.linked.lanes.stride)
+        if together < 2 or together < self.linked.lanes.count:
+            return
+        limit, strides = self._memory
+        try:
+            linked = LinkedLoadable(self.loadable, limit, strides, together + 1)
+        except LinkError:  # one image fits the memory limit, several do not
+            return
+        self.linked, self._plan, self._dirty = linked, None, set()
+        self.tasks = self._decode_tasks()
+
+    def _is_batchable(self, plan: Plan) -> bool:
+        """True when all that a run changes lies in lanes and every step can be done for several images."""
+        bound = {tensor.memory.id for tensor in (*self.inputs, *self.outputs)}
+        return self.linked.in_lanes(plan.written | bound) and Batch.serves(plan)
+
+    def _run_lanes(self, plan: Plan, images: Sequence[Sequence[Any]]) -> list[list[bytes]]:
+        """Run on as many images as there are lanes, or fewer."""
+        linked, count = self.linked, len(images)
+        linked.clear_lanes(plan.written | {tensor.memory.id for tensor in self.outputs}, count)
+        for lane, image in enumerate(images, 1):
+            for tensor, data in zip(self.inputs, self._checked(image), strict=True):
+                linked.bind(tensor.memory, data, lane)
+        self._dirty = None
+        with limited(self.threads):
+            Batch(plan, linked.lanes).run(count)
+        self._dirty = plan.dirty
+        outputs = [linked.lanes.across(linked.data(tensor.memory), count) for tensor in self.outputs]
+        return [[output[lane].tobytes() for output in outputs] for lane in range(count)]
+
+    def _checked(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        """The raw inputs of an image, as many as the network has."""
+        if len(inputs) != len(self.inputs):
+            names = ", ".join(tensor.name for tensor in self.inputs) or "none"
+            raise FormatError(f"the network has {len(self.inputs)} inputs ({names}), {len(inputs)} were given")
+        return inputs
 
     def _decode_tasks(self) -> list[FirmwareTask | CpuTask]:
         """The tasks in the order in which they are submitted."""

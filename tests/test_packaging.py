@@ -22,6 +22,7 @@ STOREYS = {
     "cpu": 3,
     "firmware": 4,
     "plan": 5,
+    "batch": 5,
     "runtime": 5,
     "tensors": 5,
     "cli": 9,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from nvdla.descriptors.enums import EmuFormat
 from nvdla.errors import DescriptorError
 
 if TYPE_CHECKING:
+    from nvdla.memory.lanes import Lanes
     from nvdla.memory.linker import Window
 
 # Format -> element type and bytes of an atom.
@@ -28,7 +29,10 @@ OLD_NUMBERS = (EmuFormat.INT8, EmuFormat.INT16, EmuFormat.FF16, EmuFormat.UINT8,
 
 @dataclass(frozen=True)
 class CpuBuffer:
-    """A cube in memory. ``data`` is everything from its first byte on (uint8); ``what`` names it in messages."""
+    """A cube in memory. ``data`` is everything from its first byte on (uint8); ``what`` names it in messages.
+
+    In :meth:`across` lanes ``data`` has an axis in front, one entry an image.
+    """
 
     what: str
     data: np.ndarray
@@ -74,12 +78,20 @@ class CpuBuffer:
             descriptor.surf_stride,
         )
 
+    def lane(self, lanes: Lanes, lane: int) -> CpuBuffer:
+        """The same buffer for another image."""
+        return replace(self, data=lanes.at(self.data, lane)) if lanes.holds(self.data) else self
+
+    def across(self, lanes: Lanes, count: int) -> CpuBuffer:
+        """The buffers of ``count`` images together, for :meth:`line`."""
+        return replace(self, data=lanes.across(self.data, count))
+
     def line(self, count: int) -> np.ndarray:
-        """The first ``count`` elements as they lie in memory, strides ignored."""
-        size = count * self.dtype.itemsize
-        if size > self.data.size:
-            raise DescriptorError(f"{self.what}: {count} elements take {size} bytes, {self.data.size} are there")
-        return self.data[:size].view(self.dtype)
+        """The first ``count`` elements (of each image) as they lie in memory, strides ignored."""
+        size, there = count * self.dtype.itemsize, self.data.shape[-1]
+        if size > there:
+            raise DescriptorError(f"{self.what}: {count} elements take {size} bytes, {there} are there")
+        return self.data[..., :size].view(self.dtype)
 
     def cube(self) -> np.ndarray:
         """All elements, shape (surfaces, height, width, elements of an atom), as a view."""

@@ -26,7 +26,10 @@ POLYNOMIAL = (
 
 
 def run(operation: Any, scales: tuple[float, float], source: CpuBuffer, destination: CpuBuffer) -> None:
-    """``scales``: of the input and of the output (int8 only: real value = scale * integer)."""
+    """``scales``: of the input and of the output (int8 only: real value = scale * integer).
+
+    The buffers may be those of several images at once.
+    """
     count = source.channels
     if not count:
         return
@@ -36,16 +39,17 @@ def run(operation: Any, scales: tuple[float, float], source: CpuBuffer, destinat
         return
     with np.errstate(all="ignore"):
         scaled = to_half(values.astype(np.float32) * np.float32(scales[0]))
-        result = softmax(scaled.astype(np.float32))[: destination.channels]
+        result = softmax(scaled.astype(np.float32))[..., : destination.channels]
         quotient = result.astype(np.float32) / np.float32(scales[1])
-    destination.line(result.size)[:] = saturate_int8(quotient)
+    destination.line(result.shape[-1])[:] = saturate_int8(quotient)
 
 
 def softmax(values: np.ndarray) -> np.ndarray:
-    """float32 vector -> halves. exp and the sum are float32, the sum in index order."""
+    """float32 (..., elements) -> halves. exp and the sum are float32, the sum in index order."""
     with np.errstate(all="ignore"):
-        exponentials = exp32(values - values.max())
-        total = np.cumsum(exponentials, dtype=np.float32)[-1]  # cumsum adds one after the other, sum() does not
+        exponentials = exp32(values - values.max(axis=-1, keepdims=True))
+        # cumsum adds one after the other, sum() does not
+        total = np.cumsum(exponentials, axis=-1, dtype=np.float32)[..., -1:]
         return to_half(exponentials / total)
 
 

@@ -17,7 +17,11 @@ from nvdla.loadable.model import TaskEntry
 from nvdla.memory.descriptor_source import MemorySource
 
 if TYPE_CHECKING:
+    from nvdla.memory.lanes import Lanes
     from nvdla.memory.linker import LinkedLoadable
+
+# Operations whose run takes the buffers of several images at once.
+OF_LANES = (EmuOpType.SOFTMAX,)
 
 # Operation -> module with run(operation, (input scale, output scale), source, destination).
 OPERATIONS = {EmuOpType.POWER: "nvdla.cpu.power", EmuOpType.SOFTMAX: "nvdla.cpu.softmax"}
@@ -35,9 +39,18 @@ class CpuOperation:
     destination: CpuBuffer
 
     def run(self) -> None:
-        importlib.import_module(OPERATIONS[self.type]).run(
-            self.descriptor, self.scales, self.source, self.destination
-        )
+        self._run(self.source, self.destination)
+
+    def run_lanes(self, lanes: Lanes, count: int) -> None:
+        """Compute for ``count`` images in lanes 1, 2 ..."""
+        if self.type in OF_LANES:
+            self._run(self.source.across(lanes, count), self.destination.across(lanes, count))
+            return
+        for lane in range(1, count + 1):
+            self._run(self.source.lane(lanes, lane), self.destination.lane(lanes, lane))
+
+    def _run(self, source: CpuBuffer, destination: CpuBuffer) -> None:
+        importlib.import_module(OPERATIONS[self.type]).run(self.descriptor, self.scales, source, destination)
 
 
 class CpuTask:
@@ -54,6 +67,11 @@ class CpuTask:
         """Compute all operations in list order."""
         for operation in self.operations:
             operation.run()
+
+    def run_lanes(self, lanes: Lanes, count: int) -> None:
+        """The same for ``count`` images in lanes 1, 2 ..."""
+        for operation in self.operations:
+            operation.run_lanes(lanes, count)
 
     def written(self) -> list[np.ndarray]:
         """Views of the memory that the task may write."""

@@ -6,6 +6,7 @@ what later jobs find in the convolution buffer; :func:`fuse` says when that matt
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -16,11 +17,14 @@ from nvdla.hardware.convolution_settings import pad_element
 from nvdla.hardware.sdp import SdpJob
 from nvdla.hardware.sdp_operands import InputCube
 from nvdla.hardware.sdp_settings import Algorithm, Precision, SdpSettings, XBlock
+from nvdla.memory.lanes import Lanes
 
 LARGEST_SHIFT = 60
 
 
-def fuse(conv: ConvolutionJob, sdp: SdpJob, elements: np.ndarray | None = None) -> FusedConvolution | None:
+def fuse(
+    conv: ConvolutionJob, sdp: SdpJob, scratch: tuple[Scratch, Scratch], elements: np.ndarray | None = None
+) -> FusedConvolution | None:
     """One job for both, or None where the pair is not of the usual form.
 
     The caller promises that weights and operands in memory do not change, and that the convolution neither takes data
@@ -29,10 +33,12 @@ def fuse(conv: ConvolutionJob, sdp: SdpJob, elements: np.ndarray | None = None) 
     if not (_convolution_fits(conv) and _sdp_fits(sdp.settings) and _destination_fits(sdp)):
         return None
     weights = conv.arithmetic.unpack(conv.weight_source.read() if elements is None else elements)
-    alu, mul = _x1_operands(sdp)
+    operands = _x1_operands(sdp)
     from nvdla.kernels.conv_sdp_int8 import sums_fit
 
-    return FusedConvolution(conv, sdp, weights, alu, mul) if sums_fit(weights, alu[: len(weights)]) else None
+    if not sums_fit(weights, operands[0][: len(weights)]):
+        return None
+    return FusedConvolution(conv, sdp, weights, operands, scratch)
 
 
 def _convolution_fits(conv: ConvolutionJob) -> bool:
@@ -88,11 +94,32 @@ def _x1_operands(sdp: SdpJob) -> tuple[np.ndarray, np.ndarray]:
     return np.clip(alu << min(x1.alu_shift, 40), -(1 << 31), (1 << 31) - 1), mul
 
 
+class Scratch:
+    """Memory that the fused jobs of a plan use one after the other; nothing in it lasts."""
+
+    def __init__(self) -> None:
+        self._memory = np.empty(0, np.uint8)
+
+    def take(self, size: int) -> np.ndarray:
+        """``size`` bytes with anything in them."""
+        if self._memory.size < size:
+            self._memory = np.empty(size, np.uint8)
+        return self._memory[:size]
+
+
 class FusedConvolution:
-    """A direct int8 convolution and its SDP, prepared for runs on ever new data."""
+    """A direct int8 convolution and its SDP, prepared for runs on ever new data, or on the images of a batch at once.
+
+    ``scratch``: for the padded data, and for what is handed to PDP.
+    """
 
     def __init__(
-        self, conv: ConvolutionJob, sdp: SdpJob, weights: np.ndarray, alu: np.ndarray, mul: np.ndarray
+        self,
+        conv: ConvolutionJob,
+        sdp: SdpJob,
+        weights: np.ndarray,
+        operands: tuple[np.ndarray, np.ndarray],
+        scratch: tuple[Scratch, Scratch],
     ) -> None:
         from nvdla.kernels import conv_int8_dot as dot
         from nvdla.kernels.conv_sdp_int8 import Stage, narrow_settings
@@ -100,6 +127,7 @@ class FusedConvolution:
         self.conv, self.sdp = conv, sdp
         self.destination = sdp.destination
         self.statistics: dict[str, int] = {}
+        self._data, self._handed = scratch
         settings, image = conv.settings, conv.settings.image
         self._direct = conv.plain and not image
         channels = settings.kernel.channels
@@ -110,8 +138,8 @@ class FusedConvolution:
         self._packed, correction = dot.pack_weights(
             weights.transpose(0, 3, 1, 2), dilated, None if image else self._group
         )
-        self._alu = _padded(alu, correction.size, 0) - correction.astype(np.int64)
-        self._alu = self._alu.astype(np.int32)
+        alu, mul = operands
+        self._alu = (_padded(alu, correction.size, 0) - correction).astype(np.int32)
         self._mul = _padded(mul, correction.size, 1).astype(np.int32)
         self._stage = Stage(*_stage(sdp.settings))
         self._narrow = narrow_settings(self._stage)
@@ -121,14 +149,10 @@ class FusedConvolution:
         self._taps = dot.tap_offsets(groups, kernel, dilation, self._plane, self._group)
         y = np.arange(settings.output.height)[:, None] * (settings.stride_y * columns)
         self._pixels = ((y + np.arange(settings.output.width) * settings.stride_x) * self._group).reshape(-1)
+        self._blocks = (groups, rows, columns, self._group)
         self._in_place = self._lies_ready()
         if self._in_place:
-            self._flat = self._in_memory()
-        else:
-            # A dot takes four bytes at a time and may read past the end of the last line.
-            self._flat = np.full(groups * rows * columns * self._group + 4, 128, np.uint8)
-            self._data = self._flat[:-4].reshape(groups, rows, columns, self._group)
-        self._out, self._place, self._handed = self._target()
+            self._use_memory()
 
     def _lies_ready(self) -> bool:
         """True for a 1 x 1 kernel without padding: every dot takes its bytes from one atom as it lies in memory."""
@@ -143,8 +167,8 @@ class FusedConvolution:
         atom = self.conv.source.views[0].shape[3]
         return settings.pad_left == settings.pad_top == 0 and inside_x and inside_y and self._group % atom == 0
 
-    def _in_memory(self) -> np.ndarray:
-        """The input as it lies in memory, flat int8; sets the offsets of pixels and taps in it."""
+    def _use_memory(self) -> None:
+        """Take pixels, taps and weights in the order in which the input lies in memory."""
         from nvdla.kernels import conv_int8_dot as dot
 
         settings, view = self.conv.settings, self.conv.source.views[0]
@@ -156,21 +180,48 @@ class FusedConvolution:
         steps = atom // lanes
         self._packed = dot.aligned_copy(self._packed.reshape(blocks, -1, steps, kernels, lanes)[:, :surfaces])
         self._taps = np.arange(surfaces) * surface
-        extent = (surfaces - 1) * surface + (view.shape[1] - 1) * line + view.shape[2] * pixel
-        return np.lib.stride_tricks.as_strided(view.view(np.int8), (extent,), (1,), writeable=False)
 
     def run(self, source: Any = None) -> np.ndarray | None:
         """Convolve and process. Returns what PDP takes on the fly, None when the result went to memory."""
-        from nvdla.kernels import conv_int8_dot as dot
-        from nvdla.kernels.conv_sdp_int8 import convolve_and_convert
+        view = self.conv.source.views[0]
+        data = _flat(view) if self._in_place else self._blocked(1, self._cubes(None, 0))
+        if self.destination is None:
+            handed = self._handed_cubes(1)
+            self._compute(1, data, 0, handed.reshape(-1), 0)
+            return handed[0]
+        self._compute(1, data, 0, _flat(self.destination), 0)
+        return None
 
-        settings = self.conv.settings
-        left = 0 if settings.image else settings.pad_left
-        if not self._in_place:
-            dot.blocked_cube(self._cube(), settings.pad_top, left, int(pad_element(settings)), self._data)
+    def run_lanes(self, lanes: Lanes, count: int) -> np.ndarray | None:
+        """The same for ``count`` images in lanes 1, 2 ...: what PDP takes has them one after the other."""
+        if self._in_place:
+            data, step = lanes.flat(self.conv.source.views[0], 1, count), lanes.stride
+        else:
+            data, step = self._blocked(count, self._cubes(lanes, count)), math.prod(self._blocks)
+        if self.destination is None:
+            handed = self._handed_cubes(count)
+            self._compute(count, data, step, handed.reshape(-1), handed[0].size)
+            return handed
+        self._compute(count, data, step, lanes.flat(self.destination, 1, count), lanes.stride)
+        return None
+
+    def _compute(self, count: int, data: np.ndarray, step: int, out: np.ndarray, out_step: int) -> None:
+        from nvdla.kernels.conv_sdp_int8 import Place, convolve_and_convert
+        from nvdla.kernels.dot_tile import FLIP
+
+        settings, pixels = self.sdp.settings, self._pixels
+        atom = pixel_stride = settings.atom
+        plane = settings.height * settings.width * atom
+        surface_stride = plane if self.destination is None else self.destination.strides[0]
+        size = self.conv.source.views[0].size if self._in_place else math.prod(self._blocks)
+        if pixels.size == 1:  # the images take the place of pixels: weights are read once for several of them
+            pixels, pixel_stride = pixels + np.arange(count) * step, out_step
+            count, step, out_step = 1, 0, 0
+        flip = FLIP if self._in_place else 0
+        place = Place(settings.surfaces, surface_stride, atom, pixel_stride, flip, count, step, size, out_step)
         convolve_and_convert(
-            self._flat,
-            self._pixels,
+            data,
+            pixels,
             self._taps,
             self._packed.shape[2],
             self._packed,
@@ -178,29 +229,59 @@ class FusedConvolution:
             self._mul,
             self._stage,
             self._narrow,
-            self._out,
-            self._place,
+            out,
+            place,
         )
-        return self._handed
 
-    def _cube(self) -> np.ndarray:
-        """The input as int8 (surfaces, height, width, atom): from memory as it lies, or one surface of lines."""
+    def _blocked(self, count: int, cubes: tuple[np.ndarray, tuple[int, ...], tuple[int, ...]]) -> np.ndarray:
+        """The padded data of ``count`` images as the dots take them, flat."""
+        from nvdla.kernels import conv_int8_dot as dot
+
+        settings = self.conv.settings
+        left = 0 if settings.image else settings.pad_left
+        size = math.prod(self._blocks)
+        # A dot takes four bytes at a time and may read past the end of the last line.
+        data = self._data.take(count * size + 4)
+        out = data[:-4].reshape(count, *self._blocks)
+        dot.blocked_cubes(*cubes, settings.pad_top, left, int(pad_element(settings)), out)
+        return data
+
+    def _cubes(self, lanes: Lanes | None, count: int) -> tuple[np.ndarray, tuple[int, ...], tuple[int, ...]]:
+        """The input of one image, or of ``count`` in lanes: flat int8, the shape (surfaces, height, width, atom) of a
+        cube, and strides of image, surface and line: from memory as it lies, or one surface of lines."""
+        source = self.conv.source
         if self._direct:
-            return np.ascontiguousarray(self.conv.source.surfaces()[0])
+            view = source.views[0]
+            flat = _flat(view) if lanes is None else lanes.flat(view, 1, count)
+            step = 0 if lanes is None else lanes.stride
+            return flat, view.shape, (step, *view.strides[:2])
+        images = self._lines() if lanes is None else self._lines_of(lanes, count)
+        _, rows, columns, channels = images.shape
+        strides = (rows * columns * channels, 0, columns * channels)
+        return images.reshape(-1), (1, rows, columns, channels), strides
+
+    def _lines(self) -> np.ndarray:
+        """The lines that CDMA makes, int8 (1, height, width, channels)."""
         lines = self.conv.source.read()
         if self.conv.settings.image:
             missing = self._plane[1] - lines.shape[2]
             lines = np.pad(lines, ((0, 0), (0, 0), (0, max(missing, 0)), (0, 0)))
-        return lines
+        return np.ascontiguousarray(lines)
 
-    def _target(self) -> tuple[np.ndarray, tuple[int, int, int], np.ndarray | None]:
-        """Flat results, (surfaces, surface stride, atom), and what is handed to PDP."""
+    def _lines_of(self, lanes: Lanes, count: int) -> np.ndarray:
+        """The lines of all images: each is read by way of lane 0."""
+        lines = []
+        for lane in range(1, count + 1):
+            for view in self.conv.source.views:
+                view[...] = lanes.at(view, lane)
+            lines.append(self._lines())
+        return np.concatenate(lines)
+
+    def _handed_cubes(self, count: int) -> np.ndarray:
+        """Where the results for PDP go, int8 (images, surfaces, height, width, atom)."""
         settings = self.sdp.settings
-        surfaces, plane, atom = settings.surfaces, settings.height * settings.width, settings.atom
-        if settings.to_pdp:
-            cube = np.empty((surfaces, settings.height, settings.width, atom), np.int8)
-            return cube.reshape(-1), (surfaces, plane * atom, atom), cube
-        return _flat(self.destination), (surfaces, self.destination.strides[0], atom), None
+        shape = (count, settings.surfaces, settings.height, settings.width, settings.atom)
+        return self._handed.take(math.prod(shape)).view(np.int8).reshape(shape)
 
 
 def _padded(values: np.ndarray, size: int, fill: int) -> np.ndarray:
@@ -276,16 +357,24 @@ class FastAdd:
         self.sdp = sdp
         self.destination = sdp.destination
         self.statistics: dict[str, int] = {}
-        self._flat = [_flat(view) for view in views]
+        self._views = views
+        self._flat = tuple(_flat(view) for view in views)
         self._strides = tuple(view.strides[0] for view in views)
 
     def run(self, source: Any = None) -> None:
         """Add and convert. Every element is read before it is written, so the result may replace an operand."""
+        self._add(*self._flat)
+
+    def run_lanes(self, lanes: Lanes, count: int) -> None:
+        """The same for ``count`` images in lanes 1, 2 ..."""
+        for lane in range(1, count + 1):
+            self._add(*(lanes.flat(view, lane, 1) if lanes.holds(view) else _flat(view) for view in self._views))
+
+    def _add(self, first: np.ndarray, second: np.ndarray, out: np.ndarray) -> None:
         from nvdla.kernels.sdp_int8_add import add_and_convert
 
         settings = self.sdp.settings
         converter = settings.converter
-        first, second, out = self._flat
         add_and_convert(
             first,
             second,

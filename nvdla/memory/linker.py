@@ -18,6 +18,7 @@ from nvdla.errors import LinkError
 from nvdla.loadable.enums import MemoryDomain, MemoryFlags, RelocType
 from nvdla.loadable.model import AddressEntry, Loadable, MemoryEntry, RelocEntry, TaskEntry, TensorDesc
 from nvdla.memory.address_space import AddressSpace, Region, Space
+from nvdla.memory.lanes import Lanes
 
 DRAM_BASE = 0xC0000000
 CVSRAM_BASE = 0x50000000
@@ -59,7 +60,8 @@ class Patch:
 
 
 class LinkedLoadable:
-    """A loadable in memory. ``regions`` by memory id; ``strides`` of bound tensors that the caller changed, by name.
+    """A loadable in memory. ``regions`` by memory id; ``strides`` of bound tensors that the caller changed, by name;
+    ``lanes`` of the memories that change, ``lane_count`` of them (one for each image of a batch, and lane 0).
 
     Raises LinkError when the memories together pass ``limit`` bytes (nothing is allocated then), overlap, or when a
     stride cannot be changed.
@@ -70,6 +72,7 @@ class LinkedLoadable:
         loadable: Loadable,
         limit: int = DEFAULT_LIMIT,
         strides: Mapping[str, tuple[int, ...]] | None = None,
+        lane_count: int = 1,
     ) -> None:
         self.loadable = loadable
         self.space = AddressSpace()
@@ -80,7 +83,9 @@ class LinkedLoadable:
         self._patches: list[Patch] = []
         for name, wanted in (strides or {}).items():
             self._change_strides(name, wanted)
-        _check_total(self._sizes.values(), limit)
+        changing = sum(self._pages(memory) for memory in loadable.memories if _changes(memory))
+        _check_total([*self._sizes.values(), (lane_count - 1) * changing], limit)
+        self.lanes = Lanes(lane_count, changing)
         self._place()
         for memory in loadable.memories:
             if memory.id in self.regions:
@@ -95,12 +100,28 @@ class LinkedLoadable:
         wanted = self.regions if memory_ids is None else set(memory_ids)
         for memory in self.loadable.memories:
             if memory.id in wanted and memory.id in self.regions:
-                self._fill(memory)
+                self.regions[memory.id].data[:] = 0
+                self._load(memory)
 
-    def bind(self, memory: MemoryEntry, data: bytes | bytearray | memoryview | np.ndarray) -> None:
-        """Copy ``data`` into the bound memory; raises LinkError when the size differs."""
+    def in_lanes(self, memory_ids: Iterable[int]) -> bool:
+        """True when all these memories are in lanes, and zero when loaded."""
+        wanted = set(memory_ids)
+        return all(
+            _changes(memory) and not memory.contents
+            for memory in self.loadable.memories
+            if memory.id in wanted and memory.id in self.regions
+        )
+
+    def clear_lanes(self, memory_ids: Iterable[int], count: int) -> None:
+        """Zero these memories in lanes 1 to ``count``."""
+        for memory_id in memory_ids:
+            if memory_id in self.regions:
+                self.lanes.across(self.regions[memory_id].data, count)[:] = 0
+
+    def bind(self, memory: MemoryEntry, data: bytes | bytearray | memoryview | np.ndarray, lane: int = 0) -> None:
+        """Copy ``data`` into the bound memory (of a lane); raises LinkError when the size differs."""
         source = np.frombuffer(data, np.uint8)
-        bound = self.data(memory)
+        bound = self.lanes.at(self.data(memory), lane) if lane else self.data(memory)
         if source.size != bound.size:
             raise LinkError(f"{self._describe(memory)} takes {bound.size} bytes, but {source.size} bytes were given")
         bound[:] = source
@@ -162,6 +183,7 @@ class LinkedLoadable:
         own = [memory for memory in free if memory.flags & MemoryFlags.ALLOC]
         bound = list({memory.id: memory for memory in (*loadable.inputs, *loadable.outputs)}.values())
         next_base = {Space.DRAM: DRAM_BASE, Space.CVSRAM: CVSRAM_BASE}
+        taken = 0  # bytes of a lane
         for memory in (*own, *bound):
             size = self._sizes[memory.id]
             if not size:
@@ -169,13 +191,16 @@ class LinkedLoadable:
             space = Space.CVSRAM if memory.domain == MemoryDomain.SRAM else Space.DRAM
             base = _align(next_base[space], max(PAGE, memory.alignment))
             # Whole pages, as the driver allocates them: read DMAs fetch whole atoms, also at the end of a small memory.
-            region = self.space.map(f"memory {memory.id}", space, base, _align(size, PAGE))
+            data = None
+            if _changes(memory):
+                data = self.lanes.region(taken, self._pages(memory))
+                taken += data.size
+            region = self.space.map(f"memory {memory.id}", space, base, self._pages(memory), data)
             self.regions[memory.id] = region
             next_base[space] = region.end
 
-    def _fill(self, memory: MemoryEntry) -> None:
-        self.regions[memory.id].data[:] = 0
-        self._load(memory)
+    def _pages(self, memory: MemoryEntry) -> int:
+        return _align(self._sizes[memory.id], PAGE)
 
     def _load(self, memory: MemoryEntry) -> None:
         """Copy the contents of a memory to where they belong, and the changed strides over them."""
@@ -245,6 +270,11 @@ class LinkedLoadable:
         kind = "input" if memory.is_input else "output"
         names = [name for name, (bound, _) in self.tensors.items() if bound.id == memory.id]
         return f"{kind} {memory.bind_id} ({', '.join(names) or f'memory {memory.id}'})"
+
+
+def _changes(memory: MemoryEntry) -> bool:
+    """False for constants: what is loaded into and not bound."""
+    return memory.is_input or memory.is_output or not memory.contents
 
 
 def _bound_tensors(loadable: Loadable) -> dict[str, tuple[MemoryEntry, TensorDesc]]:

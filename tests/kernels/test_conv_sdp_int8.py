@@ -36,7 +36,9 @@ def fused_results(cube, channels, weights, geometry, alu, mul, stage, gap):
     groups = -(-channels // group)
     height, width = cube.shape[1] + top + bottom, cube.shape[2] + left + right
     flat = np.zeros(groups * height * width * group + 4, np.uint8)
-    dot.blocked_cube(cube, top, left, pad_value, flat[:-4].reshape(groups, height, width, group))
+    blocked = flat[:-4].reshape(1, groups, height, width, group)
+    strides = (0, *cube.strides[:2])
+    dot.blocked_cubes(cube.reshape(-1), cube.shape, strides, top, left, pad_value, blocked)
     packed, correction = dot.pack_weights(weights, dilation > 1, group)
     out_height = (height - (rows - 1) * dilation - 1) // stride + 1
     out_width = (width - (columns - 1) * dilation - 1) // stride + 1
@@ -48,7 +50,7 @@ def fused_results(cube, channels, weights, geometry, alu, mul, stage, gap):
     full_mul = np.ones(correction.size, np.int32)
     full_mul[:kernels] = mul
     out = np.full(surfaces * (plane + gap), 99, np.int8)
-    place = (surfaces, plane + gap, atom)
+    place = fused.Place(surfaces, plane + gap, atom, atom, 0, 1, 0, flat.size, 0)
     operand = (full_alu - correction).astype(np.int32)
     fused.convolve_and_convert(
         flat, pixels, taps, packed.shape[2], packed, operand, full_mul, stage, fused.narrow_settings(stage), out, place

@@ -1,0 +1,67 @@
+"""A batch: many images through the steps of a plan, each step for all images before the next.
+
+What Python does for a step is done once for all of them, weights are read once for several images, and small layers
+have enough work for every thread. Images lie in lanes (:mod:`nvdla.memory.lanes`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nvdla.cpu import CpuTask
+from nvdla.hardware.fusion import FastAdd, FusedConvolution
+from nvdla.memory.lanes import Lanes
+from nvdla.plan import Plan, job_reads, job_writes
+
+LANE_BYTES = 64 << 20
+MOST_LANES = 32
+"""What the lanes of a batch may take together, and how many there are at most: more make nothing faster."""
+
+
+def lanes_for(images: int, lane_bytes: int) -> int:
+    """How many images are worked on together: 1 where lanes are so large that nothing is gained."""
+    return max(1, min(images, MOST_LANES, LANE_BYTES // max(lane_bytes, 1)))
+
+
+class Batch:
+    """The steps of a plan for images in lanes 1, 2 ...; lane 0 is where jobs without a form of their own work."""
+
+    def __init__(self, plan: Plan, lanes: Lanes) -> None:
+        self._steps = plan.fused
+        self._lanes = lanes
+
+    @staticmethod
+    def serves(plan: Plan) -> bool:
+        """True when every convolution is fused: others find in the convolution buffer what the one before left."""
+        return not any(hasattr(step[0], "weight_source") for step in plan.fused if isinstance(step, tuple))
+
+    def run(self, count: int) -> None:
+        """Run on the inputs in lanes 1 to ``count``."""
+        for step in self._steps:
+            if isinstance(step, CpuTask):
+                step.run_lanes(self._lanes, count)
+                continue
+            handed = None
+            for job in step:
+                handed = self._run(job, count, handed)
+
+    def _run(self, job: Any, count: int, handed: np.ndarray | None) -> np.ndarray | None:
+        if isinstance(job, (FusedConvolution, FastAdd)):
+            return job.run_lanes(self._lanes, count)
+        return self._by_way_of_lane_0(job, count, handed)
+
+    def _by_way_of_lane_0(self, job: Any, count: int, handed: np.ndarray | None) -> np.ndarray | None:
+        """What the job reads is brought to lane 0, and what it writes from there."""
+        lanes = self._lanes
+        reads = [view for view in job_reads(job) if lanes.holds(view)]
+        writes = job_writes(job)
+        results = []
+        for lane in range(1, count + 1):
+            for view in reads:
+                view[...] = lanes.at(view, lane)
+            results.append(job.run(None if handed is None else handed[lane - 1]))
+            for view in writes:
+                lanes.at(view, lane)[...] = view
+        return None if results[0] is None else np.stack(results)

@@ -1,0 +1,49 @@
+"""Lanes: the memories of a network that change, several times over, so that a batch of images lies side by side.
+
+Lane 0 is what the firmware and the engines see. Lane i repeats it ``i * stride`` bytes further on: what lies at an
+address in lane 0 has its counterpart for another image at the same place of another lane.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class Lanes:
+    """``count`` lanes of ``size`` bytes each, all zero."""
+
+    def __init__(self, count: int, size: int) -> None:
+        self._memory = np.zeros((count, size), np.uint8)
+        self.count, self.stride = count, size
+
+    def region(self, offset: int, size: int) -> np.ndarray:
+        """``size`` bytes of lane 0 (uint8 view)."""
+        return self._memory[0, offset : offset + size]
+
+    def holds(self, view: np.ndarray) -> bool:
+        """True when the first byte of the view lies in lane 0."""
+        return 0 <= self._offset(view) < self.stride
+
+    def at(self, view: np.ndarray, lane: int) -> np.ndarray:
+        """The counterpart in ``lane`` of a view of lane 0."""
+        offset = lane * self.stride + self._offset(view)
+        return np.ndarray(view.shape, view.dtype, self._memory, offset, view.strides)
+
+    def across(self, view: np.ndarray, count: int) -> np.ndarray:
+        """The counterparts in lanes 1 to ``count`` of a view of lane 0, (count, ...); of another view itself."""
+        if not self.holds(view):
+            return np.broadcast_to(view, (count, *view.shape))
+        strides = (self.stride, *view.strides)
+        return np.ndarray((count, *view.shape), view.dtype, self._memory, self.stride + self._offset(view), strides)
+
+    def flat(self, view: np.ndarray, first: int, count: int) -> np.ndarray:
+        """int8 bytes from where the view begins in lane ``first`` to where it ends ``count`` lanes further on.
+
+        ``view``: uint8, strides not negative.
+        """
+        extent = 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
+        offset = first * self.stride + self._offset(view)
+        return np.ndarray(((count - 1) * self.stride + extent,), np.int8, self._memory, offset)
+
+    def _offset(self, view: np.ndarray) -> int:
+        return view.ctypes.data - self._memory.ctypes.data

@@ -1,0 +1,125 @@
+"""A batch gives what its images give one at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import nvdla
+from nvdla.batch import MOST_LANES, lanes_for
+from nvdla.build import Network, build, calibrate
+from nvdla.errors import FormatError, LinkError
+
+SAMPLE_FILES = ["lenet.loadable", "lenet_nv_large.loadable", "colour_digits.loadable"]
+
+
+def random_images(runtime, count, seed=0):
+    """``count`` raw inputs."""
+    generator = np.random.default_rng(seed)
+    images = []
+    for _ in range(count):
+        arrays = [generator.integers(-128, 128, each.shape).astype(each.dtype) for each in runtime.inputs]
+        images.append([runtime.pack(index, array) for index, array in enumerate(arrays)])
+    return images
+
+
+def one_by_one(loadable, images, config="auto"):
+    runtime = nvdla.Runtime(loadable, config)
+    return [runtime.run_raw(image) for image in images]
+
+
+@pytest.mark.parametrize("name", SAMPLE_FILES)
+@pytest.mark.parametrize("count", [0, 1, 2, 5, MOST_LANES + 3])
+def test_a_batch_equals_its_images_one_by_one(samples, name, count):
+    loadable = nvdla.load(samples / name)
+    runtime = nvdla.Runtime(loadable)
+    images = random_images(runtime, count)
+    assert runtime.run_many(images) == one_by_one(loadable, images)
+
+
+def test_batches_of_any_size_and_single_runs_follow_each_other(lenet_loadable):
+    runtime = nvdla.Runtime(lenet_loadable)
+    images = random_images(runtime, 40)
+    expected = one_by_one(lenet_loadable, images)
+    assert runtime.run_raw(images[0]) == expected[0]
+    assert runtime.run_many(images[:3]) == expected[:3]
+    assert runtime.run_many(images) == expected
+    assert runtime.run_raw(images[7]) == expected[7]
+    assert runtime.run_many(images[10:12]) == expected[10:12]
+
+
+def branching_network():
+    """Convolutions that are plain, grouped, dilated and fully connected; pooling on the fly and from memory; a residual
+    sum, local response normalisation, a concatenation and the softmax of a CPU task."""
+    random = np.random.default_rng(5)
+
+    def weights(kernels, channels, size):
+        return random.standard_normal((kernels, channels, size, size)) / np.sqrt(channels * size * size)
+
+    net = Network("branches")
+    x = net.relu("r1", net.convolution("c1", net.input("data", (3, 17, 17)), weights(16, 3, 3), padding=1))
+    pooled = net.max_pool("p1", x, 3, 2)
+    side = net.average_pool("p2", pooled, 3, 1, 1)
+    main = net.relu("r2", net.convolution("c2", pooled, weights(16, 16, 3), padding=2, dilation=2))
+    x = net.relu("r3", net.add("sum", main, net.convolution("c3", side, weights(16, 8, 1), groups=2)))
+    x = net.concat("joined", net.lrn("norm", x), pooled)
+    net.output(net.softmax("prob", net.fully_connected("fc", x, weights(10, 32, 8).reshape(10, -1))))
+    return net
+
+
+@pytest.mark.parametrize("config", ["nv_small", "nv_large"])
+def test_every_kind_of_layer_works_in_a_batch(config):
+    network = branching_network()
+    image = np.random.default_rng(1).standard_normal((1, 3, 17, 17))
+    loadable = build(network, config, "int8", calibrate(network, image)).loadable
+    runtime = nvdla.Runtime(loadable, config)
+    images = random_images(runtime, 7)
+    assert runtime.run_many(images) == one_by_one(loadable, images, config)
+
+
+@pytest.mark.slow
+def test_batches_of_every_compiled_network_equal_single_runs(cases):
+    generator = np.random.default_rng(0)
+    for case in cases:
+        if case["expect"] != "ok" or case["precision"] != "int8":
+            continue
+        loadable = nvdla.load(case["file"])
+        runtime = nvdla.Runtime(loadable, case["config"])
+        images = [
+            [generator.integers(0, 256, each.size, np.uint8).tobytes() for each in runtime.inputs] for _ in range(3)
+        ]
+        assert runtime.run_many(images) == one_by_one(loadable, images, case["config"]), case["path"]
+
+
+def test_a_wrong_image_in_a_batch_is_named_and_does_no_harm(lenet_loadable):
+    runtime = nvdla.Runtime(lenet_loadable)
+    images = random_images(runtime, 4)
+    with pytest.raises(LinkError, match=r"takes \d+ bytes, but 3 bytes were given"):
+        runtime.run_many([*images[:2], [b"abc"], images[3]])
+    with pytest.raises(FormatError, match=r"1 inputs .*, 2 were given"):
+        runtime.run_many([*images[:2], [*images[2], b""]])
+    assert runtime.run_many(images) == one_by_one(lenet_loadable, images)
+
+
+def test_a_batch_keeps_to_the_memory_limit(lenet_loadable):
+    """Where the limit leaves no room for lanes the images go one by one."""
+    single = nvdla.Runtime(lenet_loadable)
+    needed = sum(region.size for region in single.linked.space.regions())
+    runtime = nvdla.Runtime(lenet_loadable, memory_limit=needed)
+    images = random_images(runtime, 4)
+    assert runtime.run_many(images) == one_by_one(lenet_loadable, images)
+    assert runtime.linked.lanes.count == 1
+
+
+def test_networks_without_fused_convolutions_go_one_by_one(samples):
+    loadable = nvdla.load(samples / "colour_digits_nv_full_fp16.loadable")
+    runtime = nvdla.Runtime(loadable)
+    images = [[runtime.pack(0, np.full(runtime.inputs[0].shape, value, np.float16))] for value in (0, 1, 2)]
+    assert runtime.run_many(images) == one_by_one(loadable, images)
+
+
+@pytest.mark.parametrize(
+    ("images", "lane", "expected"), [(64, 100_000, 32), (5, 100_000, 5), (64, 16 << 20, 4), (9, 1 << 30, 1)]
+)
+def test_lanes_take_bounded_memory(images, lane, expected):
+    assert lanes_for(images, lane) == expected
