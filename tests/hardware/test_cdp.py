@@ -7,6 +7,8 @@ import pytest
 from engine_bench import SOURCE, TARGET, Bench, from_atoms, to_atoms
 
 from nvdla.errors import ConfigError, LinkError, ScheduleError
+from nvdla.hardware import cdp
+from nvdla.kernels import cdp_int8
 from nvdla.memory.address_space import Space
 
 
@@ -125,6 +127,39 @@ def test_fp16_counts_and_flushes_nan():
     assert statistics["nan_output"] == 0
     assert result[3] == 0
     assert result[0] == 0x4000
+
+
+def job_of(bench, shape, **more):
+    program(bench, shape, **more)
+    bench.write(CDP__D_OP_ENABLE=1, CDP_RDMA__D_OP_ENABLE=1)
+    groups = {unit: bench.machine.unit(unit).current for unit in ("CDP", "CDP_RDMA")}
+    return bench.machine.engine("cdp").prepare(groups)
+
+
+@pytest.mark.parametrize(("target", "gap"), [(TARGET, 0), (TARGET, 40), (SOURCE, 0)])
+def test_large_int8_cubes_take_the_fast_kernel_with_the_same_results_and_counters(monkeypatch, target, gap):
+    """Packed, with gaps between the lines written, and in place; the general kernel says what is right."""
+    random = np.random.default_rng(5)
+    tables = [random.integers(0, 30000, size) for size in (65, 257)]
+    surfaces = random.integers(-128, 128, (4, 50, 20, 8), np.int8)
+    line = 20 * 8 + gap
+    registers = {"CDP__D_DST_BASE_ADDR_LOW": target, "CDP__D_DST_LINE_STRIDE": line, "CDP__D_DATOUT_SHIFTER": 15}
+    fast, calls = cdp_int8.normalise_int8, []
+    monkeypatch.setattr(cdp_int8, "normalise_int8", lambda *args: calls.append(1) or fast(*args))
+    seen = []
+    for words_fit in (cdp._words_fit, lambda data, out: False):
+        monkeypatch.setattr(cdp, "_words_fit", words_fit)
+        bench = Bench("nv_small")
+        for number, entries in enumerate(tables):
+            fill_table(bench, number, entries)
+        job = job_of(bench, (29, 50, 20), CDP__D_DST_SURFACE_STRIDE=50 * line, **registers)
+        for _ in range(3):
+            bench.store(SOURCE, surfaces)
+            job.run()
+        seen.append((bench.load(target, (200 * line,), np.int8).tolist(), job.statistics))
+    assert len(calls) == 2  # the first run has fewer elements than there are totals
+    assert seen[0] == seen[1]
+    assert len(set(seen[0][0])) > 50
 
 
 def test_surfaces_may_lie_in_the_cvsram():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pdp_reference import half_away
 from test_floats import encode, expected_product, expected_sum, nan, parts, value, widened
 
-from nvdla.kernels import cdp
+from nvdla.kernels import cdp, cdp_int8
 from nvdla.kernels.cdp import Converter, Function, Priority, Table, normalise
 from nvdla.kernels.cdp_fp16 import normalise_fp16
 from nvdla.kernels.floats import FP16, FP17, FP32, fp17_to_fp16
@@ -124,6 +124,85 @@ def test_integer_normalisation_follows_its_definition(dtype, widths, data):
     expected, counted = normalised(column, surfaces * atom, function, icvt, ocvt, le, lo, priority)
     assert out.ravel().tolist() == expected
     assert counters.tolist() == counted
+
+
+def integer_settings(bits, widths):
+    """(function, input converter, output converter, (LE, LO), priority): anything that the registers can say."""
+    low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
+    flag, scale = st.integers(0, 1), st.integers(-32768, 32767)
+    function = st.builds(Function, st.integers(1, 4), flag, flag, st.just(widths[1]))
+    icvt = st.builds(Converter, st.integers(low, high), scale, st.integers(0, 31), st.just(widths[0]))
+    out_offset = st.integers(-(1 << 24), (1 << 24) - 1)
+    ocvt = st.builds(Converter, out_offset, scale, st.integers(0, 63), st.just(widths[2]))
+    return st.tuples(function, icvt, ocvt, tables(2 * bits), st.builds(Priority, *[st.integers(0, 1)] * 3))
+
+
+def usual_settings():
+    """Settings whose results are neither all 0 nor all at the rails."""
+    function = st.builds(Function, st.integers(1, 4), st.just(0), st.just(0), st.just(25))
+    icvt = st.builds(Converter, st.integers(-4, 4), st.integers(1, 300), st.integers(0, 8), st.just(9))
+    ocvt = st.builds(Converter, st.integers(-99, 99), st.integers(-32768, 32767), st.integers(24, 32), st.just(8))
+    return st.tuples(function, icvt, ocvt, tables(16), st.builds(Priority, *[st.integers(0, 1)] * 3))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.one_of(usual_settings(), integer_settings(8, (9, 25, 8))),
+    st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 40), st.sampled_from([8, 32])),
+    st.integers(0, 31),
+    st.integers(0, 1 << 31),
+)
+def test_one_table_over_all_totals_gives_what_the_two_tables_give(chosen, shape, missing, seed):
+    """Results and counters of the fast int8 kernel, against the general one."""
+    function, icvt, ocvt, (le, lo), priority = chosen
+    channels = max(1, shape[0] * shape[3] - missing)
+    source = np.random.default_rng(seed).integers(-128, 128, shape, np.int8)
+    answers = cdp_int8.answers(cdp_int8.totals(function, icvt), le, lo, LE, LO, priority)
+    out = np.zeros_like(source)
+    counters = cdp_int8.normalise_int8(source, out, channels, cdp_int8.loop_settings(function, icvt, ocvt), answers)
+    expected = np.zeros_like(source)
+    counted = normalise(source, expected, channels, function, icvt, ocvt, le, lo, LE, LO, priority)
+    assert np.array_equal(out, expected)
+    assert counters.tolist() == counted.tolist()
+
+
+def test_large_cubes_are_shared_out_and_may_be_normalised_in_place():
+    source = RANDOM.integers(-128, 128, (7, 61, 53, 8), np.int8)
+    function, icvt, ocvt = Function(2, 0, 0, 25), Converter(0, 1, 0, 9), Converter(3, 20000, 29, 8)
+    le, lo, priority = Table(0, 0, 4096, 0, 6, 0, 0, 5, 2), Table(0, 0, 65536, 0, 8, 0, 0, 1, 4), Priority(0, 1, 1)
+    answers = cdp_int8.answers(cdp_int8.totals(function, icvt), le, lo, LE, LO, priority)
+    expected = np.zeros_like(source)
+    counted = normalise(source, expected, 50, function, icvt, ocvt, le, lo, LE, LO, priority)
+    counters = cdp_int8.normalise_int8(source, source, 50, cdp_int8.loop_settings(function, icvt, ocvt), answers)
+    assert source.size > 8 * cdp_int8.JOB
+    assert np.array_equal(source, expected)
+    assert counters.tolist() == counted.tolist()
+    assert len(np.unique(expected)) > 100
+
+
+@given(st.integers(1, 4), st.booleans(), st.integers(-128, 127), st.integers(-32768, 32767), st.integers(0, 31))
+def test_no_total_lies_outside_the_table(reach, no_squares, offset, scale, shift):
+    icvt = Converter(offset, scale, shift, 9)
+    low, high = cdp_int8.totals(Function(reach, int(no_squares), 0, 25), icvt)
+    inputs = [0] + [scaled(x, icvt) for x in range(-128, 128)]
+    reached = inputs if no_squares else [0, *[(2 * reach + 1) * x * x for x in inputs]]
+    assert (low, high) == (min(reached), max(reached))
+
+
+@pytest.mark.parametrize("start", [-(1 << 37) + 1, -(1 << 37) + 50, -(1 << 31) + 30000, 20000])
+@pytest.mark.parametrize("selects", [(-32, -31), (-31, -32), (-1, -32)])
+def test_an_index_that_leaves_64_bits_is_counted_too(start, selects):
+    """A distance of more than 31 bits, shifted left by 32: the states go round once more."""
+    le, lo = (Table(0, start, 0, 0, select, 9, 0, 9, 0) for select in selects)
+    function, icvt, ocvt = Function(2, 0, 0, 25), Converter(0, 1, 0, 9), Converter(0, 9, 12, 8)
+    priority = Priority(0, 1, 0)
+    source = RANDOM.integers(-128, 128, (2, 5, 7, 8), np.int8)
+    out, expected = np.zeros_like(source), np.zeros_like(source)
+    answers = cdp_int8.answers(cdp_int8.totals(function, icvt), le, lo, LE, LO, priority)
+    counters = cdp_int8.normalise_int8(source, out, 16, cdp_int8.loop_settings(function, icvt, ocvt), answers)
+    counted = normalise(source, expected, 16, function, icvt, ocvt, le, lo, LE, LO, priority)
+    assert np.array_equal(out, expected)
+    assert counters.tolist() == counted.tolist()
 
 
 def fp_table(x, entries, table):
