@@ -115,6 +115,18 @@ def padded_cube(cube, channels, top, left, height, width, pad_value, out):  # ty
     return out
 
 
+@padded_cube.plain(lambda cube, channels, top, left, height, width, pad_value, out: cube.size + out.size)
+def _padded_cube_plain(cube, channels, top, left, height, width, pad_value, out):  # type: ignore[no-untyped-def]
+    out[:] = (pad_value + 128) & 255
+    _, rows, columns, _ = cube.shape
+    y, x = max(-top, 0), max(-left, 0)
+    shown = cube[:, y : height - top, x : width - left].transpose(1, 2, 0, 3)
+    pixels = shown.reshape(*shown.shape[:2], -1)[..., : out.shape[2]]
+    target = out[max(top, 0) : top + rows, max(left, 0) : left + columns, : pixels.shape[2]]
+    target[:] = pixels.view(np.uint8) ^ 128
+    return out
+
+
 @njit(cache=True, nogil=True)
 def _blocked_row(flat, shape, strides, image, y, top, left, pad_value, out, block):  # type: ignore[no-untyped-def]
     """Row ``y`` of channel group ``block`` of one image of :func:`blocked_cubes`."""
@@ -235,4 +247,20 @@ def accumulate(data, pixels, taps, steps, packed, correction, out):  # type: ign
                 for row in range(rows):
                     for a in range(atom):
                         out[surface, start + row, a] = sums[row, k + a] - correction[first + k + a]
+    return out
+
+
+def _accumulate_cost(data, pixels, taps, steps, packed, correction, out) -> int:  # type: ignore[no-untyped-def]
+    return packed.size + pixels.size * (4 * taps.size * steps + packed.size // 16)
+
+
+@accumulate.plain(_accumulate_cost)
+def _accumulate_plain(data, pixels, taps, steps, packed, correction, out):  # type: ignore[no-untyped-def]
+    """As a product of matrices: below 2^53 (MAX_TERMS products of 8 x 8 bits) float64 is exact."""
+    surfaces, count, atom = out.shape
+    places = (taps[:, None] + np.arange(4 * steps)).reshape(-1)
+    windows = data[pixels[:, None] + places].astype(np.float64)
+    weights = packed.transpose(0, 3, 1, 2, 4).reshape(-1, places.size).astype(np.float64)
+    sums = (windows @ weights.T - correction).astype(np.int64)[:, : surfaces * atom]
+    out[:] = sums.reshape(count, surfaces, atom).transpose(1, 0, 2)
     return out

@@ -7,6 +7,8 @@ Source: cmod/pdp/NV_NVDLA_pdp.cpp, LineOperation (:1426), PoolingStage0Calc (:15
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
 from nvdla.kernels.compilation import njit
@@ -54,6 +56,28 @@ def pool_extreme(source, out, kernel, stride, pad, least):
                         _merge_least(out[s, y, x], line[w * atom : (w + 1) * atom])
                     else:
                         _merge_greatest(out[s, y, x], line[w * atom : (w + 1) * atom])
+
+
+def _pool_extreme_cost(source, out, kernel, stride, pad, least) -> int:
+    return out.size * max(kernel[0] * kernel[1], stride[0] * stride[1])
+
+
+@pool_extreme.plain(_pool_extreme_cost)
+def _pool_extreme_plain(source, out, kernel, stride, pad, least):
+    """Outside the cube lies what no element can lose against."""
+    surfaces, height, width, atom = out.shape
+    merge = np.minimum if least else np.maximum
+    limits = np.iinfo(source.dtype)
+    rows, columns = ((size - 1) * step + window for size, step, window in zip((height, width), stride, kernel, strict=True))
+    padded = np.full((surfaces, rows, columns, atom), limits.max if least else limits.min, source.dtype)
+    inside = source[:, : rows - pad[0], : columns - pad[1]]
+    padded[:, pad[0] : pad[0] + inside.shape[1], pad[1] : pad[1] + inside.shape[2]] = inside
+    shifted = [
+        padded[:, y : rows - kernel[0] + y + 1 : stride[0], x : columns - kernel[1] + x + 1 : stride[1]]
+        for y in range(kernel[0])
+        for x in range(kernel[1])
+    ]
+    out[:] = functools.reduce(merge, shifted)
 
 
 @njit(cache=True, nogil=True)

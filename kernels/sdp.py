@@ -205,6 +205,17 @@ def _bias_lines(source, bias, floor, converter, out, first, last):
     return saturated
 
 
+@_bias_lines.plain(lambda source, bias, floor, converter, out, first, last: 8 * source.size)
+def _bias_lines_plain(source, bias, floor, converter, out, first, last):
+    rows = np.arange(first, last)
+    x = source[first:last] + bias[rows % bias.shape[0], :1].astype(np.float64)
+    y = (np.clip(x, floor, INT32_HIGH) - converter.offset) * converter.scale
+    saturated = np.count_nonzero((y >= SATURATED_HIGH) | (y < SATURATED_LOW))
+    y = np.clip(y, converter.low, converter.high)
+    out[first:last] = (y + np.where(y >= 0.0, 0.5, -0.5)).astype(np.int32)
+    return saturated
+
+
 def x_and_convert(source, alu1, mul1, stage1, alu2, mul2, stage2, converter, out) -> int:
     """X1, X2 and the output converter.
 

@@ -22,6 +22,14 @@ SAMPLES = ROOT / "samples"
 CORPUS = ROOT / ".." / "shared" / "corpus"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def compiled_kernels() -> None:
+    """Kernels are compiled from the first call on: their plain forms are tested by themselves, and in new processes."""
+    from nvdla.kernels.compilation import plain_work
+
+    plain_work.left = 0
+
+
 @pytest.fixture(scope="session")
 def samples() -> Path:
     return SAMPLES

@@ -106,7 +106,7 @@ def test_nothing_is_unpickled_evaluated_or_loaded_unsafely():
             elif isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Name):
                 call = f"{node.func.value.id}.{node.func.attr}"
                 assert call not in {"os.system", "os.popen", "marshal.loads", "yaml.unsafe_load"}, f"{path}: {call}"
-                assert call not in {"pickle.loads", "pickle.load"} or path.name == "compilation.py", f"{path}: {call}"
+                assert call not in {"pickle.loads", "pickle.load"} or path.name == "kernel_cache.py", f"{path}: {call}"
                 if call == "yaml.load":
                     assert "YAML_LOADER" in ast.dump(node), path
 

@@ -1,0 +1,160 @@
+"""Plain forms give what the compiled kernels give, to the last bit; and they are left for these soon enough."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nvdla.kernels import compilation, pdp, sdp
+from nvdla.kernels.conv_int8_dot import MAX_TERMS, accumulate, available, pack_weights, padded_cube, tap_offsets
+
+with_dots = pytest.mark.skipif(not available(), reason="this processor has no AVX512-VNNI")
+seeds = st.integers(0, 2**32 - 1).map(np.random.default_rng)
+
+
+def integers(random, dtype, shape, extreme):
+    """Random elements, or only the least and the greatest."""
+    limits = np.iinfo(dtype)
+    if extreme:
+        return random.choice(np.array([limits.min, limits.max], dtype), shape)
+    return random.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+
+
+def both(kernel, args, place):
+    """(returned, what ``args[place]`` holds afterwards) of the plain form and of the compiled kernel."""
+    results = []
+    for form in (kernel.plain_form, kernel.compiled):
+        given_args = list(args)
+        given_args[place] = args[place].copy()
+        returned = form(*given_args)
+        results.append((None if isinstance(returned, np.ndarray) else returned, given_args[place]))
+    return results
+
+
+def assert_equal(results):
+    (plain_value, plain), (compiled_value, compiled) = results
+    assert plain_value == compiled_value
+    assert np.array_equal(plain, compiled)
+
+
+@settings(max_examples=60)
+@given(st.data(), seeds, st.booleans())
+def test_pooling(data, random, least):
+    draw = data.draw
+    surfaces, atom, dtype = draw(st.integers(1, 3)), draw(st.sampled_from([1, 8])), draw(st.sampled_from(["i1", "i2"]))
+    axes = []
+    for _ in range(2):
+        kernel, stride, size = draw(st.integers(1, 5)), draw(st.integers(1, 7)), draw(st.integers(1, 9))
+        pad = draw(st.integers(0, kernel - 1))
+        outputs = draw(st.integers(1, (size - 1 + pad) // stride + 1))  # each window begins inside the cube
+        axes.append((kernel, stride, pad, size, outputs))
+    kernel, stride, pad, size, outputs = zip(*axes, strict=True)
+    source = integers(random, dtype, (surfaces, *size, atom), draw(st.booleans()))
+    out = np.zeros((surfaces, *outputs, atom), dtype)
+    assert_equal(both(pdp.pool_extreme, (source, out, kernel, stride, pad, least), 1))
+
+
+@settings(max_examples=60)
+@given(st.data(), seeds)
+def test_bias_and_converter(data, random):
+    draw = data.draw
+    surfaces, batches = draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    rows, pixels, atom = surfaces * batches, draw(st.integers(1, 70)), draw(st.sampled_from([8, 32]))
+    extreme, dtype = draw(st.booleans()), draw(st.sampled_from(["i1", "i2", "i4"]))
+    source = integers(random, np.int32, (rows, pixels, atom), extreme) >> draw(st.integers(0, 24))
+    bias = integers(random, np.int16, (surfaces, 1, atom), extreme)
+    limits = np.iinfo(dtype)
+    scale = draw(st.integers(-(1 << 15), (1 << 15) - 1)) * 2.0 ** -draw(st.integers(0, 63))
+    offset = float(draw(st.integers(-(1 << 31), (1 << 31) - 1)))
+    converter = sdp.Converter(offset, scale, float(limits.min), float(limits.max))
+    floor = draw(st.sampled_from([0.0, sdp.INT32_LOW]))
+    out = np.zeros(source.shape, dtype)
+    assert_equal(both(sdp._bias_lines, (source, bias, floor, converter, out, 0, rows), 4))
+
+
+@with_dots
+@settings(max_examples=60)
+@given(st.data(), seeds, st.booleans())
+def test_convolution(data, random, extreme):
+    """The cube with its padding, then all sums: with the bytes that no weight multiplies left out."""
+    draw = data.draw
+    atom, channels, kernels = draw(st.sampled_from([8, 32])), draw(st.integers(1, 40)), draw(st.integers(1, 140))
+    rows, columns, dilation = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 2))
+    top, left, stored = draw(st.integers(0, 2)), draw(st.integers(0, 2)), -(-channels // 4) * 4
+    height, width = draw(st.integers(5, 9)), draw(st.integers(5, 9))
+    cube = integers(random, np.int8, (-(-channels // atom), draw(st.integers(1, 9)), draw(st.integers(1, 9)), atom), 0)
+    flat = np.full(height * width * stored + 4, 7, np.uint8)
+    cubes = [flat[:-4].reshape(height, width, stored), np.zeros((height, width, stored), np.uint8)]
+    padding = (cube, stored, top, left, height, width, draw(st.integers(-128, 127)))
+    for form, filled in zip((padded_cube.plain_form, padded_cube.compiled), cubes, strict=True):
+        form(*padding, filled)
+    assert np.array_equal(cubes[0][..., :channels], cubes[1][..., :channels])
+    weights = integers(random, np.int8, (kernels, channels, rows, columns), extreme)
+    packed, correction = pack_weights(weights, dilation > 1)
+    taps = tap_offsets(1, (rows, columns), (dilation, dilation), (height, width), stored)
+    places = np.arange(height - (rows - 1) * dilation)[:, None] * width + np.arange(width - (columns - 1) * dilation)
+    pixels = places.reshape(-1) * stored
+    out = np.zeros((-(-kernels // atom), pixels.size, atom), np.int32)
+    assert_equal(both(accumulate, (flat, pixels, taps, packed.shape[2], packed, correction, out), 6))
+
+
+def test_the_longest_sums():
+    """As many of the greatest products as are allowed."""
+    terms = MAX_TERMS // 4 * 4
+    packed, correction = pack_weights(np.full((1, terms, 1, 1), -128, np.int8), False)
+    data, zero = np.zeros(terms + 4, np.uint8), np.zeros(1, np.int64)
+    out = np.zeros((1, 1, 8), np.int32)
+    accumulate.plain_form(data, zero, zero, terms // 4, packed, correction, out)
+    assert out[0, 0, 0] == 128 * 128 * terms
+
+
+def test_plain_forms_end_with_their_work():
+    kernel = compilation.njit()(lambda values: values * 2)
+    plain = []
+
+    @kernel.plain(lambda values: values.size)
+    def form(values):
+        plain.append(values.size)
+        return values * 2
+
+    left, compilation.plain_work.left = compilation.plain_work.left, 10
+    try:
+        for size in (4, 7, 6, 1):  # 7 are more than are left; once compiled, always compiled
+            assert kernel(np.ones(size))[-1] == 2.0
+    finally:
+        compilation.plain_work.left = left
+    assert plain == [4]
+
+
+LENET = """
+import sys
+import nvdla
+from nvdla.kernels import compilation
+compilation.plain_work.left = int(sys.argv[3])
+runtime = nvdla.Runtime(nvdla.load(sys.argv[1]))
+print(runtime.run_raw(runtime.surfaces(sys.argv[2]))[0].hex(), "numba" in sys.modules)
+"""
+
+
+@with_dots
+def test_lenet_is_through_before_numba_is_there(samples):
+    outputs = []
+    for work, compiled in ((compilation.PLAIN_WORK, "False"), (0, "True")):
+        words = [sys.executable, "-c", LENET, samples / "lenet.loadable", samples / "digit3.pgm", str(work)]
+        output, with_numba = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
+        assert with_numba == compiled
+        outputs.append(output)
+    assert outputs[0] == outputs[1]
+
+
+def test_reading_and_running_import_numba_for_kernels_only():
+    names = [path.stem for path in Path(compilation.__file__).parent.glob("*.py")]
+    names = [f"nvdla.kernels.{name}" for name in names if name not in ("__init__", "dot_tile_code", "kernel_cache")]
+    words = [sys.executable, "-c", f"import sys, nvdla.cli.run, {', '.join(names)}; print('numba' in sys.modules)"]
+    assert subprocess.run(words, check=True, capture_output=True, text=True).stdout == "False\n"
