@@ -1,19 +1,18 @@
-"""The hardware configurations (configurations.yaml): what each NVDLA build has and how large it is."""
+"""The hardware configurations (configurations.yaml): what each NVDLA build has and how large it is.
+
+Read from configurations.json, which tools/tables.py makes of it.
+"""
 
 from __future__ import annotations
 
 import difflib
+import json
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
-import yaml
-
 from nvdla.errors import ConfigError
-
-# libyaml's loader is eight times faster; it is missing where PyYAML was built without it.
-YAML_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,8 @@ class Configuration:
 @cache
 def configurations() -> dict[str, Configuration]:
     """All configurations by name."""
-    text = resources.files("nvdla.hardware").joinpath("configurations.yaml").read_text(encoding="utf-8")
-    table = yaml.load(text, YAML_LOADER)
+    text = resources.files("nvdla.hardware").joinpath("configurations.json").read_text(encoding="utf-8")
+    table = json.loads(text)
     return {
         name: Configuration(name=name, **{**values, "precisions": tuple(values["precisions"])})
         for name, values in table.items()

@@ -1,4 +1,4 @@
-"""Register maps (YAML) and register files with their two ping-pong groups.
+"""Register maps and register files with their two ping-pong groups. Maps are YAML, read as JSON (tools/tables.py).
 
 A unit's ``D_`` registers exist twice: a write lands in the group that ``S_POINTER.PRODUCER`` selects, the hardware
 works from the group that ``S_POINTER.CONSUMER`` names. ``S_`` registers exist once. Units without an S_POINTER
@@ -7,15 +7,13 @@ works from the group that ``S_POINTER.CONSUMER`` names. ``S_`` registers exist o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
 
-import yaml
-
 from nvdla.errors import ConfigError, TraceError
-from nvdla.hardware.configuration import YAML_LOADER
 
 MASK32 = 0xFFFFFFFF
 
@@ -94,10 +92,10 @@ def _read_register(unit: str, name: str, entry: dict) -> Register:
 @cache
 def register_map(name: str) -> RegisterMap:
     """The register map ``nv_full`` or ``nv_small`` (the latter serves every configuration but nv_full)."""
-    path = resources.files("nvdla.hardware.registers").joinpath(f"{name}.yaml")
+    path = resources.files("nvdla.hardware.registers").joinpath(f"{name}.json")
     if not path.is_file():
         raise ConfigError(f"there is no register map {name!r}")
-    table = yaml.load(path.read_text(encoding="utf-8"), YAML_LOADER)
+    table = json.loads(path.read_text(encoding="utf-8"))
     units = {
         unit: {register: _read_register(unit, register, entry) for register, entry in registers.items()}
         for unit, registers in table.items()
