@@ -11,10 +11,12 @@ lets numba check every index of the kernels (slower; keeps a kernel cache of its
 from __future__ import annotations
 
 import argparse
+import gc
 import hashlib
 import importlib
 import json
 import os
+import pkgutil
 import random
 import re
 import resource
@@ -100,12 +102,16 @@ def child(args: argparse.Namespace) -> None:
     if atheris is None:
         _plant(target, corpus)
         return _plain(target, Recorder(target.one_input(), folder, args.slow), args, corpus)
-    for path in sorted((HERE.parents[1] / "kernels").glob("*.py")):  # numba cannot compile instrumented functions
-        importlib.import_module(f"nvdla.kernels.{path.stem}".removesuffix(".__init__"))
+    for room in ("kernels", *target.elsewhere):  # numba cannot compile instrumented functions
+        package = importlib.import_module(f"nvdla.{room}")
+        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+            importlib.import_module(module.name)
     with atheris.instrument_imports(include=["nvdla"]):
         one_input = target.one_input()
     _plant(target, corpus)
     recorder = Recorder(one_input, folder, args.slow)
+    gc.freeze()  # modules stay: collections need not look at them each time
+    gc.set_threshold(20_000, 20, 20)
 
     def custom(data: bytes, max_size: int, seed: int) -> bytes:
         rng = random.Random(seed)

@@ -22,7 +22,8 @@ Mutator = Callable[[bytes, random.Random], bytes | None]
 @dataclass(frozen=True)
 class Target:
     """``module``:``function`` takes one input. ``seeds`` are globs below the corpus and the project; ``mutator``, where
-    it gives None, leaves the input to the byte mutator. ``max_len``: bytes of an input."""
+    it gives None, leaves the input to the byte mutator. ``max_len``: bytes of an input. ``elsewhere``: rooms of the
+    toolkit whose coverage guides other targets, and not this one: watching them takes as long as running them."""
 
     name: str
     module: str
@@ -30,6 +31,7 @@ class Target:
     seeds: tuple[str, ...]
     mutator: str = ""
     max_len: int = 1 << 15
+    elsewhere: tuple[str, ...] = ()
 
     def one_input(self) -> Callable[[bytes], None]:
         """The function; importing it imports the toolkit."""
@@ -69,12 +71,14 @@ class Target:
 
 _NETWORKS = ("loadables/*/*.nvdla", "kmd-regression/*_fbuf", "samples/*.loadable")
 
+_BELOW_TOOLS = ("loadable", "descriptors", "memory", "hardware", "firmware", "cpu")
+
 TARGETS = {
     target.name: target
     for target in (
         Target("load", "fuzz_load", "one_input", _NETWORKS, "mutate_loadable", 10 << 10),
-        Target("run", "fuzz_run", "one_input", _NETWORKS, "mutate_loadable", 12 << 10),
-        Target("tools", "fuzz_tools", "one_input", _NETWORKS, "mutate_loadable", 6 << 10),
+        Target("run", "fuzz_run", "one_input", _NETWORKS, "mutate_loadable", 12 << 10, ("loadable", "descriptors")),
+        Target("tools", "fuzz_tools", "one_input", _NETWORKS, "mutate_loadable", 6 << 10, _BELOW_TOOLS),
         Target("cfg", "fuzz_trace", "cfg_input", (), "mutate_text", 1 << 16),
         Target("txn", "fuzz_trace", "txn_input", (), "mutate_text", MAX_SEED),
         Target("dimg", "fuzz_tensors", "dimg_input", ("kmd-regression/*.dimg", "samples/labels.txt"), "", 1 << 12),
