@@ -117,11 +117,13 @@ class Plan:
     def fused(self) -> list[Any]:
         """The steps without an observer: chains of jobs, and CPU tasks."""
         if self._fused is None:
-            self._fused = _fuse(self._steps, self._constant)
+            self._fused = self._fuse()
         return self._fused
 
     def run(self, on_operation: OnOperation | None = None, on_step: OnStep | None = None) -> None:
         """Do it all again."""
+        if on_operation is not None:
+            self._linked.remember()
         for step in self.fused if on_operation is None else self._steps:
             began = time.perf_counter()
             if isinstance(step, tuple):
@@ -139,17 +141,25 @@ class Plan:
         """Every operation of the hardware with the job that does it (None: nothing was to do)."""
         return [(step.operation, step.job) for step in self._steps if isinstance(step, _Completed)]
 
+    def _fuse(self) -> list[Any]:
+        """Fused steps have their own copies of weights, so that the linked ones can be given back one by one."""
+        readers = self._linked.readers(_read(self._steps))
+        return _fuse(self._steps, self._constant, lambda views: self._linked.forget(readers, views))
+
     def _constant(self, views: list[np.ndarray]) -> bool:
         """True when no run, and no input, changes the memories that the views lie in."""
         bound = {memory.id for memory in self._linked.loadable.memories if memory.is_input}
         return not self._linked.memories_of(views) & (self.dirty | bound)
 
 
-def _fuse(steps: list[Any], constant: Callable[[list[np.ndarray]], bool]) -> list[Any]:
+def _fuse(
+    steps: list[Any], constant: Callable[[list[np.ndarray]], bool], forget: Callable[[list[np.ndarray]], None]
+) -> list[Any]:
     """The same steps with convolutions and their SDP fused where nobody misses what a fused job leaves out.
 
     From last to first, since a job can only be fused when the next convolution needs nothing from the convolution
-    buffer: it takes no data, and weights only where it is fused itself (then it has its own copy).
+    buffer: it takes no data, and weights only where it is fused itself (then it has its own copy). ``forget`` is told
+    what the jobs that a fused one stands for need not read again.
     """
     left = _weights_left(steps)
     scratch = (Scratch(), Scratch())
@@ -166,7 +176,9 @@ def _fuse(steps: list[Any], constant: Callable[[list[np.ndarray]], bool]) -> lis
         weights = left[id(conv)]
         if not next_needs_buffer and not takes_data and constant(_constants(step[:2], weights)):
             job = fuse(step[0], step[1], scratch, None if weights is None else weights.weight_source.read())
-        if job is None and constant(_weights(conv)):
+        if job is not None:
+            forget(job_reads(step[0]) + job_reads(step[1]))
+        elif constant(_weights(conv)):
             conv.keep_weights = True  # unpacked once
         next_needs_buffer = conv.settings.data_reuse or (job is None and conv.settings.weight_reuse)
         fused.append(step if job is None else (job, *step[2:]))

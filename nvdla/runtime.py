@@ -176,6 +176,7 @@ class Runtime:
 
     def operations(self) -> list[tuple[Operation, Job | None]]:
         """Every operation of the latest run with the job that did it; empty where there is nothing to repeat."""
+        self.linked.remember()
         return self._plan.operations() if self._plan else []
 
     def pack(self, index: int, array: np.ndarray) -> bytes:
@@ -246,6 +247,7 @@ class Runtime:
 
     def _run_firmware(self, on_operation: OnOperation | None, log: CsbLog | None) -> Plan:
         """Run through the firmware and record what the hardware does."""
+        self.linked.remember()
         machine = Machine(self.config, self.linked.space, self.threads, self.budget)
         recorder = Recorder(on_operation)
         scheduler = Scheduler(machine, log, Observer(completed=recorder.completed, ran=recorder.ran))

@@ -19,6 +19,7 @@ from nvdla.loadable.enums import MemoryDomain, MemoryFlags, RelocType
 from nvdla.loadable.model import AddressEntry, Loadable, MemoryEntry, RelocEntry, TaskEntry, TensorDesc
 from nvdla.memory.address_space import AddressSpace, Region, Space
 from nvdla.memory.lanes import Lanes
+from nvdla.memory.pages import Pages, Readers
 
 DRAM_BASE = 0xC0000000
 CVSRAM_BASE = 0x50000000
@@ -83,9 +84,11 @@ class LinkedLoadable:
         self._patches: list[Patch] = []
         for name, wanted in (strides or {}).items():
             self._change_strides(name, wanted)
-        changing = sum(self._pages(memory) for memory in loadable.memories if _changes(memory))
+        changing = sum(self._whole_pages(memory) for memory in loadable.memories if _changes(memory))
         _check_total([*self._sizes.values(), (lane_count - 1) * changing], limit)
         self.lanes = Lanes(lane_count, changing)
+        self._pages_of: dict[int, Pages] = {}
+        self._forgotten = False
         self._place()
         for memory in loadable.memories:
             if memory.id in self.regions:
@@ -102,6 +105,20 @@ class LinkedLoadable:
             if memory.id in wanted and memory.id in self.regions:
                 self.regions[memory.id].data[:] = 0
                 self._load(memory)
+
+    def readers(self, views: Iterable[np.ndarray]) -> Readers:
+        """Counts the readers of constants, so that :meth:`forget` can tell which ones nobody needs any more."""
+        return Readers(self._pages_of.values(), views)
+
+    def forget(self, readers: Readers, views: Iterable[np.ndarray]) -> None:
+        """Give back the memory of constants that had been counted, where these were the last views of it."""
+        self._forgotten |= readers.done(views)
+
+    def remember(self) -> None:
+        """Load constants that were given back once more: for whoever reads simulated memory as a whole."""
+        if self._forgotten:
+            self._forgotten = False
+            self.reset(self._pages_of)
 
     def in_lanes(self, memory_ids: Iterable[int]) -> bool:
         """True when all these memories are in lanes, and zero when loaded."""
@@ -191,15 +208,17 @@ class LinkedLoadable:
             space = Space.CVSRAM if memory.domain == MemoryDomain.SRAM else Space.DRAM
             base = _align(next_base[space], max(PAGE, memory.alignment))
             # Whole pages, as the driver allocates them: read DMAs fetch whole atoms, also at the end of a small memory.
-            data = None
             if _changes(memory):
-                data = self.lanes.region(taken, self._pages(memory))
+                data = self.lanes.region(taken, self._whole_pages(memory))
                 taken += data.size
-            region = self.space.map(f"memory {memory.id}", space, base, self._pages(memory), data)
+            else:
+                self._pages_of[memory.id] = Pages(self._whole_pages(memory))
+                data = self._pages_of[memory.id].data
+            region = self.space.map(f"memory {memory.id}", space, base, data.size, data)
             self.regions[memory.id] = region
             next_base[space] = region.end
 
-    def _pages(self, memory: MemoryEntry) -> int:
+    def _whole_pages(self, memory: MemoryEntry) -> int:
         return _align(self._sizes[memory.id], PAGE)
 
     def _load(self, memory: MemoryEntry) -> None:
