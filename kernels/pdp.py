@@ -1,7 +1,9 @@
 """Integer pooling (int8 and int16): one kernel for maximum and minimum, one for the average.
 
-Cubes are C-contiguous arrays (surfaces, height, width, atom elements). Each output line is made in two steps, as in
-the hardware: all rows under the window into one line (contiguous, whatever the atom), then the columns of that line.
+Cubes are C-contiguous arrays (surfaces, height, width, atom elements), atoms of a multiple of eight bytes. Each output
+line is made in two steps, as in the hardware: all rows under the window into one line, then the columns of that line.
+A line has the window's columns outside the cube too, with elements that change nothing, and the second step is done at
+every column before those of the stride are taken: so both are loops over contiguous elements, whatever the atom.
 Source: cmod/pdp/NV_NVDLA_pdp.cpp, LineOperation (:1426), PoolingStage0Calc (:1524), PoolingStage1Calc (:1641).
 """
 
@@ -11,20 +13,66 @@ import functools
 
 import numpy as np
 
-from nvdla.kernels.compilation import njit
-from nvdla.kernels.integers import round_half_away, wrap
+from nvdla.kernels.compilation import njit, prange
+
+JOB = 1 << 14
+PARALLEL_SIZE = 1 << 16
+"""Elements that a thread takes at a time, and those of a cube from which several threads pay."""
 
 
 @njit(cache=True, nogil=True)
-def _merge_greatest(line, row):
-    for i in range(line.size):
-        line[i] = row[i] if row[i] > line[i] else line[i]
+def _take_columns(line, atom, stride, out):
+    """Every ``stride``-th atom of a line; both as words, ``atom`` of them in an atom."""
+    if stride == 1:
+        out[:] = line[: out.size]
+    elif atom == 1:
+        for x in range(out.size):
+            out[x] = line[x * stride]
+    else:
+        for x in range(0, out.size, atom):
+            for word in range(atom):
+                out[x + word] = line[x * stride + word]
 
 
 @njit(cache=True, nogil=True)
-def _merge_least(line, row):
-    for i in range(line.size):
-        line[i] = row[i] if row[i] < line[i] else line[i]
+def _greatest(best, a, b, c, flip):
+    """``best`` = the greatest of itself and three more (which may be the same), taken with ``flip``."""
+    for i in range(best.size):
+        x, y, z = a[i] ^ flip, b[i] ^ flip, c[i] ^ flip
+        x = x if x > y else y
+        z = z if z > best[i] else best[i]
+        best[i] = x if x > z else z
+
+
+@njit(cache=True, nogil=True)
+def _extreme_lines(source, out, kernel, stride, pad, flip, first, last):
+    """Output lines ``first`` to ``last``, surface after surface. ``flip`` -1 turns the order of numbers round."""
+    height, width, atom = source.shape[1:]
+    out_height, out_width = out.shape[1:3]
+    rows = source.reshape(source.shape[0] * height, width * atom)
+    results = out.view(np.int64).reshape(source.shape[0] * out_height, -1)
+    words = results.shape[1] // out_width
+    columns = max(pad[1] + width, (out_width - 1) * stride[1] + kernel[1])
+    lowest = np.iinfo(source.dtype).min
+    line = np.full(columns * atom, lowest, source.dtype)
+    inside = line[pad[1] * atom : (pad[1] + width) * atom]
+    best = np.empty((columns - kernel[1] + 1) * atom, source.dtype)
+    size, right = best.size, (kernel[1] - 1) * atom
+    for number in range(first, last):
+        surface = number // out_height * height
+        top = number % out_height * stride[0] - pad[0]
+        begin, end = surface + max(top, 0), surface + min(top + kernel[0], height) - 1
+        inside[:] = lowest
+        for h in range(begin, end + 1, 3):
+            _greatest(inside, rows[h], rows[min(h + 1, end)], rows[min(h + 2, end)], flip)
+        best[:] = lowest
+        for a in range(0, right + 1, 3 * atom):
+            b, c = min(a + atom, right), min(a + 2 * atom, right)
+            _greatest(best, line[a : a + size], line[b : b + size], line[c : c + size], source.dtype.type(0))
+        if flip:
+            for i in range(size):
+                best[i] ^= flip
+        _take_columns(best.view(np.int64), words, stride[1], results[number])
 
 
 @njit(cache=True, nogil=True)
@@ -34,28 +82,18 @@ def pool_extreme(source, out, kernel, stride, pad, least):
     source (S, H, W, A), out (S, OH, OW, A) int8 or int16; kernel, stride, pad: (vertical, horizontal), pad at the top
     and left. Every window must hold at least one element of the cube.
     """
-    surfaces, height, width, atom = source.shape
-    rows = source.reshape(surfaces, height, width * atom)
-    line = np.empty(width * atom, source.dtype)
-    for s in range(surfaces):
-        for y in range(out.shape[1]):
-            top = y * stride[0] - pad[0]
-            first = max(top, 0)
-            line[:] = rows[s, first]
-            for h in range(first + 1, min(top + kernel[0], height)):
-                if least:
-                    _merge_least(line, rows[s, h])
-                else:
-                    _merge_greatest(line, rows[s, h])
-            for x in range(out.shape[2]):
-                left = x * stride[1] - pad[1]
-                begin = max(left, 0)
-                out[s, y, x] = line[begin * atom : (begin + 1) * atom]
-                for w in range(begin + 1, min(left + kernel[1], width)):
-                    if least:
-                        _merge_least(out[s, y, x], line[w * atom : (w + 1) * atom])
-                    else:
-                        _merge_greatest(out[s, y, x], line[w * atom : (w + 1) * atom])
+    flip = source.dtype.type(-1 if least else 0)
+    _extreme_lines(source, out, kernel, stride, pad, flip, 0, out.shape[0] * out.shape[1])
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def pool_extreme_parallel(source, out, kernel, stride, pad, least):
+    """The same with several threads."""
+    lines = out.shape[0] * out.shape[1]
+    job = max(1, JOB // (source.shape[2] * source.shape[3]))
+    flip = source.dtype.type(-1 if least else 0)
+    for number in prange((lines + job - 1) // job):
+        _extreme_lines(source, out, kernel, stride, pad, flip, number * job, min(lines, (number + 1) * job))
 
 
 def _pool_extreme_cost(source, out, kernel, stride, pad, least) -> int:
@@ -68,7 +106,7 @@ def _pool_extreme_plain(source, out, kernel, stride, pad, least):
     surfaces, height, width, atom = out.shape
     merge = np.minimum if least else np.maximum
     limits = np.iinfo(source.dtype)
-    rows, columns = ((size - 1) * step + window for size, step, window in zip((height, width), stride, kernel, strict=True))
+    rows, columns = (height - 1) * stride[0] + kernel[0], (width - 1) * stride[1] + kernel[1]
     padded = np.full((surfaces, rows, columns, atom), limits.max if least else limits.min, source.dtype)
     inside = source[:, : rows - pad[0], : columns - pad[1]]
     padded[:, pad[0] : pad[0] + inside.shape[1], pad[1] : pad[1] + inside.shape[2]] = inside
@@ -81,37 +119,81 @@ def _pool_extreme_plain(source, out, kernel, stride, pad, least):
 
 
 @njit(cache=True, nogil=True)
-def pool_average(source, out, kernel, stride, pad, pad_values, reciprocal, bits):
+def _add_padding(sums, atom, width, kernel, stride, pad, rows_inside, pad_values):
+    """What the elements outside the cube add to one output line."""
+    outside_rows = pad_values[kernel[0] - rows_inside] * kernel[1]
+    for x in range(sums.size // atom):
+        left = x * stride[1] - pad[1]
+        columns = min(left + kernel[1], width) - max(left, 0)
+        padding = np.int32(pad_values[kernel[1] - columns] * rows_inside + outside_rows)
+        for i in range(x * atom, (x + 1) * atom):
+            sums[i] += padding
+
+
+@njit(cache=True, nogil=True)
+def _divide(sums, reciprocal, unused, out):
+    """Sums (their low 32 - ``unused`` bits) times both reciprocals, rounded half away from zero after each.
+
+    float64 is exact: 32 times 17 bits, then 33 times 17 bits, and 16 more behind the point are below 2**53.
+    """
+    across, down = reciprocal[1] * 2.0**-16, reciprocal[0] * 2.0**-16
+    for i in range(out.size):
+        y = np.float64(np.int32(sums[i] << unused) >> unused) * across
+        y = np.float64(np.int64(y + (0.5 if y >= 0.0 else -0.5))) * down
+        out[i] = np.int64(y + (0.5 if y >= 0.0 else -0.5))
+
+
+@njit(cache=True, nogil=True)
+def _average_lines(source, out, kernel, stride, pad, pad_values, reciprocal, sum_bits, first, last):
+    """Output lines ``first`` to ``last``, surface after surface."""
+    height, width, atom = source.shape[1:]
+    out_height, out_width = out.shape[1:3]
+    rows = source.reshape(source.shape[0], height, width * atom)
+    results = out.reshape(source.shape[0] * out_height, -1)
+    columns = max(pad[1] + width, (out_width - 1) * stride[1] + kernel[1])
+    line = np.zeros(columns * atom, np.int32)
+    inside = line[pad[1] * atom : (pad[1] + width) * atom]
+    sums = np.empty((columns - kernel[1] + 1) * atom, np.int32)
+    taken = np.empty(out_width * atom, np.int32)
+    padded = pad_values.any()
+    for number in range(first, last):
+        s, y = number // out_height, number % out_height
+        top = y * stride[0] - pad[0]
+        begin, end = max(top, 0), min(top + kernel[0], height)
+        inside[:] = 0
+        for h in range(begin, end):
+            row = rows[s, h]
+            for i in range(row.size):
+                inside[i] += row[i]
+        sums[:] = line[: sums.size]
+        for k in range(1, kernel[1]):
+            moved = line[k * atom : k * atom + sums.size]
+            for i in range(sums.size):
+                sums[i] += moved[i]
+        _take_columns(sums.view(np.int64), atom // 2, stride[1], taken.view(np.int64))
+        if padded:
+            _add_padding(taken, atom, width, kernel, stride, pad, end - begin, pad_values)
+        _divide(taken, reciprocal, 32 - sum_bits, results[number])
+
+
+@njit(cache=True, nogil=True)
+def pool_average(source, out, kernel, stride, pad, pad_values, reciprocal, sum_bits):
     """Average under each window: sum, times 1/kernel width, rounded, times 1/kernel height, rounded.
 
     As pool_extreme, and ``pad_values`` int64 (8,): what n columns outside the cube add to one row of the window (a row
     outside adds the value of n rows outside, once for each column of the kernel); ``reciprocal``: (vertical,
-    horizontal) in units of 1/65536; ``bits``: (of the line buffer's sums, of the output). Both wrap: only odd pad
+    horizontal) in units of 1/65536; ``sum_bits``: of the line buffer's sums. They and the result wrap: only odd pad
     values reach that.
     """
-    surfaces, height, width, atom = source.shape
-    rows = source.reshape(surfaces, height, width * atom)
-    line = np.empty(width * atom, np.int32)
-    sums = np.empty(atom, np.int32)
-    for s in range(surfaces):
-        for y in range(out.shape[1]):
-            top = y * stride[0] - pad[0]
-            first, last = max(top, 0), min(top + kernel[0], height)
-            line[:] = rows[s, first]
-            for h in range(first + 1, last):
-                for i in range(line.size):
-                    line[i] += rows[s, h, i]
-            outside_rows = pad_values[kernel[0] - (last - first)] * kernel[1]
-            for x in range(out.shape[2]):
-                left = x * stride[1] - pad[1]
-                begin, end = max(left, 0), min(left + kernel[1], width)
-                sums[:] = 0
-                for w in range(begin, end):
-                    for a in range(atom):
-                        sums[a] += line[w * atom + a]
-                padding = pad_values[kernel[1] - (end - begin)] * (last - first) + outside_rows
-                for a in range(atom):
-                    total = wrap(np.int64(sums[a]) + padding, bits[0])
-                    total = round_half_away(total * reciprocal[1], 16)
-                    total = round_half_away(total * reciprocal[0], 16)
-                    out[s, y, x, a] = wrap(total, bits[1])
+    lines = out.shape[0] * out.shape[1]
+    _average_lines(source, out, kernel, stride, pad, pad_values, reciprocal, sum_bits, 0, lines)
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def pool_average_parallel(source, out, kernel, stride, pad, pad_values, reciprocal, sum_bits):
+    """The same with several threads."""
+    lines = out.shape[0] * out.shape[1]
+    job = max(1, JOB // (source.shape[2] * source.shape[3]))
+    for number in prange((lines + job - 1) // job):
+        last = min(lines, (number + 1) * job)
+        _average_lines(source, out, kernel, stride, pad, pad_values, reciprocal, sum_bits, number * job, last)

@@ -163,14 +163,21 @@ class PdpJob:
 
             values, reciprocal = settings.pad_values, settings.reciprocal
             return pool_fp16(columns, result, settings.method, kernel, stride, pad, values, reciprocal)
-        from nvdla.kernels.pdp import pool_average, pool_extreme
-
-        if settings.method == AVERAGE:
-            bits = (_SUM_BITS[settings.elements.name], 8 * settings.elements.dtype.itemsize)
-            pool_average(columns, result, kernel, stride, pad, settings.pad_values, settings.reciprocal, bits)
-        else:
-            pool_extreme(columns, result, kernel, stride, pad, settings.method == MINIMUM)
+        _pool_integers(settings, (columns, result), (kernel, stride, pad))
         return 0
+
+
+def _pool_integers(settings: PdpSettings, cubes: tuple[np.ndarray, np.ndarray], window: tuple[Any, Any, Any]) -> None:
+    """The kernel for the method and the size of the cube."""
+    from nvdla.kernels import pdp
+
+    shared_out = cubes[0].size >= pdp.PARALLEL_SIZE
+    if settings.method == AVERAGE:
+        pool = pdp.pool_average_parallel if shared_out else pdp.pool_average
+        pool(*cubes, *window, settings.pad_values, settings.reciprocal, _SUM_BITS[settings.elements.name])
+    else:
+        pool = pdp.pool_extreme_parallel if shared_out else pdp.pool_extreme
+        pool(*cubes, *window, settings.method == MINIMUM)
 
 
 def _describe(shape: tuple[int, ...]) -> str:

@@ -10,7 +10,7 @@ from pdp_reference import average, pool_plane, signed
 from test_floats import expected_product, expected_sum, nan, parts, widened
 
 from nvdla.kernels.floats import FP16, FP17, fp17_to_fp16
-from nvdla.kernels.pdp import pool_average, pool_extreme
+from nvdla.kernels.pdp import pool_average, pool_average_parallel, pool_extreme, pool_extreme_parallel
 from nvdla.kernels.pdp_fp16 import AVERAGE, MAXIMUM, MINIMUM, count_special, flush_nan, pool_fp16
 
 
@@ -66,9 +66,10 @@ def test_max_and_min_take_the_elements_of_the_cube_alone(layer, least, dtype):
     expected = [
         pool_plane(p, vertical, horizontal, int, pick, lambda row, total: pick(total, row), *keep) for p in planes(cube)
     ]
-    out = np.zeros(shape, dtype)
-    pool_extreme(cube.astype(dtype), out, *geometry(vertical, horizontal), least)
-    assert np.array_equal(out, gathered(expected, shape, dtype))
+    for pool in (pool_extreme.compiled, pool_extreme_parallel):
+        out = np.zeros((*shape[:3], 8), dtype)
+        pool(np.tile(cube.astype(dtype), 4), out, *geometry(vertical, horizontal), least)
+        assert np.array_equal(out, np.tile(gathered(expected, shape, dtype), 4))
 
 
 @settings(max_examples=80)
@@ -96,18 +97,47 @@ def test_the_average_rounds_twice_and_counts_the_padding(layer, pads, reciprocal
             lambda total, missing: total + pads[missing] * horizontal[0],
         )
         expected.append({key: average(signed(total, 16), reciprocal, 8) for key, total in sums.items()})
-    out = np.zeros(shape, np.int8)
     values = np.array(pads, np.int64)
-    pool_average(cube.astype(np.int8), out, *geometry(vertical, horizontal), values, reciprocal, (16, 8))
-    assert np.array_equal(out, gathered(expected, shape, np.int8))
+    for pool in (pool_average, pool_average_parallel):
+        out = np.zeros((*shape[:3], 8), np.int8)
+        pool(np.tile(cube.astype(np.int8), 4), out, *geometry(vertical, horizontal), values, reciprocal, 16)
+        assert np.array_equal(out, np.tile(gathered(expected, shape, np.int8), 4))
 
 
 def test_the_average_of_the_extremes_stays_exact():
     for element in (-32768, 32767):
         cube = np.full((1, 8, 8, 16), element, np.int16)
         out = np.zeros((1, 1, 1, 16), np.int16)
-        pool_average(cube, out, (8, 8), (1, 1), (0, 0), np.zeros(8, np.int64), (8192, 8192), (32, 16))
+        pool_average(cube, out, (8, 8), (1, 1), (0, 0), np.zeros(8, np.int64), (8192, 8192), 32)
         assert (out == element).all()
+
+
+@settings(max_examples=60)
+@given(
+    st.tuples(st.integers(1, 4), st.sampled_from([8, 16]), st.sampled_from([np.int8, np.int16])),
+    st.tuples(st.integers(60, 90), st.integers(1, 4), st.integers(1, 4), st.integers(0, 3)),
+    st.tuples(st.integers(20, 90), st.integers(1, 4), st.integers(1, 4), st.integers(0, 3)),
+    st.integers(0, 1 << 31),
+)
+def test_cubes_of_many_lines_are_pooled_like_their_windows(cube, vertical, horizontal, seed):
+    """More lines than one thread takes, int16 sums of 32 bits; numpy takes each window by itself."""
+    surfaces, atom, dtype = cube
+    pad = tuple(min(each[3], each[1] - 1) for each in (vertical, horizontal))
+    kernel, stride = (vertical[1], horizontal[1]), (vertical[2], horizontal[2])
+    size = vertical[0], horizontal[0]
+    outputs = [(size[i] - 1 + pad[i]) // stride[i] + 1 for i in range(2)]
+    source = np.random.default_rng(seed).integers(*np.iinfo(dtype).min + np.array([0, 256]), (surfaces, *size, atom))
+    source = source.astype(dtype)
+    greatest, average = (np.zeros((surfaces, *outputs, atom), dtype) for _ in range(2))
+    pool_extreme_parallel(source, greatest, kernel, stride, pad, False)
+    bits = 16 if dtype is np.int8 else 32
+    pool_average_parallel(source, average, kernel, stride, pad, np.zeros(8, np.int64), (65536, 65536), bits)
+    for y in range(outputs[0]):
+        for x in range(outputs[1]):
+            top, left = y * stride[0] - pad[0], x * stride[1] - pad[1]
+            window = source[:, max(top, 0) : top + kernel[0], max(left, 0) : left + kernel[1]]
+            assert np.array_equal(greatest[:, y, x], window.max(axis=(1, 2)))
+            assert np.array_equal(average[:, y, x], window.sum(axis=(1, 2)).astype(dtype))
 
 
 FP16_PATTERNS = st.one_of(
