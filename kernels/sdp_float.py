@@ -117,7 +117,9 @@ def float_block(source, alu, algorithm, mul, multiply, mul_first, relu, out):
         for start in range(0, pixels, step):
             count = min(step, pixels - start)
             size = count * atom
-            line[:size] = source[row].reshape(-1)[start * atom : start * atom + size]
+            values = source[row].reshape(-1)[start * atom : start * atom + size]
+            for i in range(size):
+                line[i] = values[i]
             for turn in range(2):
                 if (turn == 0) == mul_first:
                     if multiply != NO_MUL:

@@ -71,7 +71,9 @@ def y_core(source, mul, alu, core, out):
         for start in range(0, pixels, step):
             count = min(step, pixels - start)
             size = count * atom
-            line[:size] = source[row].reshape(-1)[start * atom : start * atom + size]
+            values = source[row].reshape(-1)[start * atom : start * atom + size]
+            for i in range(size):
+                line[i] = values[i]
             if core.multiply != NO_MUL:
                 load_operand(operand, mul, row, start, count)
                 _multiply(line, operand, size, core)
