@@ -5,6 +5,7 @@ Long runs: tests/fuzz/fuzz_campaign.py, see docs/security.md.
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -15,7 +16,7 @@ import fuzz_mutator
 import pytest
 from fuzz_targets import REGRESSIONS, TARGETS
 
-COUNTS = {"load": 250, "tools": 25, "run": 250, "cfg": 150, "txn": 150, "irpa": 150, "vmfb": 60, "mlf": 60}
+COUNTS = {"load": 250, "tools": 150, "run": 250, "cfg": 150, "txn": 150, "irpa": 150, "vmfb": 60, "mlf": 60}
 
 
 @pytest.mark.parametrize("name", TARGETS)
@@ -34,6 +35,24 @@ def test_mutated_inputs_give_a_result_or_one_of_our_errors(name):
 
 def test_regressions_belong_to_targets():
     assert {path.name for path in REGRESSIONS.iterdir()} <= set(TARGETS)
+
+
+_CHECKED = """
+import sys
+from fuzz_targets import REGRESSIONS, TARGETS
+one_input = TARGETS[sys.argv[1]].one_input()
+for path in sorted((REGRESSIONS / sys.argv[1]).iterdir()):
+    one_input(path.read_bytes())
+"""
+
+
+@pytest.mark.slow
+def test_no_kernel_leaves_its_arrays(tmp_path):
+    """numba checks every index here, which it otherwise does not; long runs do so with --boundscheck."""
+    settings = {"NUMBA_BOUNDSCHECK": "1", "NVDLA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parent)}
+    words = [sys.executable, "-c", _CHECKED, "run"]
+    done = subprocess.run(words, env={**os.environ, **settings}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_structured_mutator_keeps_the_flatbuffer_valid():
