@@ -7,7 +7,7 @@ what later jobs find in the convolution buffer; :func:`fuse` says when that matt
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from nvdla.hardware.sdp import SdpJob
 from nvdla.hardware.sdp_operands import InputCube
 from nvdla.hardware.sdp_settings import Algorithm, Precision, SdpSettings, XBlock
 from nvdla.memory.lanes import Lanes
+
+if TYPE_CHECKING:
+    from nvdla.kernels.conv_sdp_int8 import Place
 
 LARGEST_SHIFT = 60
 
@@ -153,6 +156,9 @@ class FusedConvolution:
         self._in_place = self._lies_ready()
         if self._in_place:
             self._use_memory()
+        self._source = _flat(conv.source.views[0]) if self._direct else None
+        self._target = None if self.destination is None else _flat(self.destination)
+        self._single = self._order(1, 0, 0)
 
     def _lies_ready(self) -> bool:
         """True for a 1 x 1 kernel without padding: every dot takes its bytes from one atom as it lies in memory."""
@@ -183,13 +189,12 @@ class FusedConvolution:
 
     def run(self, source: Any = None) -> np.ndarray | None:
         """Convolve and process. Returns what PDP takes on the fly, None when the result went to memory."""
-        view = self.conv.source.views[0]
-        data = _flat(view) if self._in_place else self._blocked(1, self._cubes(None, 0))
-        if self.destination is None:
+        data = self._source if self._in_place else self._blocked(1, self._cubes(None, 0))
+        if self._target is None:
             handed = self._handed_cubes(1)
-            self._compute(1, data, 0, handed.reshape(-1), 0)
+            self._compute(data, handed.reshape(-1), *self._single)
             return handed[0]
-        self._compute(1, data, 0, _flat(self.destination), 0)
+        self._compute(data, self._target, *self._single)
         return None
 
     def run_lanes(self, lanes: Lanes, count: int) -> np.ndarray | None:
@@ -200,13 +205,14 @@ class FusedConvolution:
             data, step = self._blocked(count, self._cubes(lanes, count)), math.prod(self._blocks)
         if self.destination is None:
             handed = self._handed_cubes(count)
-            self._compute(count, data, step, handed.reshape(-1), handed[0].size)
+            self._compute(data, handed.reshape(-1), *self._order(count, step, handed[0].size))
             return handed
-        self._compute(count, data, step, lanes.flat(self.destination, 1, count), lanes.stride)
+        self._compute(data, lanes.flat(self.destination, 1, count), *self._order(count, step, lanes.stride))
         return None
 
-    def _compute(self, count: int, data: np.ndarray, step: int, out: np.ndarray, out_step: int) -> None:
-        from nvdla.kernels.conv_sdp_int8 import Place, convolve_and_convert
+    def _order(self, count: int, step: int, out_step: int) -> tuple[np.ndarray, Place]:
+        """Pixels, and where images and results lie: ``count`` images, ``step`` bytes apart, results ``out_step``."""
+        from nvdla.kernels.conv_sdp_int8 import Place
         from nvdla.kernels.dot_tile import FLIP
 
         settings, pixels = self.sdp.settings, self._pixels
@@ -218,7 +224,11 @@ class FusedConvolution:
             pixels, pixel_stride = pixels + np.arange(count) * step, out_step
             count, step, out_step = 1, 0, 0
         flip = FLIP if self._in_place else 0
-        place = Place(settings.surfaces, surface_stride, atom, pixel_stride, flip, count, step, size, out_step)
+        return pixels, Place(settings.surfaces, surface_stride, atom, pixel_stride, flip, count, step, size, out_step)
+
+    def _compute(self, data: np.ndarray, out: np.ndarray, pixels: np.ndarray, place: Place) -> None:
+        from nvdla.kernels.conv_sdp_int8 import convolve_and_convert
+
         convolve_and_convert(
             data,
             pixels,
@@ -252,7 +262,7 @@ class FusedConvolution:
         source = self.conv.source
         if self._direct:
             view = source.views[0]
-            flat = _flat(view) if lanes is None else lanes.flat(view, 1, count)
+            flat = self._source if lanes is None else lanes.flat(view, 1, count)
             step = 0 if lanes is None else lanes.stride
             return flat, view.shape, (step, *view.strides[:2])
         images = self._lines() if lanes is None else self._lines_of(lanes, count)
@@ -388,6 +398,6 @@ class FastAdd:
 
 
 def _flat(view: np.ndarray) -> np.ndarray:
-    """The footprint of a cube with packed lines as flat int8."""
-    extent = (view.shape[0] - 1) * view.strides[0] + view.shape[1] * view.strides[1]
+    """The footprint of a cube as flat int8, from its first byte to its last; lines may overlap or stand apart."""
+    extent = 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
     return np.lib.stride_tricks.as_strided(view.view(np.int8), (extent,), (1,))
