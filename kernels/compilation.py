@@ -6,6 +6,9 @@ the last bit (tests/kernels/test_plain_forms.py compares them). It is taken unti
 long as all plain forms of the process have done little work (:data:`PLAIN_WORK`); whatever runs often or on much data
 is compiled. A kernel without a plain form is compiled, or taken from the cache
 (:mod:`nvdla.kernels.kernel_cache`), when it is called first.
+
+What keeps compilation short: loops instead of assignments from slice to slice (for those numba compiles its text
+functions, for the message of an error: a second), ``parallel=True`` only where it pays, few specialisations.
 """
 
 from __future__ import annotations
@@ -75,6 +78,7 @@ class Kernel:
         self._options = options
         self._cached = cached
         self._compiled: Any = None
+        self._called: Any = None
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         return (self._compiled or self._form(args, named))(*args, **named)
@@ -93,26 +97,35 @@ class Kernel:
         """numba's dispatcher. From now on calls go there."""
         if self._compiled is None:
             with _lock:
-                self._compiled = self._compiled or self._dispatcher()
+                self._compiled = self._compiled or self._dispatcher("", no_cfunc_wrapper=True)
         return self._compiled
+
+    @property
+    def called(self) -> Any:
+        """A dispatcher for calls from other kernels: without what Python or C needs to call it, a fifth of the work."""
+        if self._called is None:
+            with _lock:
+                wrappers = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+                self._called = self._called or self._dispatcher("called.", **wrappers)
+        return self._called
 
     @property
     def _numba_type_(self) -> Any:
         """So that functions that numba compiles elsewhere may call a kernel."""
-        return self.compiled._numba_type_
+        return self.called._numba_type_
 
     def _form(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if self._cost and plain_work.take(self._cost(*args, **named)):
             return self.plain_form
         return self.compiled
 
-    def _dispatcher(self) -> Any:
-        dispatcher = _numba().njit(**self._options)(self._function())
+    def _dispatcher(self, kind: str, **options: bool) -> Any:
+        dispatcher = _numba().njit(**self._options, **options)(self._function())
         folder = cache_folder() if self._cached else None
         if folder is not None and hasattr(dispatcher, "_cache"):  # not with NUMBA_DISABLE_JIT
             from nvdla.kernels.kernel_cache import KernelCache
 
-            dispatcher._cache = KernelCache(self.py_func, folder)
+            dispatcher._cache = KernelCache(self.py_func, folder, kind)
         return dispatcher
 
     def _function(self) -> Any:
@@ -122,7 +135,7 @@ class Kernel:
         for name in _names(function.__code__):
             value = names.get(name)
             if isinstance(value, Kernel):
-                names[name] = value.compiled
+                names[name] = value.called
             elif isinstance(value, Late):
                 names[name] = value.find()
         made = types.FunctionType(

@@ -251,16 +251,16 @@ def accumulate(data, pixels, taps, steps, packed, correction, out):  # type: ign
 
 
 def _accumulate_cost(data, pixels, taps, steps, packed, correction, out) -> int:  # type: ignore[no-untyped-def]
-    return packed.size + pixels.size * (4 * taps.size * steps + packed.size // 16)
+    return packed.size + pixels.size * (4 * taps.size * steps + packed.size // 2)
 
 
 @accumulate.plain(_accumulate_cost)
 def _accumulate_plain(data, pixels, taps, steps, packed, correction, out):  # type: ignore[no-untyped-def]
-    """As a product of matrices: below 2^53 (MAX_TERMS products of 8 x 8 bits) float64 is exact."""
+    """As a product of int32 matrices, modulo 2^32 too (no BLAS: to wake its threads would take longer)."""
     surfaces, count, atom = out.shape
     places = (taps[:, None] + np.arange(4 * steps)).reshape(-1)
-    windows = data[pixels[:, None] + places].astype(np.float64)
-    weights = packed.transpose(0, 3, 1, 2, 4).reshape(-1, places.size).astype(np.float64)
-    sums = (windows @ weights.T - correction).astype(np.int64)[:, : surfaces * atom]
+    windows = data[pixels[:, None] + places].astype(np.int32)
+    weights = packed.transpose(0, 3, 1, 2, 4).reshape(-1, places.size)[: surfaces * atom].astype(np.int32)
+    sums = windows @ weights.T - correction[: surfaces * atom]
     out[:] = sums.reshape(count, surfaces, atom).transpose(1, 0, 2)
     return out

@@ -65,13 +65,17 @@ def _settings() -> tuple[Any, ...]:
 
 
 class KernelCache(NullCache):
-    """The compiled specialisations of one kernel: what numba's dispatcher asks a cache for."""
+    """The compiled specialisations of one kernel: what numba's dispatcher asks a cache for.
 
-    def __init__(self, function: Any, folder: Path) -> None:
+    ``kind`` goes into the names of the files and keeps apart what is compiled with different options.
+    """
+
+    def __init__(self, function: Any, folder: Path, kind: str) -> None:
         module = function.__module__.rpartition(".")[2]
         code = function.__code__
         self._folder = folder
-        self._base = f"{module}.{function.__qualname__}-{code.co_firstlineno}".replace("<", "").replace(">", "")
+        name = f"{module}.{function.__qualname__}-{code.co_firstlineno}".replace("<", "").replace(">", "")
+        self._base, self._kind = name, kind
         self._stamp = source_digest(module)[:16]
 
     @property
@@ -102,7 +106,7 @@ class KernelCache(NullCache):
 
     def _path(self, sig: Any, codegen: Any) -> Path:
         key = hashlib.sha256(repr((tuple(map(repr, sig)), codegen.magic_tuple(), _settings())).encode()).hexdigest()
-        return self._folder / f"{self._base}.{self._stamp}.{key[:32]}.kernel"
+        return self._folder / f"{self._base}.{self._stamp}.{self._kind}{key[:32]}.kernel"
 
     def _write(self, path: Path, data: bytes) -> None:
         handle, temporary = tempfile.mkstemp(prefix=".", suffix=".part", dir=self._folder)
