@@ -24,6 +24,8 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
+import caffe_form  # noqa: E402
+
 from nvdla.build import Built, Calibration, Network, build, calibrate  # noqa: E402
 
 LOADABLES = {
@@ -82,6 +84,11 @@ def build_sample(name: str, weights: dict[str, np.ndarray]) -> Built:
     names = [layer.name for layer in network.layers]
     magnitudes = dict(zip(names, weights[f"{which}/magnitudes"].tolist(), strict=True))
     return build(network, config, precision, Calibration(magnitudes))
+
+
+def caffe_files(weights: dict[str, np.ndarray]) -> dict[str, bytes]:
+    """LeNet as a Caffe network."""
+    return {"lenet.prototxt": caffe_form.prototxt().encode(), "lenet.caffemodel": caffe_form.caffemodel(weights)}
 
 
 # ---- data
@@ -240,6 +247,12 @@ def main() -> int:
     if options.train:
         train_all()
     weights, different = _weights(), []
+    for name, content in caffe_files(weights).items():
+        if options.check:
+            if content != (HERE / name).read_bytes():
+                different.append(name)
+        elif not options.accuracy:
+            (HERE / name).write_bytes(content)
     for name in LOADABLES:
         built = build_sample(name, weights)
         if options.check:

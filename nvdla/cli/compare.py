@@ -20,6 +20,7 @@ HELP = """Compare a run, operation by operation, with another run, another loada
   nvdla compare A.nvdla B.nvdla -i digit.pgm          two loadables of one network
   nvdla compare A.nvdla -i digit.pgm --golden DIR     dumps of 'nvdla run --dump-ops', .npy, .dimg, .ops.json
   nvdla compare A.nvdla -i digit.pgm --onnx M.onnx    a float model; layer names from the layer file or --layers
+  nvdla compare A.nvdla -i digit.pgm --caffe N.prototxt N.caffemodel     a Caffe network
   nvdla compare A.nvdla -i digit.pgm --float T.npz    named float tensors
   nvdla compare A.nvdla -i a.pgm --other-input b.pgm  two inputs; --other-config, --other-threads likewise
 
@@ -36,6 +37,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     against = parser.add_argument_group("what to compare with")
     against.add_argument("--golden", metavar="PATH", help="a folder of golden files, or one")
     against.add_argument("--onnx", metavar="MODEL", help="a float model (needs nvdla[onnx])")
+    against.add_argument(
+        "--caffe", nargs="+", metavar="FILE", help="a .prototxt and its .caffemodel (needs nvdla[onnx])"
+    )
     against.add_argument("--float", metavar="FILE.npz", help="float tensors by layer name")
     against.add_argument("--other-input", action="append", default=[], metavar="[NAME=]FILE", help="input of the other")
     against.add_argument("--other-config", metavar="NAME", help="configuration of the other run")
@@ -97,7 +101,14 @@ def document(args: argparse.Namespace, runtime: Any, reference: Any, found: Comp
 
 
 def _against(args: argparse.Namespace) -> str:
-    return args.golden or args.onnx or args.float or args.other or args.loadable
+    return (
+        args.golden
+        or args.onnx
+        or (_caffe_files(args.caffe)[0] if args.caffe else None)
+        or args.float
+        or args.other
+        or args.loadable
+    )
 
 
 def _reference(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], names: Names) -> Any:
@@ -105,17 +116,19 @@ def _reference(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], na
     other_run = args.other or args.other_input or any(
         value is not None for value in (args.other_config, args.other_abi, args.other_threads)
     )
-    wanted = [name for name in ("golden", "onnx", "float") if getattr(args, name)] + ["other"] * bool(other_run)
+    wanted = [name for name in ("golden", "onnx", "caffe", "float") if getattr(args, name)]
+    wanted += ["other"] * bool(other_run)
     if len(wanted) != 1:
         what = f"{' and '.join(wanted)} were given" if wanted else "nothing was given to compare with"
         raise FormatError(
-            f"{what}; give one of OTHER, --golden, --onnx, --float, --other-input, --other-config, --other-threads"
+            f"{what}; give one of OTHER, --golden, --onnx, --caffe, --float, --other-input, --other-config, "
+            "--other-threads"
         )
     if args.golden:
         from nvdla.compare.goldens import GoldenReference
 
         return GoldenReference(args.golden, Path(args.loadable).stem)
-    if args.onnx or args.float:
+    if args.onnx or args.caffe or args.float:
         return _float_reference(args, runtime, surfaces, names)
     return _other_run(args, runtime, surfaces, names)
 
@@ -127,9 +140,24 @@ def _float_reference(args: argparse.Namespace, runtime: Any, surfaces: list[byte
         return FloatReference(read_npz(args.float), names)
     from nvdla.compare.onnx_model import onnx_tensors, real_inputs
 
-    reference = FloatReference(onnx_tensors(args.onnx, real_inputs(runtime, surfaces, names)), names)
-    reference.kind = "onnx"
+    inputs = real_inputs(runtime, surfaces, names)
+    if args.onnx:
+        reference = FloatReference(onnx_tensors(args.onnx, inputs), names, inputs=inputs)
+    else:
+        from nvdla.compare.caffe_model import caffe_tensors
+
+        tensors, blobs = caffe_tensors(*_caffe_files(args.caffe), inputs)
+        reference = FloatReference(tensors, names, outputs=blobs, inputs=inputs)
+    reference.kind = "onnx" if args.onnx else "caffe"
     return reference
+
+
+def _caffe_files(files: list[str]) -> tuple[str, str | None]:
+    """(.prototxt, .caffemodel) in either order; the second may be missing."""
+    if len(files) > 2:
+        raise FormatError(f"--caffe takes a .prototxt and a .caffemodel, {len(files)} files were given")
+    files = sorted(files, key=lambda name: name.endswith(".caffemodel"))
+    return files[0], files[1] if len(files) == 2 else None
 
 
 def _other_run(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], names: Names) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -20,24 +20,37 @@ if TYPE_CHECKING:
 
 MAX_FILE = 1 << 30
 MAX_BYTES = 4 << 30
+#: cosine from which on a tensor is taken for the right one
+NEAR = 0.98
 
 
 class FloatReference:
     """Float tensors by name.
 
-    Operations find theirs by layer name. Where no operation has a name, it is guessed: of the tensors of the same
-    shape, from the one that was matched last onwards, the one with the smallest angle. A tensor of integers without a
-    scale gets the scale that fits best (least squares), and a note says so.
+    Operations find theirs by layer name. Where no operation has a name, it is guessed: the tensor of the same shape
+    with the smallest angle; if none comes near, only those count that no operation has come near to yet, from the one
+    that was matched last onwards. A tensor of integers without a scale gets the scale that fits best (least squares),
+    and a note says so. ``outputs``: what bound outputs are compared with, where that is not the tensor of their name.
+    ``inputs``: names of tensors that no operation makes, but some copy.
     """
 
     kind = "float"
 
-    def __init__(self, tensors: Mapping[str, np.ndarray], names: Names, guess: bool | None = None) -> None:
+    def __init__(
+        self,
+        tensors: Mapping[str, np.ndarray],
+        names: Names,
+        guess: bool | None = None,
+        outputs: Mapping[str, np.ndarray] | None = None,
+        inputs: Collection[str] = (),
+    ) -> None:
         self.tensors = {name: np.asarray(each) for name, each in tensors.items() if each.dtype.kind in "iuf"}
+        self._outputs = outputs or {}
         self._order = list(self.tensors)
         self._names = names
         self._guess = not names.layers if guess is None else guess
         self._last = 0
+        self._settled = set(inputs)
         self._seen: dict[str, int] = {}
 
     def operation(self, observation: Observation) -> Expected | None:
@@ -51,7 +64,7 @@ class FloatReference:
         return None if image is None else self._expected(name, image, observation.tensor, note)
 
     def output(self, index: int, tensor: Tensor, array: np.ndarray, raw: bytes) -> Expected | None:
-        golden = self.tensors.get(tensor.name)
+        golden = self._outputs.get(tensor.name, self.tensors.get(tensor.name))
         if golden is None or golden.size != array.size:
             return None
         return self._expected(tensor.name, golden, array, None)
@@ -59,7 +72,7 @@ class FloatReference:
     def _image(self, name: str, ours: np.ndarray) -> np.ndarray | None:
         """The image of a batch that this operation works on: the layer's operations come image by image."""
         golden = self.tensors[name]
-        images = golden.shape[0] if golden.ndim == 4 else 1
+        images = golden.shape[0] if golden.ndim > 1 else 1
         number = self._seen.get(name, 0)
         self._seen[name] = number + 1
         if golden.size == ours.size:
@@ -71,20 +84,27 @@ class FloatReference:
         if scale is None:
             scale = fitted(golden, ours)
             note = ", ".join(filter(None, (note, "scale fitted")))
+        if _sizes(golden) != _sizes(ours):
+            note = ", ".join(filter(None, (note, f"the model's is {'x'.join(map(str, golden.shape))}")))
         return Expected(name, golden, scale=scale, note=note)
 
     def _guessed(self, ours: np.ndarray) -> str | None:
-        """The likeliest tensor of this shape that does not come before the one matched last."""
-        wanted = [n for n in ours.shape if n != 1]
-        best, best_cosine, best_place = None, -np.inf, self._last
-        for place, name in enumerate(self._order[self._last :], self._last):
-            golden = self.tensors[name]
-            if golden.size == ours.size and [n for n in golden.shape if n != 1] == wanted:
-                cosine = _cosine(golden, ours)
-                if cosine > best_cosine:
-                    best, best_cosine, best_place = name, cosine, place
-        self._last = best_place
-        return best
+        """The likeliest tensor of this shape: one that is near, whatever the order in which branches of the network
+        run, else the best of those that are still to come. What is left is a step inside a layer."""
+        likely = [
+            (_cosine(golden, ours), -place)
+            for place, golden in enumerate(self.tensors.values())
+            if golden.size == ours.size and _sizes(golden) == _sizes(ours)
+        ]
+        near = [each for each in likely if each[0] >= NEAR]
+        later = [each for each in likely if -each[1] >= self._last and self._order[-each[1]] not in self._settled]
+        if not (near or later):
+            return None
+        place = -max(near or later)[1]
+        if near:
+            self._settled.add(self._order[place])
+        self._last = max(self._last, place)
+        return self._order[place]
 
 
 def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
@@ -110,6 +130,11 @@ def fitted(golden: np.ndarray, ours: np.ndarray) -> float:
     wide = ours.astype(np.float64).reshape(-1)
     power = float(wide @ wide)
     return float(wide @ golden.astype(np.float64).reshape(-1)) / power if power else 1.0
+
+
+def _sizes(array: np.ndarray) -> list[int]:
+    """The shape without dimensions of 1."""
+    return [size for size in array.shape if size != 1]
 
 
 def _cosine(golden: np.ndarray, ours: np.ndarray) -> float:

@@ -1,0 +1,267 @@
+"""Protobuf's text format, read against a schema: every field known, of its type, and given once unless repeated."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+from nvdla.caffe.schema import Field, Schema
+from nvdla.errors import FormatError
+
+MAX_DEPTH = 32
+MAX_NUMBER = 64  # characters
+
+_TOKEN = re.compile(
+    r"""(?P<space>[ \t\r\n\f\v]+|\#[^\n]*)
+      | (?P<name>[A-Za-z_]\w*)
+      | (?P<number>[0-9.][\w.]*(?:(?<=[eE])[+-]\w*)?)
+      | (?P<string>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')
+      | (?P<mark>[-{}<>\[\]:;,])""",
+    re.VERBOSE | re.ASCII,
+)
+_INTEGER = re.compile(r"0[xX][0-9a-fA-F]+\Z|0[0-7]*\Z|[1-9][0-9]*\Z")
+_REAL = re.compile(r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fF]?\Z")
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v"}
+_RANGES = {"int": (-(1 << 63), (1 << 63) - 1), "uint": (0, (1 << 32) - 1)}
+_TRUE, _FALSE = ("true", "True", "t", "1"), ("false", "False", "f", "0")
+_CLOSING = {"{": "}", "<": ">"}
+
+
+class Message:
+    """One message as read. ``message["field"]``: its value, its default, or a list where it may be repeated.
+
+    ``line``: where it began. ``open``: fields that the schema does not know but lets pass, with their lines.
+    """
+
+    def __init__(self, schema: Schema, line: int = 0) -> None:
+        self.schema, self.line = schema, line
+        self.open: dict[str, int] = {}
+        self._values: dict[str, Any] = {}
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def __getitem__(self, name: str) -> Any:
+        field = self.schema.fields[name]
+        if name in self._values:
+            return self._values[name]
+        if field.repeated:
+            return []
+        return Message(field.schema, self.line) if field.kind == "message" else field.default
+
+    def put(self, name: str, value: Any) -> None:
+        if self.schema.fields[name].repeated:
+            self._values.setdefault(name, []).append(value)
+        else:
+            self._values[name] = value
+
+
+def parse(text: str, schema: Schema, name: str) -> Message:
+    """The message that a text holds. Raises FormatError that names file, line and field."""
+    return _Parser(text, name).whole(schema)
+
+
+class _Parser:
+    """Recursive descent over tokens; each token is looked at once."""
+
+    def __init__(self, text: str, name: str) -> None:
+        self._text, self._name = text, name
+        self._line, self._counted = 1, 0
+        self._tokens = self._scan()
+        self._kind, self._word, self._at = next(self._tokens)
+
+    def whole(self, schema: Schema) -> Message:
+        return self._fields(Message(schema, 1), "", 0)
+
+    def _scan(self) -> Iterator[tuple[str, str, int]]:
+        place, text = 0, self._text
+        while place < len(text):
+            found = _TOKEN.match(text, place)
+            if found is None:
+                self._at = place
+                self._fail(f"{text[place]!r} does not belong here")
+            if found.lastgroup != "space":
+                yield found.lastgroup, found[0], place
+            place = found.end()
+        while True:
+            yield "end", "", len(text)
+
+    def _fail(self, why: str) -> NoReturn:
+        line = self._text.count("\n", 0, self._at) + 1
+        raise FormatError(f"{self._name}: line {line}: {why}")
+
+    def _next(self) -> str:
+        word = self._word
+        self._kind, self._word, self._at = next(self._tokens)
+        return word
+
+    def _here(self) -> int:
+        """The line of the current token; lines are counted on from the last call."""
+        self._line += self._text.count("\n", self._counted, self._at)
+        self._counted = self._at
+        return self._line
+
+    def _fields(self, into: Message, closing: str, depth: int) -> Message:
+        if depth > MAX_DEPTH:
+            self._fail(f"messages are nested deeper than {MAX_DEPTH}")
+        while self._word != closing or self._kind not in ("mark", "end"):
+            if self._kind != "name":
+                what = "the file ends" if self._kind == "end" else f"{self._word!r} stands"
+                end = repr(closing) if closing else "the end"
+                self._fail(f"{what} where a field of {into.schema.name} or {end} is expected")
+            self._field(into, depth)
+        if closing:
+            self._next()
+        return into
+
+    def _field(self, into: Message, depth: int) -> None:
+        name, field = self._word, into.schema.fields.get(self._word)
+        if field is None:
+            if not (into.schema.open_suffix and name.endswith(into.schema.open_suffix)):
+                self._fail(f"{into.schema.name} has no field {name}{near(name, into.schema.fields)}")
+            into.open[name] = self._here()
+            field = Field("any", repeated=True)
+        elif name in into and not field.repeated and field.kind != "any":
+            self._fail(f"{name} is given twice")
+        self._next()
+        colon = self._word == ":" and self._kind == "mark"
+        if colon:
+            self._next()
+        for value in self._values(name, field, colon, depth):
+            if field.kind != "any":
+                into.put(name, value)
+        if self._kind == "mark" and self._word in ",;":
+            self._next()
+
+    def _values(self, name: str, field: Field, colon: bool, depth: int) -> Iterator[Any]:
+        """One value, or those of a list in brackets."""
+        if not (self._kind == "mark" and self._word == "["):
+            yield self._value(name, field, colon, depth)
+            return
+        if not field.repeated and field.kind != "any":
+            self._fail(f"{name} is not repeated, so it cannot be a list")
+        self._next()
+        while self._word != "]" or self._kind != "mark":
+            yield self._value(name, field, colon, depth)
+            if self._word == "," and self._kind == "mark":
+                self._next()
+            elif self._word != "]":
+                self._fail(f"a list of {name} goes on with {self._word!r} instead of ',' or ']'")
+        self._next()
+
+    def _value(self, name: str, field: Field, colon: bool, depth: int) -> Any:
+        opens = self._kind == "mark" and self._word in _CLOSING
+        if field.kind == "any":
+            return self._skip(depth) if opens else self._scalar(name, colon)
+        if field.kind == "message":
+            if not opens:
+                self._fail(f"{name} is a message, so '{{' is expected, not {self._word!r}")
+            line = self._here()
+            return self._fields(Message(field.schema, line), _CLOSING[self._next()], depth + 1)
+        if opens:
+            self._fail(f"{name} is {field.kind}, not a message")
+        at = self._at
+        sign, kind, word = self._scalar(name, colon)
+        after, self._at = self._at, at  # what is wrong with the value is said of its line
+        value = self._typed(name, field, sign, kind, word)
+        self._at = after
+        return value
+
+    def _skip(self, depth: int) -> None:
+        """A message whose content does not matter; brackets must match."""
+        waiting = [_CLOSING[self._next()]]
+        while waiting:
+            if depth + len(waiting) > MAX_DEPTH:
+                self._fail(f"messages are nested deeper than {MAX_DEPTH}")
+            if self._kind == "end":
+                self._fail(f"the file ends where {waiting[-1]!r} is expected")
+            kind, word = self._kind, self._next()
+            if kind != "mark":
+                continue
+            if word in _CLOSING:
+                waiting.append(_CLOSING[word])
+            elif word in "}>" and word != waiting.pop():
+                self._fail(f"{word!r} closes what it did not open")
+
+    def _scalar(self, name: str, colon: bool) -> tuple[str, str, str]:
+        """Sign, kind of token and word; strings that follow each other are one."""
+        if not colon:
+            self._fail(f"{name}: ':' is expected before the value, not {self._word!r}")
+        sign = "-" if self._kind == "mark" and self._word == "-" else ""
+        if sign:
+            self._next()
+        kind = self._kind
+        if kind not in ("name", "number", "string") or (sign and kind == "string"):
+            what = "the file ends" if kind == "end" else f"{self._word!r} stands"
+            self._fail(f"{what} where the value of {name} is expected")
+        if kind != "string":
+            return sign, kind, self._next()
+        pieces = []
+        while self._kind == "string":
+            pieces.append(_ESCAPE.sub(_unescaped, self._next()[1:-1]))
+        return sign, kind, "".join(pieces)
+
+    def _typed(self, name: str, field: Field, sign: str, kind: str, word: str) -> Any:
+        shown = f"{sign}{word}"[:MAX_NUMBER]
+        if field.kind == "string":
+            if kind != "string":
+                self._fail(f"{name} is {shown}, must be a string in quotes")
+            return word
+        if field.kind == "bool":
+            if sign or kind == "string" or word not in _TRUE + _FALSE:
+                self._fail(f"{name} is {shown}, must be true or false")
+            return word in _TRUE
+        if field.kind == "enum":
+            return self._enumerated(name, field, kind, shown)
+        if kind != "number" or len(word) > MAX_NUMBER:
+            self._fail(f"{name} is {shown}, must be a number")
+        return self._integer(name, field, shown) if field.kind in _RANGES else self._real(name, shown)
+
+    def _enumerated(self, name: str, field: Field, kind: str, shown: str) -> str:
+        """The name; a number stands for one, too."""
+        known = field.numbers
+        if kind == "name" and shown in known:
+            return shown
+        for each, number in known.items():
+            if kind == "number" and shown == str(number):
+                return each
+        return self._fail(f"{name} is {shown}, must be one of {', '.join(known)}{near(shown, known)}")
+
+    def _integer(self, name: str, field: Field, shown: str) -> int:
+        digits = shown.removeprefix("-")
+        if not _INTEGER.match(digits):
+            self._fail(f"{name} is {shown}, must be an integer")
+        base = 16 if digits[:2] in ("0x", "0X") else 8 if digits[0] == "0" else 10
+        value = int(digits, base) * (-1 if shown[0] == "-" else 1)
+        low, high = _RANGES[field.kind]
+        if not low <= value <= high:
+            self._fail(f"{name} is {shown}, must be {low} to {high}")
+        return value
+
+    def _real(self, name: str, shown: str) -> float:
+        digits = shown.removeprefix("-")
+        if _INTEGER.match(digits) and digits[:2] in ("0x", "0X"):
+            return float(int(shown, 16))
+        value = float(shown.rstrip("fF")) if _REAL.match(digits) else math.nan
+        if not math.isfinite(value):
+            self._fail(f"{name} is {shown}, must be a finite number")
+        return value
+
+
+def near(word: str, known: Any) -> str:
+    """A hint at the known word that was perhaps meant."""
+    found = difflib.get_close_matches(word[:MAX_NUMBER], list(known), n=1, cutoff=0.7)
+    return f"; did you mean {found[0]}?" if found else ""
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    code = found[1]
+    if code[0] == "x":
+        return chr(int(code[1:], 16))
+    if code[0] in "01234567":
+        return chr(int(code, 8) & 0xFF)
+    return _ESCAPES.get(code, code)
