@@ -8,9 +8,8 @@ up to :data:`MAX_TERMS` products a sum (128 * 128 * MAX_TERMS < 2^31).
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
-from nvdla.kernels.compilation import njit
+from nvdla.kernels.compilation import njit, prange
 from nvdla.kernels.dot_tile import KERNELS, PIXELS, available, dot_row, dot_tile
 
 MAX_TERMS = (1 << 17) - 1

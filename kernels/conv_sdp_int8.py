@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import prange
 
-from nvdla.kernels.compilation import njit
+from nvdla.kernels.compilation import njit, prange
 from nvdla.kernels.dot_tile import HALF, KERNELS, PIXELS, convert_tile, dot_row, dot_tile
 
 INT32_LOW, INT32_HIGH = -(1 << 31), (1 << 31) - 1

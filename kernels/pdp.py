@@ -24,7 +24,8 @@ PARALLEL_SIZE = 1 << 16
 def _take_columns(line, atom, stride, out):
     """Every ``stride``-th atom of a line; both as words, ``atom`` of them in an atom."""
     if stride == 1:
-        out[:] = line[: out.size]
+        for i in range(out.size):
+            out[i] = line[i]
     elif atom == 1:
         for x in range(out.size):
             out[x] = line[x * stride]
@@ -165,7 +166,8 @@ def _average_lines(source, out, kernel, stride, pad, pad_values, reciprocal, sum
             row = rows[s, h]
             for i in range(row.size):
                 inside[i] += row[i]
-        sums[:] = line[: sums.size]
+        for i in range(sums.size):
+            sums[i] = line[i]
         for k in range(1, kernel[1]):
             moved = line[k * atom : k * atom + sums.size]
             for i in range(sums.size):
