@@ -78,7 +78,7 @@ TARGETS = {
     for target in (
         Target("load", "fuzz_load", "one_input", _NETWORKS, "mutate_loadable", 10 << 10),
         Target("run", "fuzz_run", "one_input", _NETWORKS, "mutate_loadable", 12 << 10, ("loadable", "descriptors")),
-        Target("tools", "fuzz_tools", "one_input", _NETWORKS, "mutate_loadable", 6 << 10, _BELOW_TOOLS),
+        Target("tools", "fuzz_tools", "one_input", _NETWORKS, "mutate_loadable", 4608, _BELOW_TOOLS),
         Target("cfg", "fuzz_trace", "cfg_input", (), "mutate_text", 1 << 16),
         Target("txn", "fuzz_trace", "txn_input", (), "mutate_text", MAX_SEED),
         Target("dimg", "fuzz_tensors", "dimg_input", ("kmd-regression/*.dimg", "samples/labels.txt"), "", 1 << 12),

@@ -7,6 +7,8 @@ cannot make reading quadratic. Format: https://flatbuffers.dev/internals (tables
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -25,6 +27,7 @@ class Buffer:
         self.name = name
         self.work = _WORK_FACTOR * len(data) + _WORK_FLOOR
         self._strings: dict[int, str] = {}
+        self._vtables: dict[int, tuple[int, array[int]]] = {}
 
     def fail(self, where: str, offset: int, message: str) -> FormatError:
         return FormatError(f"{self.name}: {where} at byte {self.base + offset}: {message}")
@@ -62,16 +65,24 @@ class Buffer:
         vtable = position - self.scalar(position, 4, where, signed=True)
         if vtable < 0 or vtable % 2:
             raise self.fail(where, position, f"its vtable would lie at {vtable}")
+        extent, slots = self._vtables.get(vtable) or self._vtable(vtable, where)
+        if extent < 4 or position + extent > len(self.data):
+            raise self.fail(where, position, f"a table of {extent} bytes does not fit")
+        self.spend(2 * len(slots) + 8, where, position)
+        return Table(self, position, extent, slots, where)
+
+    def _vtable(self, vtable: int, where: str) -> tuple[int, array[int]]:
+        """Bytes of a table, and where its fields lie in it. Tables of one type share a vtable, so it is kept."""
         length, extent = self.scalar(vtable, 2, where), self.scalar(vtable + 2, 2, where)
         if length < 4 or length % 2 or vtable + length > len(self.data):
             raise self.fail(where, vtable, f"a vtable of {length} bytes does not fit")
-        if extent < 4 or position + extent > len(self.data):
-            raise self.fail(where, position, f"a table of {extent} bytes does not fit")
-        self.spend(length + 4, where, position)
-        slots = [self.scalar(vtable + at, 2, where) for at in range(4, length, 2)]
-        if any(slot >= extent for slot in slots):
+        slots = array("H", bytes(self.data[vtable + 4 : vtable + length]))  # two bytes each: vtables may overlap
+        if sys.byteorder == "big":
+            slots.byteswap()
+        if slots and max(slots) >= max(extent, 4):
             raise self.fail(where, vtable, f"a field lies outside its table of {extent} bytes")
-        return Table(self, position, extent, slots, where)
+        self._vtables[vtable] = extent, slots
+        return extent, slots
 
     def vector(self, position: int, size: int, where: str) -> tuple[int, int]:
         """(position of the first element, count) of a vector of elements of ``size`` bytes."""
@@ -101,7 +112,7 @@ class Table:
     buffer: Buffer
     position: int
     extent: int
-    slots: list[int]
+    slots: array[int]
     where: str
 
     def _field(self, slot: int, size: int) -> int:
