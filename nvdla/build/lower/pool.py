@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
+from math import isqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from nvdla.build.cbuf import buffer_of
 from nvdla.build.fuse import Group
-from nvdla.build.ir import DTYPES, Convert, Convolve, Pool, Process, Surface
+from nvdla.build.ir import BYTES, DTYPES, Convert, Convolve, Pool, Process, Surface
 from nvdla.build.lower.convolution import MAX_KERNEL, Window, check_window
 from nvdla.build.quantize import fixed_point
 from nvdla.errors import BuildError
@@ -93,7 +95,7 @@ def _without_cascade(lowering: Lowering, group: Group, source: Surface, destinat
         )
     window = Window(layer.stride if destination.shape[1:] != (1, 1) else (1, 1), layer.padding)
     check_window(group.name, (1, 1, rows, columns), window)
-    block = max(lowering.atom_channels, lowering.config.mac_atomic_c)
+    block = _channels_together(lowering, destination, rows * columns)
     for first in range(0, source.channels, block):
         count = min(block, source.channels - first)
         weights = np.zeros((count, count, rows, columns))
@@ -111,3 +113,18 @@ def _without_cascade(lowering: Lowering, group: Group, source: Surface, destinat
                 process,
             )
         )
+
+
+def _channels_together(lowering: Lowering, destination: Surface, taps: int) -> int:
+    """Channels of one such convolution: those that the MAC cells take at once.
+
+    Where there is one output the products are few, zeros or not, and it is the number of operations that costs: then
+    as many as have kernels that fill at most three quarters of the convolution buffer.
+    """
+    least = max(lowering.atom_channels, lowering.config.mac_atomic_c)
+    if destination.shape[1:] != (1, 1):
+        return least
+    buffer = buffer_of(lowering.config)
+    room = 3 * buffer.banks * buffer.bank_bytes // 4
+    most = isqrt(room // (taps * BYTES[lowering.precision]))
+    return max(least, most // lowering.atom_channels * lowering.atom_channels)
