@@ -131,7 +131,7 @@ def test_global_average_pool_of_any_size(config, size):
 
 @pytest.mark.parametrize(("config", "operations"), [("nv_small", 5), ("nv_large", 2)])
 def test_a_global_average_takes_as_many_channels_at_once_as_the_convolution_buffer_holds(config, operations):
-    """Kernels of 24 channels, 13 x 13, take 97,344 of nv_small's 131,072 bytes; of 64 channels what a MAC cell takes."""
+    """Kernels of 24 channels, 13 x 13, take 97,344 of nv_small's 131,072 bytes; nv_large takes a MAC cell's 64."""
     net = Network()
     net.output(net.global_average_pool("average", net.input("in", (104, 13, 13))))
     built = build_and_run(net, config, "int8", False, samples(net, np.random.default_rng(3)))
