@@ -12,6 +12,7 @@ import numpy as np
 
 from nvdla.cpu import CpuTask
 from nvdla.hardware.fusion import FastAdd, FusedConvolution
+from nvdla.hardware.pdp import PdpJob
 from nvdla.memory.lanes import Lanes
 from nvdla.plan import Plan, job_reads, job_writes
 
@@ -32,10 +33,14 @@ class Batch:
         self._steps = plan.fused
         self._lanes = lanes
 
-    @staticmethod
-    def serves(plan: Plan) -> bool:
-        """True when every convolution is fused: others find in the convolution buffer what the one before left."""
-        return not any(hasattr(step[0], "weight_source") for step in plan.fused if isinstance(step, tuple))
+    def serves(self) -> bool:
+        """True when every convolution is fused and reads from lanes.
+
+        Others find in the convolution buffer what the one before left.
+        """
+        convolutions = [step[0] for step in self._steps if isinstance(step, tuple) and hasattr(step[0], "conv")]
+        alone = [step for step in self._steps if isinstance(step, tuple) and hasattr(step[0], "weight_source")]
+        return not alone and all(self._lanes.holds(view) for each in convolutions for view in each.conv.source.views)
 
     def run(self, count: int) -> None:
         """Run on the inputs in lanes 1 to ``count``."""
@@ -50,6 +55,8 @@ class Batch:
     def _run(self, job: Any, count: int, handed: np.ndarray | None) -> np.ndarray | None:
         if isinstance(job, (FusedConvolution, FastAdd)):
             return job.run_lanes(self._lanes, count)
+        if isinstance(job, PdpJob) and job.takes_lanes:
+            return job.run_lanes(self._lanes, count, handed)
         return self._by_way_of_lane_0(job, count, handed)
 
     def _by_way_of_lane_0(self, job: Any, count: int, handed: np.ndarray | None) -> np.ndarray | None:

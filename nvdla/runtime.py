@@ -206,7 +206,7 @@ class Runtime:
     def _is_batchable(self, plan: Plan) -> bool:
         """True when all that a run changes lies in lanes and every step can be done for several images."""
         bound = {tensor.memory.id for tensor in (*self.inputs, *self.outputs)}
-        return self.linked.in_lanes(plan.written | bound) and Batch.serves(plan)
+        return self.linked.in_lanes(plan.written | bound) and Batch(plan, self.linked.lanes).serves()
 
     def _run_lanes(self, plan: Plan, images: Sequence[Sequence[Any]]) -> list[list[bytes]]:
         """Run on as many images as there are lanes, or fewer."""

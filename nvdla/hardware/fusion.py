@@ -378,7 +378,7 @@ class FastAdd:
     def run_lanes(self, lanes: Lanes, count: int) -> None:
         """The same for ``count`` images in lanes 1, 2 ..."""
         for lane in range(1, count + 1):
-            self._add(*(lanes.flat(view, lane, 1) if lanes.holds(view) else _flat(view) for view in self._views))
+            self._add(*(_flat(lanes.at(view, lane)) for view in self._views))
 
     def _add(self, first: np.ndarray, second: np.ndarray, out: np.ndarray) -> None:
         from nvdla.kernels.sdp_int8_add import add_and_convert

@@ -28,9 +28,13 @@ from nvdla.limits import Work
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
+    from nvdla.memory.lanes import Lanes
 
 AVERAGE, MAXIMUM, MINIMUM = 0, 1, 2
 MAX_KERNEL = 8
+
+#: bytes up to which the cubes of a batch are gathered to be pooled at once
+TOGETHER = 1 << 16
 
 # The sign bit of PAD_VALUE_1X..7X (NV_NVDLA_pdp.cpp:496) and the bits of the line buffer's sums.
 _PAD_SIGN_BITS = {"int8": (7, 8, 9, 9, 10, 10, 10), "int16": (15, 16, 17, 17, 18, 18, 18)}
@@ -116,14 +120,42 @@ class PdpJob:
             raise ScheduleError(f"PDP waits for ever: it takes {wanted} on the fly, the SDP delivers {got}")
         if elements.name == "fp16":
             source = self._special_values(source)
-        direct = self.destination.flags.c_contiguous and len(self.settings.pieces) == 1
-        out = self.destination if direct else np.empty(self.destination.shape, np.uint8)
-        nans = sum(self._pool(source, out.view(elements.dtype), piece) for piece in self.settings.pieces)
-        if not direct:
-            self.destination[...] = out
+        nans = self._pool_cube(source, self.destination)
         if elements.name == "fp16":
             self.statistics["nan_output"] = nans
             self.group.values["D_NAN_OUTPUT_NUM"] = nans
+
+    @property
+    def takes_lanes(self) -> bool:
+        """True for what :meth:`run_lanes` can do: integers, which keep no counters."""
+        return self.settings.elements.name != "fp16"
+
+    def run_lanes(self, lanes: Lanes, count: int, source: np.ndarray | None = None) -> None:
+        """The same for ``count`` images in lanes 1, 2 ...; ``source``: their cubes one after the other.
+
+        Small cubes are pooled together, as one with the surfaces of all.
+        """
+        elements = self.settings.elements
+        if source is None and self.source.size > TOGETHER:
+            for lane in range(1, count + 1):
+                self._pool_cube(elements_of(lanes.at(self.source, lane), elements), lanes.at(self.destination, lane))
+            return
+        if source is None:
+            source = np.ascontiguousarray(lanes.across(self.source, count)).view(elements.dtype)
+        targets = lanes.across(self.destination, count)
+        out = np.empty((count * targets.shape[1], *targets.shape[2:]), np.uint8)
+        self._pool_cube(source.reshape(-1, *source.shape[2:]), out)
+        targets[...] = out.reshape(targets.shape)
+
+    def _pool_cube(self, source: np.ndarray, destination: np.ndarray) -> int:
+        """Pool all pieces of a cube; returns the NaNs written (fp16)."""
+        elements = self.settings.elements
+        direct = destination.flags.c_contiguous and len(self.settings.pieces) == 1
+        out = destination if direct else np.empty(destination.shape, np.uint8)
+        nans = sum(self._pool(source, out.view(elements.dtype), piece) for piece in self.settings.pieces)
+        if not direct:
+            destination[...] = out
+        return nans
 
     def _expected_shape(self) -> tuple[int, ...]:
         atom = self.destination.shape[3] // self.settings.elements.dtype.itemsize

@@ -25,7 +25,9 @@ class Lanes:
         return 0 <= self._offset(view) < self.stride
 
     def at(self, view: np.ndarray, lane: int) -> np.ndarray:
-        """The counterpart in ``lane`` of a view of lane 0."""
+        """The counterpart in ``lane`` of a view of lane 0; of another view itself."""
+        if not self.holds(view):
+            return view
         offset = lane * self.stride + self._offset(view)
         return np.ndarray(view.shape, view.dtype, self._memory, offset, view.strides)
 
@@ -39,7 +41,7 @@ class Lanes:
     def flat(self, view: np.ndarray, first: int, count: int) -> np.ndarray:
         """int8 bytes from where the view begins in lane ``first`` to where it ends ``count`` lanes further on.
 
-        ``view``: uint8, strides not negative.
+        ``view``: uint8, of lane 0, strides not negative.
         """
         extent = 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
         offset = first * self.stride + self._offset(view)
