@@ -9,7 +9,8 @@ Source: cmod/pdp/NV_NVDLA_pdp.cpp, LineOperation (:1426), PoolingStage0Calc (:15
 
 from __future__ import annotations
 
-import functools
+from functools import reduce
+from itertools import product
 
 import numpy as np
 
@@ -97,28 +98,6 @@ def pool_extreme_parallel(source, out, kernel, stride, pad, least):
         _extreme_lines(source, out, kernel, stride, pad, flip, number * job, min(lines, (number + 1) * job))
 
 
-def _pool_extreme_cost(source, out, kernel, stride, pad, least) -> int:
-    return out.size * max(kernel[0] * kernel[1], stride[0] * stride[1])
-
-
-@pool_extreme.plain(_pool_extreme_cost)
-def _pool_extreme_plain(source, out, kernel, stride, pad, least):
-    """Outside the cube lies what no element can lose against."""
-    surfaces, height, width, atom = out.shape
-    merge = np.minimum if least else np.maximum
-    limits = np.iinfo(source.dtype)
-    rows, columns = (height - 1) * stride[0] + kernel[0], (width - 1) * stride[1] + kernel[1]
-    padded = np.full((surfaces, rows, columns, atom), limits.max if least else limits.min, source.dtype)
-    inside = source[:, : rows - pad[0], : columns - pad[1]]
-    padded[:, pad[0] : pad[0] + inside.shape[1], pad[1] : pad[1] + inside.shape[2]] = inside
-    shifted = [
-        padded[:, y : rows - kernel[0] + y + 1 : stride[0], x : columns - kernel[1] + x + 1 : stride[1]]
-        for y in range(kernel[0])
-        for x in range(kernel[1])
-    ]
-    out[:] = functools.reduce(merge, shifted)
-
-
 @njit(cache=True, nogil=True)
 def _add_padding(sums, atom, width, kernel, stride, pad, rows_inside, pad_values):
     """What the elements outside the cube add to one output line."""
@@ -199,3 +178,49 @@ def pool_average_parallel(source, out, kernel, stride, pad, pad_values, reciproc
     for number in prange((lines + job - 1) // job):
         last = min(lines, (number + 1) * job)
         _average_lines(source, out, kernel, stride, pad, pad_values, reciprocal, sum_bits, number * job, last)
+
+
+def _plain_cost(source, out, kernel, stride, *_) -> int:
+    return out.size * max(kernel[0] * kernel[1], stride[0] * stride[1])
+
+
+def _under_windows(source, out, kernel, stride, pad, outside):
+    """For each place in the window the elements (S, OH, OW, A) under it, ``outside`` where the cube has none."""
+    surfaces, height, width, atom = out.shape
+    rows, columns = (height - 1) * stride[0] + kernel[0], (width - 1) * stride[1] + kernel[1]
+    padded = np.full((surfaces, rows, columns, atom), outside, source.dtype)
+    inside = source[:, : rows - pad[0], : columns - pad[1]]
+    padded[:, pad[0] : pad[0] + inside.shape[1], pad[1] : pad[1] + inside.shape[2]] = inside
+    for y, x in product(range(kernel[0]), range(kernel[1])):
+        yield padded[:, y : rows - kernel[0] + y + 1 : stride[0], x : columns - kernel[1] + x + 1 : stride[1]]
+
+
+@pool_extreme_parallel.plain(_plain_cost)
+@pool_extreme.plain(_plain_cost)
+def _pool_extreme_plain(source, out, kernel, stride, pad, least):
+    """Outside the cube lies what no element can lose against."""
+    limits = np.iinfo(source.dtype)
+    outside, merge = (limits.max, np.minimum) if least else (limits.min, np.maximum)
+    out[:] = reduce(merge, _under_windows(source, out, kernel, stride, pad, outside))
+
+
+@pool_average_parallel.plain(_plain_cost)
+@pool_average.plain(_plain_cost)
+def _pool_average_plain(source, out, kernel, stride, pad, pad_values, reciprocal, sum_bits):
+    sums = np.zeros(out.shape, np.int32)
+    for elements in _under_windows(source, out, kernel, stride, pad, 0):
+        sums += elements
+    rows = _inside(np.arange(out.shape[1]) * stride[0] - pad[0], kernel[0], source.shape[1])
+    columns = _inside(np.arange(out.shape[2]) * stride[1] - pad[1], kernel[1], source.shape[2])
+    padding = pad_values[kernel[1] - columns] * rows[:, None] + pad_values[kernel[0] - rows][:, None] * kernel[1]
+    sums += padding.astype(np.int32)[:, :, None]
+    sums = sums << (32 - sum_bits) >> (32 - sum_bits)
+    for factor in (reciprocal[1], reciprocal[0]):
+        scaled = sums * (factor * 2.0**-16)
+        sums = (scaled + np.where(scaled >= 0.0, 0.5, -0.5)).astype(np.int64)
+    out[:] = sums
+
+
+def _inside(first, window, size):
+    """How many of ``window`` places from ``first`` on lie in the cube."""
+    return np.minimum(first + window, size) - np.maximum(first, 0)

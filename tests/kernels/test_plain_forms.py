@@ -43,21 +43,36 @@ def assert_equal(results):
     assert np.array_equal(plain, compiled)
 
 
-@settings(max_examples=60)
-@given(st.data(), seeds, st.booleans())
-def test_pooling(data, random, least):
-    draw = data.draw
+@st.composite
+def pooling(draw):
+    """Source, result, and (kernel, stride, pad), each (vertical, horizontal)."""
     surfaces, atom, dtype = draw(st.integers(1, 3)), draw(st.sampled_from([8, 32])), draw(st.sampled_from(["i1", "i2"]))
     axes = []
     for _ in range(2):
-        kernel, stride, size = draw(st.integers(1, 5)), draw(st.integers(1, 7)), draw(st.integers(1, 9))
+        kernel, stride, size = draw(st.integers(1, 8)), draw(st.integers(1, 9)), draw(st.integers(1, 9))
         pad = draw(st.integers(0, kernel - 1))
         outputs = draw(st.integers(1, (size - 1 + pad) // stride + 1))  # each window begins inside the cube
         axes.append((kernel, stride, pad, size, outputs))
     kernel, stride, pad, size, outputs = zip(*axes, strict=True)
-    source = integers(random, dtype, (surfaces, *size, atom), draw(st.booleans()))
-    out = np.zeros((surfaces, *outputs, atom), dtype)
-    assert_equal(both(pdp.pool_extreme, (source, out, kernel, stride, pad, least), 1))
+    source = integers(draw(seeds), dtype, (surfaces, *size, atom), draw(st.booleans()))
+    return source, np.zeros((surfaces, *outputs, atom), dtype), kernel, stride, pad
+
+
+@settings(max_examples=60)
+@given(pooling(), st.booleans(), st.booleans())
+def test_greatest_and_least(layer, least, parallel):
+    kernel = pdp.pool_extreme_parallel if parallel else pdp.pool_extreme
+    assert_equal(both(kernel, (*layer, least), 1))
+
+
+@settings(max_examples=60)
+@given(pooling(), seeds, st.booleans(), st.booleans())
+def test_average(layer, random, extreme, parallel):
+    kernel = pdp.pool_average_parallel if parallel else pdp.pool_average
+    pad_values = random.integers(-(1 << 18), 1 << 18, 9) * extreme
+    reciprocal = tuple(int(each) for each in random.integers(1, 1 << 17, 2))
+    sum_bits = 16 if layer[0].dtype == np.int8 else 32
+    assert_equal(both(kernel, (*layer, pad_values, reciprocal, sum_bits), 1))
 
 
 @settings(max_examples=60)
