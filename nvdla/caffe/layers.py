@@ -20,6 +20,8 @@ ONE = range(1, 2)
 ONE_OR_TWO = range(1, 3)
 TWO_OR_MORE = range(2, 1 << 16)
 ANY = range(1, 1 << 16)
+#: height and width of a pooled image: what NVDLA's registers hold
+LARGEST_SIDE = 8192
 #: what Caffe's MAX pooling starts from
 LOWEST = float(np.finfo(np.float32).min)
 
@@ -239,15 +241,18 @@ def _pooled(graph: Graph, value: Value, window: _Window, pool: str, ceil: bool) 
     """Windows may reach beyond the padding at the end (sizes round up); AVE divides by what lies inside the padding
     (pooling_layer.cpp, Reshape and Forward_cpu)."""
     batch, channels, *image = value.shape
-    padding = [0, 0, 0, 0]
-    size, areas = [], []
-    for axis, (n, k, s, p) in enumerate(zip(image, window.kernel, window.stride, window.pad, strict=True)):
-        count = pooled_size(n, k, s, p, ceil)
-        starts = np.arange(max(count, 0)) * s - p
-        areas.append(np.minimum(starts + k, n + p) - starts)
-        size.append(count)
-        padding[axis], padding[axis + 2] = p, max((count - 1) * s + k - n - p, 0)
+    axes = list(zip(image, window.kernel, window.stride, window.pad, strict=True))
+    size = [pooled_size(n, k, s, p, ceil) for n, k, s, p in axes]
     shape = (batch, channels, *size)
+    graph.allow(shape)
+    if max(size) > LARGEST_SIDE:
+        raise graph.layer.fail(f"its result would be {_by(shape)}; height and width are {LARGEST_SIDE} at most")
+    padding = [0, 0, 0, 0]
+    areas = []
+    for axis, ((n, k, s, p), count) in enumerate(zip(axes, size, strict=True)):
+        starts = np.arange(count) * s - p
+        areas.append(np.minimum(starts + k, n + p) - starts)
+        padding[axis], padding[axis + 2] = p, max((count - 1) * s + k - n - p, 0)
     fill = graph.number(LOWEST if pool == "MAX" else 0.0)
     if any(padding):
         pads = graph.constant(np.array([0, 0, *padding[:2], 0, 0, *padding[2:]], np.int64))

@@ -78,14 +78,19 @@ class Graph:
         self.nodes.append(self.onnx.helper.make_node(kind, words, [made.name], **attributes))
         return made
 
+    def allow(self, shape: Sequence[int]) -> None:
+        """Refuse a result of this shape before anything of its size is made."""
+        if any(size <= 0 for size in shape):
+            raise self.layer.fail(f"its result would be {'x'.join(map(str, shape))}")
+        elements = self.elements + math.prod(shape)
+        if elements > MAX_ELEMENTS:
+            raise self.layer.fail(f"the tensors have {elements} elements up to here, the limit is {MAX_ELEMENTS}")
+
     def _charge(self, value: Value, work: int) -> None:
         """Refuse what would take memory or time without end."""
-        if any(size <= 0 for size in value.shape):
-            raise self.layer.fail(f"its result would be {'x'.join(map(str, value.shape))}")
+        self.allow(value.shape)
         self.elements += value.size
         self.multiplications += value.size * work
-        if self.elements > MAX_ELEMENTS:
-            raise self.layer.fail(f"the tensors have {self.elements} elements up to here, the limit is {MAX_ELEMENTS}")
         if self.multiplications > MAX_MULTIPLICATIONS:
             raise self.layer.fail(
                 f"{self.multiplications} multiplications up to here, the limit is {MAX_MULTIPLICATIONS}"

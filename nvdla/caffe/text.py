@@ -6,6 +6,7 @@ import difflib
 import math
 import re
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NoReturn
 
 from nvdla.caffe.schema import Field, Schema
@@ -13,6 +14,7 @@ from nvdla.errors import FormatError
 
 MAX_DEPTH = 32
 MAX_NUMBER = 64  # characters
+MAX_COMPARED = 1000  # words that a hint is chosen from
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r\n\f\v]+|\#[^\n]*)
@@ -254,7 +256,7 @@ class _Parser:
 
 def near(word: str, known: Any) -> str:
     """A hint at the known word that was perhaps meant."""
-    found = difflib.get_close_matches(word[:MAX_NUMBER], list(known), n=1, cutoff=0.7)
+    found = difflib.get_close_matches(word[:MAX_NUMBER], islice(known, MAX_COMPARED), n=1, cutoff=0.7)
     return f"; did you mean {found[0]}?" if found else ""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 
@@ -95,11 +96,9 @@ def _few(part: Part, left: int) -> Iterator[int] | list[int]:
 
 
 def _shaped(blob: Part, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    count = 1
-    for size in shape:
-        if size < 0:
-            raise blob.fail(f"shape {shape} has a negative dimension")
-        count *= size
-    if count != data.size:
+    if any(size < 0 for size in shape):
+        raise blob.fail(f"shape {shape} has a negative dimension")
+    count = math.prod(shape)
+    if count != data.size or math.prod(size or 1 for size in shape) > MAX_FILE:  # of the latter, none has elements
         raise blob.fail(f"shape {'x'.join(map(str, shape)) or '()'} has {count} elements, the data {data.size}")
     return data.reshape(shape)

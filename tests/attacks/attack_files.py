@@ -423,6 +423,64 @@ attack("tensors_without_end.gguf", "container", "are counted, more than the rest
 )
 
 
+# ---- Caffe networks
+
+
+def protobuf(number: int, payload: bytes) -> bytes:
+    """A length-delimited field; both numbers below 128 after they are shifted."""
+    return varint(number << 3 | 2) + varint(len(payload)) + payload
+
+
+def varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes(out + bytes([value]))
+
+
+def blob_of_shape(*sizes: int) -> bytes:
+    """A .caffemodel of one layer with an empty blob that claims a shape."""
+    dims = b"".join(varint(size & (1 << 64) - 1) for size in sizes)
+    return protobuf(100, protobuf(1, b"a") + protobuf(7, protobuf(7, protobuf(1, dims))))
+
+
+def pooled(parameters: str) -> bytes:
+    return (
+        'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 1 dim: 8 dim: 8 } } }\n'
+        f'layer {{ name: "p" type: "Pooling" bottom: "data" top: "p" pooling_param {{ {parameters} }} }}\n'
+    ).encode()
+
+
+attack("pool_of_billions.prototxt", "caffe", "layer p .Pooling.: the tensors have .* elements up to")(
+    lambda: pooled("kernel_size: 4294967295 pad: 4294967294")
+)
+attack("pool_of_a_line.prototxt", "caffe", "its result would be .*; height and width are 8192 at most")(
+    lambda: pooled("kernel_h: 1 kernel_w: 100000 pad_h: 0 pad_w: 99999")
+)
+attack("pool_stride_zero.prototxt", "caffe", "stride 0x0: none may be 0")(lambda: pooled("kernel_size: 2 stride: 0"))
+attack("nested.prototxt", "caffe", "nested deeper than 32")(lambda: b"layer { unknown_param " + b"{ a " * 5000)
+attack("number_of_5000_digits.prototxt", "caffe", "must be a number")(
+    lambda: pooled("kernel_size: " + "9" * 5000)
+)
+attack("unknown_weights.prototxt", "caffe", "has weights; give the .caffemodel")(
+    lambda: pooled("kernel_size: 2")
+    + b'layer { name: "c" type: "Convolution" bottom: "p" top: "c" convolution_param { num_output: 4294967295'
+    b" kernel_size: 4294967295 pad: 4294967295 } }"
+)
+attack("length_of_exabytes.caffemodel", "caffe", "bytes, . are left")(
+    lambda: varint(100 << 3 | 2) + varint((1 << 63) - 1)
+)
+attack("number_without_end.caffemodel", "caffe", "longer than 10 bytes|end inside a number")(lambda: b"\xff" * 64)
+attack("blob_of_negative_size.caffemodel", "caffe", "has a negative dimension")(lambda: blob_of_shape(-1, 4))
+attack("blob_of_exabytes.caffemodel", "caffe", "has 85070591730234615865843651857942052864 elements, the data 0")(
+    lambda: blob_of_shape(1 << 63 - 1, 1 << 63 - 1, 4)
+)
+attack("blob_of_nothing_times_exabytes.caffemodel", "caffe", "holds no|shape")(
+    lambda: blob_of_shape(0, (1 << 62), (1 << 62))
+)
+
+
 def main() -> None:
     FILES.mkdir(exist_ok=True)
     for name, (_, make, _) in ATTACKS.items():

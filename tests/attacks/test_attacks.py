@@ -12,7 +12,6 @@ from attack_files import ATTACKS, FILES
 import nvdla
 
 SECONDS = 5.0
-WAYS = ("load", "run", "trace", "tensor", "container")
 
 
 def of(way: str) -> list[str]:
@@ -73,6 +72,22 @@ def test_a_container_that_lies_is_refused(name):
     from nvdla.containers import registry
 
     refused(FILES / name, lambda path: registry.open(path))
+
+
+@pytest.mark.parametrize("name", of("caffe"))
+def test_a_caffe_network_that_lies_is_refused(name):
+    from nvdla.caffe import read_network, read_weights
+    from nvdla.caffe.onnx_graph import convert
+
+    def attempt(path: Path) -> None:
+        if path.suffix == ".caffemodel":
+            read_weights(path)
+        else:
+            onnx = pytest.importorskip("onnx", reason="needs the extra nvdla[onnx]")
+            network = read_network(path)
+            convert(onnx, network, network.inputs)
+
+    refused(FILES / name, attempt)
 
 
 def test_a_link_does_not_lead_a_trace_out_of_its_folder(tmp_path):

@@ -23,7 +23,8 @@ Mutator = Callable[[bytes, random.Random], bytes | None]
 class Target:
     """``module``:``function`` takes one input. ``seeds`` are globs below the corpus and the project; ``mutator``, where
     it gives None, leaves the input to the byte mutator. ``max_len``: bytes of an input. ``elsewhere``: rooms of the
-    toolkit whose coverage guides other targets, and not this one: watching them takes as long as running them."""
+    toolkit whose coverage guides other targets, and not this one: watching them takes as long as running them.
+    ``needs``: a package without which there is nothing to feed."""
 
     name: str
     module: str
@@ -32,6 +33,7 @@ class Target:
     mutator: str = ""
     max_len: int = 1 << 15
     elsewhere: tuple[str, ...] = ()
+    needs: str = ""
 
     def one_input(self) -> Callable[[bytes], None]:
         """The function; importing it imports the toolkit."""
@@ -58,6 +60,8 @@ class Target:
             yield from _trace_seeds(self.name)
         if self.name == "image":
             yield from _images()
+        if self.name == "caffe":
+            yield from _caffe_networks()
         if self.mutator == "mutate_loadable":
             yield from _networks()
         yield from _created(self.name)
@@ -81,6 +85,7 @@ TARGETS = {
         Target("tools", "fuzz_tools", "one_input", _NETWORKS, "mutate_loadable", 4608, _BELOW_TOOLS),
         Target("cfg", "fuzz_trace", "cfg_input", (), "mutate_text", 1 << 16),
         Target("txn", "fuzz_trace", "txn_input", (), "mutate_text", MAX_SEED),
+        Target("caffe", "fuzz_caffe", "one_input", (), "mutate_text", 1 << 13, needs="onnx"),
         Target("dimg", "fuzz_tensors", "dimg_input", ("kmd-regression/*.dimg", "samples/labels.txt"), "", 1 << 12),
         Target("npy", "fuzz_tensors", "npy_input", ("loadables/*/input.npy",), "", 1 << 12),
         Target("image", "fuzz_tensors", "image_input", ("samples/*0.p?m",), "", 1 << 12),
@@ -168,6 +173,29 @@ def _created(name: str) -> Iterator[bytes]:
             yield formats()[name].create([Parameter.from_array(key, array) for key, array in arrays.items()])
         except FormatError:
             return
+
+
+def _caffe_networks() -> Iterator[bytes]:
+    """The corpus's small networks with their weights; without it, some layers as text."""
+    from fuzz_caffe import pack
+
+    for path in sorted(CORPUS.glob("loadables/*/net.prototxt")):
+        weights = path.with_suffix(".caffemodel")
+        if weights.is_file() and weights.stat().st_size < 6000:
+            yield pack(path.read_bytes(), weights.read_bytes())
+    yield pack(_CAFFE_TEXT, bytes.fromhex("a206180a016112013a3a103a040a020102 2a08 0000803f 00000040".replace(" ", "")))
+
+
+_CAFFE_TEXT = b"""name: "small"
+input: "data"
+input_shape { dim: 1 dim: 3 dim: 8 dim: 8 }
+layer { name: "p" type: "Pooling" bottom: "data" top: "p" pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 } }
+layer { name: "r" type: "ReLU" bottom: "p" top: "p" }
+layer { name: "s" type: "Slice" bottom: "p" top: "s0" top: "s1" slice_param { axis: 2 slice_point: 3 } }
+layer { name: "f" type: "Flatten" bottom: "s0" top: "f" }
+layer { name: "v" type: "Reshape" bottom: "f" top: "v" reshape_param { shape { dim: 0 dim: -1 } } }
+layer { name: "o" type: "Softmax" bottom: "v" top: "o" include { phase: TEST } }
+"""
 
 
 def _images() -> Iterator[bytes]:
