@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from nvdla.kernels.compilation import njit, prange
-from nvdla.kernels.dot_tile import KERNELS, PIXELS, available, dot_row, dot_tile
+from nvdla.kernels.dot_tile import FLIP, KERNELS, PIXELS, available, dot_row, dot_tile
 
 MAX_TERMS = (1 << 17) - 1
 GROUP = 32
@@ -127,6 +127,15 @@ def _padded_cube_plain(cube, channels, top, left, height, width, pad_value, out)
 
 
 @njit(cache=True, nogil=True)
+def _place_words(line, atom, target, group, count):  # type: ignore[no-untyped-def]
+    """The first ``count`` words of every atom + 128 in each byte; ``atom`` and ``group``: words from one to the
+    next."""
+    for word in range(count):
+        for x in range(line.size // atom):
+            target[x * group + word] = line[x * atom + word] ^ np.int32(FLIP - (1 << 32))
+
+
+@njit(cache=True, nogil=True)
 def _blocked_row(flat, shape, strides, image, y, top, left, pad_value, out, block):  # type: ignore[no-untyped-def]
     """Row ``y`` of channel group ``block`` of one image of :func:`blocked_cubes`."""
     surfaces, rows, columns, atom = shape
@@ -154,7 +163,12 @@ def _blocked_row(flat, shape, strides, image, y, top, left, pad_value, out, bloc
             for x in range(shown):
                 target[(left + x) * group + base : (left + x) * group + base + length] = 128
             continue
-        line = flat[begin + surface * strides[1] :]
+        start = begin + surface * strides[1]
+        line = flat[start : start + shown * atom]
+        if atom % 4 == 0:
+            words = target.view(np.int32)[(left * group + base) // 4 :]
+            _place_words(line.view(np.int32), atom // 4, words, group // 4, length // 4)
+            continue
         for x in range(shown):
             at = (left + x) * group + base
             for a in range(length):
