@@ -237,9 +237,10 @@ def tensors_fit(loadable: Loadable) -> Iterator[str]:
 def bindings_are_complete(loadable: Loadable) -> Iterator[str]:
     """Inputs have bind ids 0, 1, 2 ... without gaps, outputs too; each has a tensor that lies in its memory."""
     tensors = {tensor.id: tensor for tensor in loadable.tensors}
+    places = {memory.id: index for index, memory in enumerate(loadable.memories)}
     for kind, entries in (("input", loadable.inputs), ("output", loadable.outputs)):
         for expected, memory in enumerate(entries):
-            where = f"memory_list (memory {memory.id}, {kind})"
+            where = f"memory_list[{places[memory.id]}] (memory {memory.id}, {kind})"
             if memory.bind_id != expected:
                 yield f"{where}.bind_id: {memory.bind_id}, must be {expected} (bind ids count up from 0)"
             tensor = tensors.get(memory.tensor_desc_id)

@@ -21,6 +21,7 @@ from nvdla.loadable.model import (
     TensorDesc,
     Version,
 )
+from nvdla.loadable.positions import position_of
 from nvdla.loadable.verifier import Limits, Verifier
 
 IDENTIFIER = b"NVDA"
@@ -44,7 +45,12 @@ def load(source: Any, *, limits: Limits | None = None, checked: bool = True) -> 
             raise
         raise LoadableError(f"{error}; {name} has no identifier NVDA in bytes 4 to 7: is it a loadable?") from None
     if checked:
-        check(loadable)
+        try:
+            check(loadable)
+        except LoadableError as error:
+            position = position_of(buffer, str(error))
+            where = "" if position is None else f" (byte {position} of the file)"
+            raise LoadableError(f"{error}{where}") from None
     return loadable
 
 
