@@ -60,7 +60,7 @@ class Study:
 
     @cached_property
     def nodes(self) -> list[Node]:
-        return nodes_of(self.loadable, self.tasks, self.config, self.abi, self.layers)
+        return nodes_of(self.loadable, self.tasks, self.config, self.layers)
 
     @cached_property
     def by_key(self) -> dict[Key, Node]:

@@ -10,10 +10,9 @@ import ctypes
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nvdla.cpu.buffers import OLD_NUMBERS
 from nvdla.descriptors.abi import Abi, abi_named
 from nvdla.descriptors.detect import detect
-from nvdla.descriptors.enums import EmuFormat, EmuOpType, OpType
+from nvdla.descriptors.enums import OLD_EMU_FORMATS, EmuFormat, EmuOpType, OpType
 from nvdla.descriptors.task import DlaTask, EmuTask
 from nvdla.errors import BuildError
 from nvdla.loadable.enums import Interface, SubInterface
@@ -198,10 +197,10 @@ def _emu(edit: _Edit, decoded: EmuTask) -> TaskEntry:
 def _emu_format(edit: _Edit, number: int) -> int:
     """The number of a buffer's element format in the other ABI."""
     if edit.target.name == "new":
-        return int(OLD_NUMBERS[number]) if number < len(OLD_NUMBERS) else number
-    if EmuFormat(number) not in OLD_NUMBERS:
+        return int(OLD_EMU_FORMATS[number]) if number < len(OLD_EMU_FORMATS) else number
+    if EmuFormat(number) not in OLD_EMU_FORMATS:
         raise BuildError(f"a CPU operation has buffers of format {EmuFormat(number).name}, which the old ABI has not")
-    return OLD_NUMBERS.index(EmuFormat(number))
+    return OLD_EMU_FORMATS.index(EmuFormat(number))
 
 
 def _emu_operation(edit: _Edit, container: Any) -> bytes:

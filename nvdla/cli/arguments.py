@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.errors import FormatError
+from nvdla.tensors.images import ORDERS, Preprocessing
 
 
 def split_name(word: str) -> tuple[str | None, str]:
@@ -44,13 +45,35 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         metavar="SEED",
         help="random bytes as input (the same for the same seed; fp16: numbers from -1 to 1)",
     )
+    add_image_options(parser)
 
 
-def surfaces_of_runs(runtime: Any, words: Sequence[str], seed: int | None) -> list[list[bytes]]:
-    """The raw input surfaces of each run that ``--input`` and ``--random-input`` ask for.
+def add_image_options(parser: argparse.ArgumentParser) -> None:
+    """How images become tensors, for :func:`preprocessing_of`."""
+    image = parser.add_argument_group("images")
+    image.add_argument("--mean", type=_numbers, default=(), metavar="M[,M,M]", help="subtracted from pixels (fp16)")
+    image.add_argument("--normalize", type=float, default=1.0, metavar="X", help="pixels are divided by it (fp16)")
+    image.add_argument("--order", choices=ORDERS, default="bgr", help="channel order of colour images (default: bgr)")
+    image.add_argument("--resize", action="store_true", help="scale an image of another size to the input's")
+
+
+def preprocessing_of(args: argparse.Namespace) -> Preprocessing:
+    return Preprocessing(args.mean, args.normalize, args.order, args.resize)
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(float(word) for word in text.split(","))
+
+
+def surfaces_of_runs(
+    runtime: Any, args: argparse.Namespace, words: Sequence[str] | None = None
+) -> list[list[bytes]]:
+    """The raw input surfaces of each run that ``--input`` (or ``words`` instead) and ``--random-input`` ask for.
 
     A network without inputs has one run. Raises FormatError for names, counts and files that do not fit.
     """
+    seed = args.random_input
+    words = args.input if words is None else words
     if not runtime.inputs:
         if words:
             raise FormatError(f"--input {words[0]}: the network has no inputs")
@@ -64,7 +87,8 @@ def surfaces_of_runs(runtime: Any, words: Sequence[str], seed: int | None) -> li
     if short:
         wanted = " ".join(f"--input {name}=FILE" for name in short)
         raise FormatError(f"input {', '.join(short)} is missing; give {wanted} (or --random-input)")
-    return [runtime.surfaces({name: files[run] for name, files in by_name.items()}) for run in range(runs)]
+    pixels = preprocessing_of(args)
+    return [runtime.surfaces({name: files[run] for name, files in by_name.items()}, pixels) for run in range(runs)]
 
 
 def _by_name(words: Sequence[str], names: list[str]) -> dict[str, list[str]]:

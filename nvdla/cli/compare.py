@@ -60,7 +60,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     names = names_for(args.loadable, args.layers, args.scales)
     runtime = nvdla.Runtime(nvdla.load(args.loadable), args.config, args.abi, args.threads)
-    runs = surfaces_of_runs(runtime, args.input, args.random_input)
+    runs = surfaces_of_runs(runtime, args)
     if len(runs) > 1:
         raise FormatError(f"{len(runs)} inputs were given; one run is compared at a time")
     reference = _reference(args, runtime, runs[0], names)
@@ -172,11 +172,11 @@ def _other_run(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], na
     )
     other_names = names_for(args.other) if args.other else names
     if args.other_input:
-        theirs = surfaces_of_runs(other, args.other_input, None)[0]
+        theirs = surfaces_of_runs(other, args, args.other_input)[0]
     elif args.random_input is not None and not args.input:
         theirs = _carried_over(runtime, surfaces, other)
     else:
-        theirs = surfaces_of_runs(other, args.input, args.random_input)[0]
+        theirs = surfaces_of_runs(other, args)[0]
     return RunReference(other, theirs, other_names, runtime, surfaces, names)
 
 

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     loadable = nvdla.load(args.loadable)
 
     def inputs(runtime: Any) -> list[list[bytes]]:
-        return surfaces_of_runs(runtime, args.input, args.random_input)
+        return surfaces_of_runs(runtime, args)
 
     found = examine(
         loadable,

@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import json
 
-    from nvdla.cli.output import plain
+    from nvdla.cli.output import plain, print_written
     from nvdla.graph.document import graph_document
     from nvdla.graph.dot import dot_svg, dot_text
     from nvdla.tensors.files import ending
@@ -38,10 +38,13 @@ def run(args: argparse.Namespace) -> int:
     suffix = ending(args.output, ENDINGS, "a graph") if args.output else None
     study = study_of(args)
     if suffix == ".json":
-        write_file(args.output, (json.dumps(plain(graph_document(study)), indent=1) + "\n").encode())
+        data = (json.dumps(plain(graph_document(study)), indent=1) + "\n").encode()
     elif suffix:
         text = dot_text(study, args.constants, not args.no_events)
-        write_file(args.output, (dot_svg(text) if suffix == ".svg" else text).encode())
+        data = (dot_svg(text) if suffix == ".svg" else text).encode()
+    if suffix:
+        write_file(args.output, data)
+        print_written(args.output, len(data), args)
     if args.json:
         print_document(graph_document(study), args)
     elif not args.output:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from nvdla.cli.output import add_format_options, print_document, print_table
+from nvdla.cli.output import add_format_options, print_document, print_table, print_written
 from nvdla.cli.study import add_study_options, study_of
 from nvdla.errors import FormatError
 from nvdla.files import write_file
@@ -46,9 +46,12 @@ def run(args: argparse.Namespace) -> int:
     if args.svg:
         from nvdla.memorymap.svg import memory_svg
 
-        write_file(args.svg, memory_svg(memory).encode())
+        data = memory_svg(memory).encode()
+        write_file(args.svg, data)
     if not print_document(document, args):
         _print(document, args)
+    if args.svg:
+        print_written(args.svg, len(data), args)
     return 1 if document["overlaps"] else 0
 
 

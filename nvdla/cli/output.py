@@ -36,6 +36,12 @@ def print_document(document: Any, args: argparse.Namespace) -> bool:
     return False
 
 
+def print_written(path: str, size: int, args: argparse.Namespace) -> None:
+    """One line about a file that was written: on standard error where standard output is a document."""
+    stream = sys.stderr if getattr(args, "json", False) or getattr(args, "yaml", False) else sys.stdout
+    print(f"{path}: {size:,} bytes", file=stream)
+
+
 def plain(value: Any) -> Any:
     """``value`` as JSON takes it: NaN and infinities become None, enums their names, tuples lists."""
     if isinstance(value, Mapping):

@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 def _inputs(args: argparse.Namespace) -> Callable[[Any], list[list[bytes]]] | None:
     if not args.input and args.random_input is None:
         return None
-    return lambda runtime: surfaces_of_runs(runtime, args.input, args.random_input)
+    return lambda runtime: surfaces_of_runs(runtime, args)
 
 
 def _print(document: dict[str, Any]) -> None:

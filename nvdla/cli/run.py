@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import nvdla
-from nvdla.cli.arguments import split_name
+from nvdla.cli.arguments import add_image_options, preprocessing_of, split_name
 from nvdla.cli.output import add_format_options, print_document, print_table
 from nvdla.compare import Difference, compare
 from nvdla.errors import FormatError
@@ -19,7 +19,6 @@ from nvdla.files import read_file, write_file
 from nvdla.profile import ProfileRow, profile
 from nvdla.tensors.dimg import read_dimg
 from nvdla.tensors.files import OUTPUT_ENDINGS, ending, read_npy, write_tensor
-from nvdla.tensors.images import ORDERS, Preprocessing
 from nvdla.tensors.ranking import read_labels, top
 
 HELP = """Run a loadable on an image or raw tensors: the bytes of the output are those of the hardware.
@@ -38,11 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
     parser.add_argument("--threads", type=int, default=None, metavar="N", help="threads of the kernels (default: all)")
     add_format_options(parser)
-    image = parser.add_argument_group("images")
-    image.add_argument("--mean", type=_numbers, default=(), metavar="M[,M,M]", help="subtracted from pixels (fp16)")
-    image.add_argument("--normalize", type=float, default=1.0, metavar="X", help="pixels are divided by it (fp16)")
-    image.add_argument("--order", choices=ORDERS, default="bgr", help="channel order of colour images (default: bgr)")
-    image.add_argument("--resize", action="store_true", help="scale an image of another size to the input's")
+    add_image_options(parser)
     result = parser.add_argument_group("results")
     result.add_argument("--top", type=_count, default=5, metavar="K", help="show the K greatest values (default: 5)")
     result.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
@@ -71,10 +66,6 @@ def _count(text: str) -> int:
     return value
 
 
-def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(float(word) for word in text.split(","))
-
-
 def run(args: argparse.Namespace) -> int:
     loadable = nvdla.load(args.loadable)
     labels = read_labels(args.labels) if args.labels else None
@@ -83,8 +74,7 @@ def run(args: argparse.Namespace) -> int:
     runtime = nvdla.Runtime(loadable, config=args.config, abi=args.abi, threads=args.threads)
     outputs = _named(args.output, [tensor.name for tensor in runtime.outputs], "output")
     goldens = _named(args.compare, [tensor.name for tensor in runtime.outputs], "output")
-    preprocessing = Preprocessing(args.mean, args.normalize, args.order, args.resize)
-    surfaces = runtime.surfaces(_inputs(args, runtime), preprocessing)
+    surfaces = runtime.surfaces(_inputs(args, runtime), preprocessing_of(args))
     watcher = _Watcher(args, runtime)
     began = time.perf_counter()
     with watcher:

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from nvdla.cli.output import add_format_options, plain, print_document, print_table
+from nvdla.cli.output import add_format_options, plain, print_document, print_table, print_written
 from nvdla.cli.study import add_study_options, study_of
 from nvdla.files import write_file
 
@@ -35,7 +35,9 @@ def run(args: argparse.Namespace) -> int:
     suffix = ending(args.output, ENDINGS, "a timeline") if args.output else None
     study = study_of(args)
     if suffix:
-        write_file(args.output, _content(study, args.clock, suffix).encode())
+        data = _content(study, args.clock, suffix).encode()
+        write_file(args.output, data)
+        print_written(args.output, len(data), args)
     if args.json:
         print_document(_trace(study, args.clock), args)
     elif not args.output:

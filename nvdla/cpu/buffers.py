@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from nvdla.descriptors.enums import EmuFormat
+from nvdla.descriptors.enums import OLD_EMU_FORMATS, EmuFormat
 from nvdla.errors import DescriptorError
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ FORMATS = {
     EmuFormat.INT8: (np.dtype("i1"), 32),
     EmuFormat.INT8_8: (np.dtype("i1"), 8),
 }
-
-
-# The old ABI numbered the formats before there were atoms of 8 bytes.
-OLD_NUMBERS = (EmuFormat.INT8, EmuFormat.INT16, EmuFormat.FF16, EmuFormat.UINT8, EmuFormat.UINT16)
 
 
 @dataclass(frozen=True)
@@ -52,8 +48,8 @@ class CpuBuffer:
         if not 0 <= index < len(windows):
             raise DescriptorError(f"{what}: address index is {index}, must be 0 .. {len(windows) - 1} (address list)")
         number = EmuFormat(descriptor.format)
-        if abi == "old" and descriptor.format < len(OLD_NUMBERS):
-            number = OLD_NUMBERS[descriptor.format]
+        if abi == "old" and descriptor.format < len(OLD_EMU_FORMATS):
+            number = OLD_EMU_FORMATS[descriptor.format]
         if number not in FORMATS:
             known = ", ".join(each.name for each in FORMATS)
             raise DescriptorError(

@@ -39,6 +39,7 @@ ENUMS: dict[tuple[str, str], type[enums.OpenEnum]] = {
     ("LutParam", "overflow_priority"): enums.LutPriority,
     ("EmuCommonOp", "op_type"): enums.EmuOpType,
     ("EmuBuffer", "format"): enums.EmuFormat,
+    ("OldEmuBuffer", "format"): enums.OldEmuFormat,
 }
 
 #: signed indices for which -1 says "none"
@@ -55,6 +56,7 @@ OPTIONAL_INDICES = {
     ("SdpOp", "lut_index"),
     ("CdpOp", "lut_index"),
     ("EmuBuffer", "address_index"),
+    ("OldEmuBuffer", "address_index"),
 }
 
 #: stored as the number minus 1

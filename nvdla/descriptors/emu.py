@@ -9,6 +9,7 @@ from __future__ import annotations
 from ctypes import c_float, c_int16, c_uint8, c_uint16, c_uint32
 from typing import Any
 
+from nvdla.descriptors.enums import OLD_EMU_FORMATS, EmuFormat
 from nvdla.descriptors.structures import Descriptor, DescriptorUnion, constant, structure
 
 DESCRIPTOR_BYTES = 256
@@ -23,6 +24,16 @@ class EmuNetworkDesc(Descriptor):
         ("num_operations", c_uint16),
         ("reserved", c_uint8 * (DESCRIPTOR_BYTES - 6)),
     )
+
+
+def _format(buffer: Any) -> EmuFormat:
+    """Element and atom of a buffer, by the new ABI's names."""
+    return EmuFormat(buffer.format)
+
+
+def _old_format(buffer: Any) -> EmuFormat:
+    """The same for a buffer of the old ABI."""
+    return OLD_EMU_FORMATS[buffer.format] if buffer.format < len(OLD_EMU_FORMATS) else EmuFormat(buffer.format)
 
 
 def emu_structures(scaled: bool) -> dict[str, Any]:
@@ -63,8 +74,12 @@ def emu_structures(scaled: bool) -> dict[str, Any]:
         common.input_scale_factor = common.output_scale_factor = constant(1.0)
     used = 26 if scaled else 22
     buffer = structure(
-        "EmuBuffer", "Where a CPU operation reads or writes.", *buffer_fields, ("reserved", c_uint8 * (256 - used))
+        "EmuBuffer" if scaled else "OldEmuBuffer",
+        "Where a CPU operation reads or writes.",
+        *buffer_fields,
+        ("reserved", c_uint8 * (256 - used)),
     )
+    buffer.element_format = property(_format if scaled else _old_format)
     if not scaled:
         buffer.address_index_offset = constant(0)
     return {

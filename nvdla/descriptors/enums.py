@@ -183,3 +183,17 @@ class EmuFormat(OpenEnum):
     FF16 = 3
     UINT8 = 4
     UINT16 = 5
+
+
+class OldEmuFormat(OpenEnum):
+    """The same in the old ABI, which numbered formats before there were atoms of 8 bytes."""
+
+    INT8 = 0
+    INT16 = 1
+    FF16 = 2
+    UINT8 = 3
+    UINT16 = 4
+
+
+#: the new ABI's format of each number of the old one
+OLD_EMU_FORMATS = (EmuFormat.INT8, EmuFormat.INT16, EmuFormat.FF16, EmuFormat.UINT8, EmuFormat.UINT16)

@@ -21,8 +21,6 @@ from nvdla.loadable import Loadable, TaskEntry
 MAX_PIECES = 2048
 BURST = 32
 EMU_ATOMS = {EmuFormat.INT8: (1, 32), EmuFormat.INT8_8: (1, 8), EmuFormat.FF16: (2, 32)}
-# The old ABI numbered the formats before there were atoms of 8 bytes.
-OLD_EMU_FORMATS = (EmuFormat.INT8, EmuFormat.INT16, EmuFormat.FF16, EmuFormat.UINT8, EmuFormat.UINT16)
 DEFAULT_EMU_ATOM = (2, 32)
 
 Shape = tuple[int, int, int]
@@ -115,11 +113,8 @@ class AccessFinder:
     """Finds the accesses of a task's operations. ``config`` gives the atom of feature layouts, ``sizes`` the bytes of
     each memory."""
 
-    def __init__(
-        self, loadable: Loadable, task: TaskEntry, config: Configuration, abi: str, sizes: Mapping[int, int]
-    ) -> None:
+    def __init__(self, loadable: Loadable, task: TaskEntry, config: Configuration, sizes: Mapping[int, int]) -> None:
         self.config = config
-        self.abi = abi
         self._windows = [loadable.address(each) for each in task.address_list]
         self._sizes = sizes
 
@@ -233,10 +228,7 @@ class AccessFinder:
 
     def _cpu(self, operation: EmuOperation) -> Iterator[Access | None]:
         for role, buffer, writes in (("src", operation.src, False), ("dst", operation.dst, True)):
-            number = EmuFormat(buffer.format)
-            if self.abi == "old" and buffer.format < len(OLD_EMU_FORMATS):
-                number = OLD_EMU_FORMATS[buffer.format]
-            size, atom = EMU_ATOMS.get(number, DEFAULT_EMU_ATOM)
+            size, atom = EMU_ATOMS.get(buffer.element_format, DEFAULT_EMU_ATOM)
             block = _cube_block(
                 (buffer.channel, buffer.height, buffer.width), size, atom, buffer.line_stride, buffer.surf_stride
             )

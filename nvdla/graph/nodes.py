@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from nvdla.descriptors import Abi, DlaOperation, DlaTask, EmuTask
-from nvdla.descriptors.enums import EmuFormat, Event, MemType
+from nvdla.descriptors import DlaOperation, DlaTask, EmuTask
+from nvdla.descriptors.enums import Event, MemType
 from nvdla.errors import DescriptorError
 from nvdla.graph.accesses import Access, AccessFinder, Shape
 from nvdla.hardware.configuration import Configuration
@@ -88,7 +88,6 @@ def nodes_of(
     loadable: Loadable,
     tasks: Mapping[int, DlaTask | EmuTask],
     config: Configuration,
-    abi: Abi,
     layers: Mapping[tuple[int, int], str] | None = None,
 ) -> list[Node]:
     """All operations: tasks in submit order, then as they stand in the lists. ``layers``: (task, operation) -> name.
@@ -102,7 +101,7 @@ def nodes_of(
     found: list[Node] = []
     for task_id in submitted_tasks(loadable):
         task = tasks[task_id]
-        finder = AccessFinder(loadable, loadable.task(task_id), config, abi.name, sizes)
+        finder = AccessFinder(loadable, loadable.task(task_id), config, sizes)
         make = _cpu_nodes if isinstance(task, EmuTask) else _dla_nodes
         found += make(task_id, task, finder, layers or {})
     return found
@@ -118,7 +117,7 @@ def _cpu_nodes(
             engine="cpu",
             layer=layers.get((task_id, operation.index)),
             what=operation.op_type.name.lower(),
-            precision=EmuFormat(source.format).name,
+            precision=source.element_format.name,
             input=(source.channel, source.height, source.width),
             output=(target.channel, target.height, target.width),
             from_air=False,

@@ -64,3 +64,20 @@ def test_inspecting_does_not_import_numba(lenet):
     check = "import sys; from nvdla.cli.main import main; main(sys.argv[1:]); assert 'numba' not in sys.modules"
     done = subprocess.run([sys.executable, "-c", check, "inspect", lenet, "--all"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_formats_of_cpu_tasks_go_by_the_names_of_their_abi(nvdla_command, lenet, tmp_path):
+    from nvdla.build.convert import convert_abi
+
+    half = nvdla.load(lenet.replace("lenet.loadable", "lenet_nv_full_fp16.loadable"))
+    for abi, number in (("old", 2), ("new", 3)):
+        path = tmp_path / f"{abi}.loadable"
+        convert_abi(half, abi).save(path)
+        rows = json.loads(nvdla_command("inspect", path, "--ops", "--json")[1])["ops"]
+        assert [row["precision"] for row in rows if row["type"] == "SOFTMAX"] == ["FF16"]
+        graph = json.loads(nvdla_command("graph", path, "--json")[1])
+        assert [row["precision"] for row in graph["nodes"] if row["op_type"] == "CPU"] == ["FF16"]
+        lines = nvdla_command("hexdump", path, "task-1-op_buf_list")[1].splitlines()
+        shown = [line.split() for line in lines if "src_data.format" in line]
+        assert shown
+        assert all(str(number) in words and "FF16" in words for words in shown)

@@ -111,11 +111,20 @@ def test_a_base_that_cannot_be_is_refused(nvdla_command, lenet, base, message):
 
 
 def test_files_are_written_by_ending(nvdla_command, lenet, tmp_path):
-    assert nvdla_command("memory", lenet, "--svg", tmp_path / "m.svg")[0] == 0
-    assert nvdla_command("timeline", lenet, "-o", tmp_path / "t.svg")[0] == 0
-    assert nvdla_command("graph", lenet, "-o", tmp_path / "g.dot")[0] == 0
-    assert nvdla_command("graph", lenet, "-o", tmp_path / "g.json")[0] == 0
-    assert nvdla_command("timeline", lenet, "-o", tmp_path / "t.json")[0] == 0
+    for command, option, name in (
+        ("memory", "--svg", "m.svg"),
+        ("timeline", "-o", "t.svg"),
+        ("graph", "-o", "g.dot"),
+        ("graph", "-o", "g.json"),
+        ("timeline", "-o", "t.json"),
+    ):
+        path = tmp_path / name
+        code, out, err = nvdla_command(command, lenet, option, path)
+        line = f"{path}: {path.stat().st_size:,} bytes"
+        assert (code, out.splitlines()[-1], err) == (0, line, "")
+        code, out, err = nvdla_command(command, lenet, option, path, "--json")
+        json.loads(out)
+        assert (code, err) == (0, line + "\n")
     assert (tmp_path / "m.svg").read_text().startswith("<svg ")
     assert (tmp_path / "g.dot").read_text().startswith("digraph ")
     assert set(json.loads((tmp_path / "g.json").read_text())) == KEYS["graph"]

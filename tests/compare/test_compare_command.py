@@ -112,3 +112,22 @@ def test_the_drivers_regression_equals_nvidias_images(nvdla_command, corpus, tmp
         code, out, err = nvdla_command(*words)
         assert code == 0, (case["name"], err)
         assert [row["exact"] for row in json.loads(out)["tensors"]] == [True]
+
+
+def test_an_image_of_another_size_is_refused_or_scaled(nvdla_command, samples, tmp_path):
+    """What the message advises exists: the commands that run take the images' options of ``nvdla run``."""
+    (tmp_path / "small.pgm").write_bytes(b"P5\n3 2\n255\n" + bytes(range(6)))
+    words = (samples / "lenet.loadable", "-i", tmp_path / "small.pgm")
+    page = tmp_path / "unused.html"
+    for command, more in (("compare", ("--other-threads", 1)), ("doctor", ()), ("report", ("-o", page))):
+        code, _, err = nvdla_command(command, *words, *more)
+        assert code == 2
+        assert "--resize" in err
+    code, out, err = nvdla_command("compare", *words, "--other-threads", 1, "--resize")
+    assert (code, err) == (0, "")
+    assert "6 tensors compared, 0 differ." in out
+
+
+def test_means_and_scales_of_images_are_applied_to_both(nvdla_command, samples):
+    words = (samples / "lenet_nv_full_fp16.loadable", "-i", samples / "digit3.pgm", "--mean", 3, "--normalize", 2)
+    assert nvdla_command("compare", *words, "--other-threads", 1)[0] == 0
