@@ -19,7 +19,7 @@ import numpy as np
 
 from nvdla.batch import Batch, lanes_for
 from nvdla.cpu import CpuTask
-from nvdla.descriptors import abi_named, decode_tasks, detect
+from nvdla.descriptors import TaskLimits, abi_named, decode_tasks, detect
 from nvdla.errors import FormatError, LinkError, ScheduleError
 from nvdla.firmware.budget import RunBudget, check_budget
 from nvdla.firmware.choice import check_atoms, choose_configuration
@@ -72,7 +72,8 @@ class Runtime:
     ``config``: a configuration's name, or "auto" (``config_reason`` says why it was chosen). ``abi``: "auto", "old"
     (28-byte data cube) or "new" (``abi_reason``). ``threads``: how many the kernels use, None = all cores.
     ``memory_limit``: bytes that the memory list may ask for in all. ``budget``: the work that a run may
-    take. ``strides``: other strides of bound tensors by name, (element, line, surface) in bytes.
+    take. ``strides``: other strides of bound tensors by name, (element, line, surface) in bytes. ``task_limits``: how
+    many operations and LUTs the tasks may have.
 
     Raises NvdlaError for a file that cannot run: broken references (LinkError, DescriptorError), what the
     configuration lacks (ConfigError), more work or memory than allowed (ScheduleError, LinkError).
@@ -88,17 +89,20 @@ class Runtime:
         memory_limit: int = DEFAULT_LIMIT,
         budget: RunBudget | None = None,
         strides: Mapping[str, tuple[int, ...]] | None = None,
+        task_limits: TaskLimits | None = None,
     ) -> None:
         self.loadable = loadable
         self.threads = _checked_threads(threads)
         chosen, self.abi_reason = detect(loadable, abi)
         self.abi = chosen.name
         if config == "auto":
-            self.config, self.config_reason = choose_configuration(loadable, decode_tasks(loadable, chosen))
+            decoded = decode_tasks(loadable, chosen, task_limits)
+            self.config, self.config_reason = choose_configuration(loadable, decoded)
         else:
             self.config, self.config_reason = configuration(config), "chosen by the caller"
             check_atoms(loadable, self.config)
         self._memory = (memory_limit, strides)
+        self._task_limits = task_limits or TaskLimits()
         self.linked = LinkedLoadable(loadable, memory_limit, strides)
         self.inputs = [self._tensor(memory) for memory in loadable.inputs]
         self.outputs = [self._tensor(memory) for memory in loadable.outputs]
@@ -231,16 +235,20 @@ class Runtime:
 
     def _decode_tasks(self) -> list[FirmwareTask | CpuTask]:
         """The tasks in the order in which they are submitted."""
-        abi = abi_named(self.abi)
+        abi, limits, total = abi_named(self.abi), self._task_limits, 0
         tasks: list[FirmwareTask | CpuTask] = []
         for entry in self.loadable.submit_order:
             for task in (self.loadable.task(each) for each in entry.task_ids):
                 if task.interface == Interface.DLA1:
-                    made = FirmwareTask(self.linked, task, abi, self.config)
+                    made = FirmwareTask(self.linked, task, abi, self.config, limits)
+                    total += len(made.decoded)
+                    limits.check_total(task.id, total)
                     made.check()
                     tasks.append(made)
                 elif task.interface == Interface.EMU1:
-                    tasks.append(CpuTask(self.linked, task, abi))
+                    tasks.append(CpuTask(self.linked, task, abi, limits))
+                    total += len(tasks[-1].operations)
+                    limits.check_total(task.id, total)
                 else:
                     raise ScheduleError(f"task {task.id} is for {task.interface.name}; known are DLA1 and EMU1")
         return tasks

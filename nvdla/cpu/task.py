@@ -11,7 +11,7 @@ import numpy as np
 from nvdla.cpu.buffers import CpuBuffer
 from nvdla.descriptors.abi import Abi
 from nvdla.descriptors.enums import EmuOpType
-from nvdla.descriptors.task import EmuTask
+from nvdla.descriptors.task import EmuTask, TaskLimits
 from nvdla.errors import DescriptorError
 from nvdla.loadable.model import TaskEntry
 from nvdla.memory.descriptor_source import MemorySource
@@ -56,11 +56,14 @@ class CpuOperation:
 class CpuTask:
     """A CPU task of a linked loadable. Raises DescriptorError for what it cannot compute."""
 
-    def __init__(self, linked: LinkedLoadable, task: TaskEntry, abi: Abi) -> None:
+    def __init__(
+        self, linked: LinkedLoadable, task: TaskEntry, abi: Abi, limits: TaskLimits | None = None
+    ) -> None:
         self.id = task.id
         self._abi = abi.name
         self._windows = linked.address_list(task)
-        decoded = EmuTask.decode(linked.loadable, task, abi, source=MemorySource(task, self._windows))
+        source = MemorySource(task, self._windows)
+        decoded = EmuTask.decode(linked.loadable, task, abi, source=source, limits=limits)
         self.operations = [self._operation(found) for found in decoded.operations()]
 
     def run(self) -> None:

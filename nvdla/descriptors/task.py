@@ -24,7 +24,7 @@ from nvdla.loadable.model import Loadable, TaskEntry
 
 @dataclass(frozen=True)
 class TaskLimits:
-    """What tasks may ask for. Raise a limit by passing another instance to ``decode``."""
+    """What tasks may ask for. Raise a limit by passing another instance to ``decode`` or to a Runtime."""
 
     #: operations times ROIs of one task
     operations: int = 1 << 16
@@ -32,6 +32,13 @@ class TaskLimits:
     luts: int = 1 << 12
     #: operations of all tasks of a loadable together (tasks may share their lists, so the file may be small)
     all_operations: int = 1 << 18
+
+    def check_total(self, task_id: int, total: int) -> None:
+        """Raise DescriptorError where the tasks up to this one have too many operations together."""
+        if total > self.all_operations:
+            raise DescriptorError(
+                f"task {task_id}: {total} operations up to here, must be at most {self.all_operations} (TaskLimits)"
+            )
 
 
 @dataclass(frozen=True)
@@ -262,10 +269,7 @@ def decode_tasks(loadable: Loadable, abi: Abi, limits: TaskLimits | None = None)
         kind = DlaTask if task.interface == Interface.DLA1 else EmuTask
         decoded[task.id] = found = kind.decode(loadable, task, abi, limits=limits)
         total += len(found)
-        if total > limits.all_operations:
-            raise DescriptorError(
-                f"task {task.id}: {total} operations up to here, must be at most {limits.all_operations} (TaskLimits)"
-            )
+        limits.check_total(task.id, total)
     return decoded
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from nvdla.descriptors.abi import Abi
 from nvdla.descriptors.enums import OpType
-from nvdla.descriptors.task import DlaTask
+from nvdla.descriptors.task import DlaTask, TaskLimits
 from nvdla.errors import DescriptorError
 from nvdla.firmware.driver import Driver, driver
 from nvdla.firmware.operation import MEMORY_ON_THE_FLY, Operation
@@ -31,11 +31,19 @@ ROI_ENTRY = struct.Struct("<IIII")
 class FirmwareTask:
     """One DLA task of a linked loadable. Raises DescriptorError for descriptors that refer to nothing."""
 
-    def __init__(self, linked: LinkedLoadable, task: TaskEntry, abi: Abi, config: Configuration) -> None:
+    def __init__(
+        self,
+        linked: LinkedLoadable,
+        task: TaskEntry,
+        abi: Abi,
+        config: Configuration,
+        limits: TaskLimits | None = None,
+    ) -> None:
         self.id = task.id
         self.config = config
         self.addresses = linked.address_list(task)
-        self.decoded = DlaTask.decode(linked.loadable, task, abi, source=MemorySource(task, self.addresses))
+        source = MemorySource(task, self.addresses)
+        self.decoded = DlaTask.decode(linked.loadable, task, abi, source=source, limits=limits)
         self.network = self.decoded.network
         self.num_operations = self.network.num_operations
         self._drivers: dict[OpType, Driver] = {}

@@ -35,6 +35,26 @@ def test_limits_of_a_task_are_named_and_adjustable(name, value):
     assert DlaTask.decode(loadable, loadable.tasks[0], NEW, limits=TaskLimits(**{name: 100}))
 
 
+@pytest.mark.parametrize("config", ["auto", "nv_small"])
+@pytest.mark.parametrize("name, value", [("operations", 2), ("luts", 1), ("all_operations", 2)])
+def test_limits_of_tasks_are_those_of_a_runtime(config, name, value):
+    """Also where the configuration is given, so that nothing is decoded to choose one."""
+    loadable = network(chain(3))
+    with pytest.raises(nvdla.DescriptorError, match=rf"must be at most {value} \(TaskLimits\)"):
+        nvdla.Runtime(loadable, config=config, abi="new", task_limits=TaskLimits(**{name: value}))
+    assert nvdla.Runtime(loadable, config=config, abi="new", task_limits=TaskLimits(**{name: 3}))
+
+
+def test_data_behind_shared_offsets_is_limited_and_the_limit_adjustable():
+    from attack_files import FILES
+
+    data = FILES.joinpath("shared_strings.nvdla").read_bytes()
+    with pytest.raises(nvdla.LoadableError, match=r"must be at most 8 times the file size \(Limits\.sharing\)"):
+        nvdla.load(data)
+    with pytest.raises(nvdla.LoadableError, match=r"offsets|no blob is named"):  # a later check, so this one passed
+        nvdla.load(data, limits=Limits(sharing=10_000))
+
+
 def test_the_memory_limit_names_the_sum_before_anything_is_allocated():
     loadable = network(chain(1))
     with pytest.raises(nvdla.LinkError, match=r"asks for \d+ bytes \(0\.00 GiB\) in all, more than the limit of 8192"):

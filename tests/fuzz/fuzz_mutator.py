@@ -123,12 +123,16 @@ def _anatomy(data: bytes) -> tuple[DescriptorList, ...]:
     """The descriptor lists of a file; none if it cannot be taken apart. Kept, because mutants are mutated again."""
     if data not in _ANATOMIES:
         try:
-            _ANATOMIES[data] = tuple(_lists(data))
+            _keep(data, tuple(_lists(data)))
         except (NvdlaError, ValueError, TypeError, OverflowError, LookupError, AttributeError):
-            _ANATOMIES[data] = ()
-        if len(_ANATOMIES) > _ANATOMIES_KEPT:
-            _ANATOMIES.popitem(last=False)
+            _keep(data, ())
     return _ANATOMIES[data]
+
+
+def _keep(data: bytes, lists: tuple[DescriptorList, ...]) -> None:
+    _ANATOMIES[data] = lists
+    if len(_ANATOMIES) > _ANATOMIES_KEPT:
+        _ANATOMIES.popitem(last=False)
 
 
 def _lists(data: bytes) -> Iterator[DescriptorList]:
@@ -187,7 +191,7 @@ def _patched(data: bytes, lists: tuple[DescriptorList, ...], rng: random.Random)
         value = (number(old, rng, _values(structure)) & (1 << 8 * width) - 1).to_bytes(width, "little")
         changed[start + offset : start + offset + width] = value
     made = bytes(changed)
-    _ANATOMIES[made] = lists
+    _keep(made, lists)
     return made
 
 
