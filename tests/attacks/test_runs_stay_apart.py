@@ -32,6 +32,43 @@ def assert_runs_repeat(loadable: nvdla.Loadable) -> None:
     assert results[0] == results[1] == results[2] == fresh.run_raw(data)
 
 
+def test_nothing_outside_the_regions_is_read_or_written():
+    """Loadables with a few descriptor fields changed, those that still run: what lies before and behind every region
+    stays as it is, and other bytes there give the same results (tests/fuzz/guards.py)."""
+    import fuzz_run
+    from fuzz_targets import TARGETS
+
+    target, rng = TARGETS["run"], random.Random(7)
+    seeds = [seed for seed in target.seed_inputs() if len(seed) <= target.max_len][:60]
+    ran = 0
+    for _ in range(300):
+        try:
+            fuzz_run.with_guards(nvdla.load(target.mutate(rng.choice(seeds), rng)))
+            ran += 1
+        except nvdla.NvdlaError:
+            continue
+    assert ran > 60
+
+
+def test_guards_see_what_leaves_a_region():
+    """A byte too many, written or read."""
+    from guards import guarded
+
+    from nvdla.memory.address_space import AddressSpace, Space
+
+    with guarded(16) as guards:
+        space = AddressSpace()
+        data = space.map("a", Space.DRAM, 4096, 64).data
+        wide = np.lib.stride_tricks.as_strided(data, (66,), (1,))
+        before = bytes(wide)
+        guards.check()
+        guards.fill(1)
+        assert bytes(wide) != before
+        wide[64] = 2
+        with pytest.raises(RuntimeError, match="written outside of a"):
+            guards.check()
+
+
 def test_statistics_written_over_the_output_are_there_in_every_run():
     assert_runs_repeat(network(chain(2), statistics=True, stat_list_index=OUTPUT))
 
@@ -96,6 +133,7 @@ def test_operands_of_channels_that_only_fill_an_atom_are_the_same_for_fused_jobs
     memories = []
     for _ in range(2):
         runtime.run_raw(inputs)
+        runtime.linked.remember()  # constants whose memory was given back
         graphs = runtime.linked.dependency_graphs()
         memories.append({k: bytes(v.data) for k, v in runtime.linked.regions.items() if k not in graphs})
     assert memories[0] == memories[1]

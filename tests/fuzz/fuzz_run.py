@@ -35,7 +35,7 @@ def one_input(data: bytes) -> None:
     """
     try:
         loadable = nvdla.load(data)
-        way = (_repeated, _together, _guarded)[zlib.crc32(data) % 3]
+        way = (repeated, together, with_guards)[zlib.crc32(data) % 3]
         way(loadable)
     except nvdla.NvdlaError:
         return
@@ -49,7 +49,7 @@ def _surfaces(runtime: nvdla.Runtime, number: int) -> list[bytes]:
     return [_PATTERN[number : number + tensor.size] for tensor in runtime.inputs]
 
 
-def _repeated(loadable: nvdla.Loadable) -> None:
+def repeated(loadable: nvdla.Loadable) -> None:
     runtime = _runtime(loadable)
     inputs = _surfaces(runtime, 0)
     first = runtime.run_raw(inputs)
@@ -59,7 +59,7 @@ def _repeated(loadable: nvdla.Loadable) -> None:
             raise RuntimeError(f"the {name} run gave another result")
 
 
-def _together(loadable: nvdla.Loadable) -> None:
+def together(loadable: nvdla.Loadable) -> None:
     alone, runtime = _runtime(loadable), _runtime(loadable)
     images = [_surfaces(runtime, number) for number in range(3)]
     try:
@@ -71,7 +71,7 @@ def _together(loadable: nvdla.Loadable) -> None:
         raise RuntimeError("a batch gave other results than its images alone")
 
 
-def _guarded(loadable: nvdla.Loadable) -> None:
+def with_guards(loadable: nvdla.Loadable) -> None:
     with guarded() as guards:
         runtime = _runtime(loadable)
         inputs = _surfaces(runtime, 0)
