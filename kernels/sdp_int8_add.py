@@ -1,8 +1,10 @@
-"""SDP from memory to memory, int8: the sum of two cubes, ReLU or not, and the output converter (a residual add).
+"""SDP from memory to memory, int8: the weighted sum of two cubes, ReLU or not, and the output converter (a residual
+add; with one cube alone a copy to another scale).
 
-float32 is exact here: with |a + b - offset| * |scale| + 2^(shift-1) <= 2^24 the product and the product plus one half
-are whole multiples of 2^-shift that fit 24 bits, so rounding half away from zero is truncation after adding one half.
-:func:`fits` is that bound.
+float32 is exact where both weights are 1: with |a + b - offset| * |scale| + 2^(shift-1) <= 2^24 the product and the
+product plus one half are whole multiples of 2^-shift that fit 24 bits, so rounding half away from zero is truncation
+after adding one half. :func:`fits` is that bound. Otherwise float64 is, as :mod:`nvdla.kernels.sdp` says, and the sum
+may only not saturate in the SDP: :func:`sum_fits`.
 """
 
 from __future__ import annotations
@@ -20,6 +22,11 @@ def fits(offset: int, scale: int, shift: int) -> bool:
     """True when float32 gives every result exactly."""
     half = (1 << shift) >> 1
     return shift <= 24 and (LARGEST_SUM + abs(offset)) * abs(scale) + half <= 1 << 24
+
+
+def sum_fits(weights: tuple[int, int]) -> bool:
+    """True when neither a weighted sum nor one of its terms can leave 32 bits."""
+    return 128 * (abs(weights[0]) + abs(weights[1])) < 1 << 31
 
 
 @njit(cache=True, nogil=True)
@@ -50,6 +57,26 @@ def _rows_parallel(first, second, strides, length, rows, floor, offset, factor, 
         _add(first[a + start : a + end], second[b + start : b + end], floor, offset, factor, out[c + start : c + end])
 
 
+@njit(cache=True, nogil=True)
+def _add_weighted(first, second, weights, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+    """As ``_add``; everything float64."""
+    for i in range(out.size):
+        x = max(np.float64(first[i]) * weights[0] + np.float64(second[i]) * weights[1], floor)
+        y = min(max((x - offset) * factor, -128.0), 127.0)
+        out[i] = np.int8(np.int32(y + (0.5 if y >= 0.0 else -0.5)))
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _weighted_parallel(first, second, strides, length, rows, weights, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+    chunks = (length + CHUNK - 1) // CHUNK
+    for job in prange(rows * chunks):
+        row, start = job // chunks, job % chunks * CHUNK
+        end = min(length, start + CHUNK)
+        a, b, c = row * strides[0], row * strides[1], row * strides[2]
+        one, other = first[a + start : a + end], second[b + start : b + end]
+        _add_weighted(one, other, weights, floor, offset, factor, out[c + start : c + end])
+
+
 def add_and_convert(
     first: np.ndarray,
     second: np.ndarray,
@@ -59,14 +86,20 @@ def add_and_convert(
     relu: bool,
     converter: tuple[int, int, int],
     out: np.ndarray,
+    weights: tuple[int, int] = (1, 1),
 ) -> None:
-    """``out = ((max(first + second, 0 if relu) - offset) * scale >> shift)`` clamped to int8.
+    """``out = ((max(first * w0 + second * w1, 0 if relu) - offset) * scale >> shift)`` clamped to int8.
 
     All three are flat int8: ``rows`` runs of ``length`` elements, ``strides`` apart in each of them; ``converter`` is
-    (offset, scale, shift) within :func:`fits`. ``out`` may be ``first`` or ``second``.
+    (offset, scale, shift). The weights are within :func:`sum_fits`. ``out`` may be ``first`` or ``second``.
     """
     offset, scale, shift = converter
-    floor = np.float32(0.0 if relu else -LARGEST_SUM)
-    factor = np.float32(scale * 2.0**-shift)
+    if weights != (1, 1) or not fits(offset, scale, shift):
+        floor = 0.0 if relu else -float(1 << 31)
+        factors = (float(weights[0]), float(weights[1]))
+        factor = scale * 2.0**-shift
+        _weighted_parallel(first, second, strides, length, rows, factors, floor, float(offset), factor, out)
+        return
     run = _rows_parallel if rows * length > PARALLEL_SIZE else _rows
-    run(first, second, strides, length, rows, floor, np.float32(offset), factor, out)
+    floor32 = np.float32(0.0 if relu else -LARGEST_SUM)
+    run(first, second, strides, length, rows, floor32, np.float32(offset), np.float32(scale * 2.0**-shift), out)

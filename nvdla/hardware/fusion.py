@@ -310,35 +310,61 @@ def _stage(settings: SdpSettings) -> tuple[int, int, int, int, int, int]:
 
 
 def fast_add(sdp: SdpJob) -> FastAdd | None:
-    """A job for the sum of two int8 cubes in memory, or None where the operation is another one."""
-    settings, x1 = sdp.settings, sdp.settings.x1
-    converter = settings.converter
-    source = sdp.sources[0]
+    """A job for the weighted sum of int8 cubes in memory, two or only one, or None where the operation is another."""
+    settings = sdp.settings
     plain = (
         settings.processing is Precision.INT8
         and settings.output is Precision.INT8
         and settings.batches == 1
         and not settings.flying
         and not settings.to_pdp
-        and settings.x2.bypass
         and settings.y.bypass
-        and not x1.bypass
-        and x1.needs_alu
-        and x1.algorithm is Algorithm.SUM
-        and (x1.alu_shift, x1.mul_shift) == (0, 0)
-        and x1.mul_bypass
+        and _is_int8(sdp.input)
     )
-    if not plain or source is None or source.size != 1 or source.both or not _is_int8(sdp.input):
+    weighted = _weighted_sum(sdp) if plain else None
+    if weighted is None:
         return None
-    from nvdla.kernels.sdp_int8_add import fits
-
-    views = (sdp.input.view, source.view, sdp.destination)
+    second, weights, relu = weighted
+    views = (sdp.input.view, second, sdp.destination)
     lined_up = all(_lines_are_packed(view) and view.shape == sdp.destination.shape for view in views)
     lined_up = lined_up and all(_same_or_apart(view, sdp.destination) for view in views)
-    lined_up = lined_up and _surfaces_are_apart(sdp.destination)
-    if not lined_up or not fits(converter.offset, converter.scale, converter.shift):
+    if not lined_up or not _surfaces_are_apart(sdp.destination):
         return None
-    return FastAdd(sdp, views)
+    from nvdla.kernels.sdp_int8_add import sum_fits
+
+    return FastAdd(sdp, views, weights, relu) if sum_fits(weights) else None
+
+
+def _weighted_sum(sdp: SdpJob) -> tuple[np.ndarray, tuple[int, int], bool] | None:
+    """(the other cube, weights of the input and of that, ReLU) where X1 and X2 make such a sum: at most a factor from
+    a register, then at most a cube from memory, shifted. Without that the input itself is added 0 times."""
+    x1, x2 = sdp.settings.x1, sdp.settings.x2
+    if _is_factor(x1):
+        weight = 1 if x1.bypass else x1.mul_operand
+        clipped, adder, operand = not x1.bypass and not x1.relu_bypass, x2, sdp.sources[1]
+    elif x2.bypass:
+        weight, clipped, adder, operand = 1, False, x1, sdp.sources[0]
+    else:
+        return None
+    if adder.bypass:
+        return sdp.input.view, (weight, 0), clipped
+    if clipped or not _adds_cube(adder, operand):
+        return None
+    return operand.view, (weight, 1 << adder.alu_shift), not adder.relu_bypass
+
+
+def _adds_cube(block: XBlock, operand: Any) -> bool:
+    """True for an X block that adds int8 from memory, and does nothing else before its ReLU."""
+    adds = block.needs_alu and block.algorithm is Algorithm.SUM and block.mul_bypass and block.mul_shift == 0
+    return adds and operand is not None and operand.size == 1 and not operand.both
+
+
+def _is_factor(block: XBlock) -> bool:
+    """True for an X block that multiplies by a register alone, or is bypassed."""
+    if block.bypass:
+        return True
+    multiplies = not block.mul_bypass and not block.mul_from_memory and not block.prelu
+    return multiplies and block.alu_bypass and block.mul_shift == 0
 
 
 def _is_int8(cube: InputCube | None) -> bool:
@@ -361,10 +387,14 @@ def _lines_are_packed(view: np.ndarray | None) -> bool:
 
 
 class FastAdd:
-    """SDP from memory to memory: X1 adds a cube of int8, ReLU, output converter."""
+    """SDP from memory to memory: the weighted sum of two cubes of int8, ReLU, output converter."""
 
-    def __init__(self, sdp: SdpJob, views: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
+    def __init__(
+        self, sdp: SdpJob, views: tuple[np.ndarray, np.ndarray, np.ndarray], weights: tuple[int, int], relu: bool
+    ) -> None:
         self.sdp = sdp
+        self._weights = weights
+        self._relu = relu
         self.destination = sdp.destination
         self.statistics: dict[str, int] = {}
         self._views = views
@@ -391,9 +421,10 @@ class FastAdd:
             self._strides,
             settings.pixels * settings.atom,
             settings.surfaces,
-            not settings.x1.relu_bypass,
+            self._relu,
             (converter.offset, converter.scale, converter.shift),
             out,
+            self._weights,
         )
 
 

@@ -11,9 +11,10 @@ BYTES = np.arange(-128, 128, dtype=np.int8)
 FIRST, SECOND = (np.ascontiguousarray(each.reshape(-1)) for each in np.meshgrid(BYTES, BYTES))
 
 
-def plain(relu, offset, scale, shift):
-    total = FIRST.astype(np.int64) + SECOND
-    product = (np.maximum(total, 0 if relu else -256) - offset) * scale
+def plain(relu, offset, scale, shift, weights=(1, 1)):
+    total = FIRST.astype(np.int64) * weights[0] + SECOND.astype(np.int64) * weights[1]
+    product = (np.maximum(total, 0) if relu else total) - offset
+    product = product * scale
     rounded = np.sign(product) * ((np.abs(product) + ((1 << shift) >> 1)) >> shift)
     return np.clip(rounded, -128, 127).astype(np.int8)
 
@@ -36,6 +37,33 @@ def test_all_pairs_of_bytes(relu, offset, scale, shift, rows, in_parallel):
         patch.setattr(fast, "PARALLEL_SIZE", 0 if in_parallel else 1 << 60)
         fast.add_and_convert(FIRST, SECOND, (length, length, length), length, rows, relu, (offset, scale, shift), out)
     assert np.array_equal(out, plain(relu, offset, scale, shift))
+
+
+weights = st.one_of(st.integers(-32768, 32767), st.integers(0, 23).map(lambda shift: 1 << shift))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.booleans(),
+    st.one_of(st.just(0), st.integers(-(1 << 31), (1 << 31) - 1)),
+    st.integers(-(1 << 15), (1 << 15) - 1),
+    st.integers(0, 40),
+    st.sampled_from([1, 4]),
+    st.one_of(st.just((1, 1)), st.tuples(weights, weights)),
+)
+def test_all_pairs_of_bytes_with_any_weights(relu, offset, scale, shift, rows, chosen):
+    assert fast.sum_fits(chosen)
+    length = FIRST.size // rows
+    out = np.empty(FIRST.size, np.int8)
+    converter = (offset, scale, shift)
+    fast.add_and_convert(FIRST, SECOND, (length,) * 3, length, rows, relu, converter, out, chosen)
+    assert np.array_equal(out, plain(relu, offset, scale, shift, chosen))
+
+
+def test_weights_whose_sum_the_sdp_would_saturate_do_not_fit():
+    assert fast.sum_fits((32767, 1 << 23))
+    assert not fast.sum_fits((1, 1 << 24))
+    assert not fast.sum_fits((1, 1 << 63))
 
 
 def test_what_24_bits_cannot_hold_does_not_fit():
