@@ -63,6 +63,17 @@ def checks() -> list[Rule]:
     return CHECKS
 
 
+@dataclass
+class Recording:
+    """The first run of an examination: its raw inputs and outputs, and what was written to memory. ``runtime`` is None
+    where there was none that came to its end."""
+
+    runtime: Any = None
+    surfaces: list[bytes] = field(default_factory=list, repr=False)
+    outputs: list[bytes] = field(default_factory=list, repr=False)
+    observations: list[Observation] = field(default_factory=list, repr=False)
+
+
 def examine(
     loadable: Loadable,
     config: str = "auto",
@@ -72,17 +83,19 @@ def examine(
     calibration: dict[str, dict[str, Any]] | None = None,
     inputs: Inputs | None = None,
     threads: int | None = None,
+    recording: Recording | None = None,
 ) -> Examination:
     """Examine a loadable: the linter's rules, the doctor's checks, and with ``inputs`` a run on each.
 
-    Raises ConfigError for an unknown configuration, FormatError for inputs that do not fit; a loadable that cannot run
-    is a finding.
+    ``recording`` is filled by the first run. Raises ConfigError for an unknown configuration, FormatError for inputs
+    that do not fit; a loadable that cannot run is a finding.
     """
     names = names or Names()
     report = lint(loadable, config, abi, names.layers)
     checkup, accumulators, runs, run_error = Checkup(), {}, 0, None
     if inputs is not None:
-        runs, run_error = _run(loadable, report.config.name, abi, threads, names, inputs, checkup, accumulators)
+        patient = _Patient(loadable, report.config.name, abi, threads, names.layers)
+        runs, run_error = _run(patient, inputs, checkup, accumulators, recording or Recording())
     chart = Chart(
         loadable,
         report.config,
@@ -114,34 +127,47 @@ def _findings(rule: Rule, chart: Chart) -> list[Finding]:
         return [Finding("error", rule.name, f"the check cannot be made: {error}", "Repair the file.")]
 
 
+@dataclass(frozen=True)
+class _Patient:
+    """What is run."""
+
+    loadable: Loadable
+    config: str
+    abi: str
+    threads: int | None
+    layers: dict[tuple[int, int], str]
+
+
 def _run(
-    loadable: Loadable,
-    config: str,
-    abi: str,
-    threads: int | None,
-    names: Names,
+    patient: _Patient,
     inputs: Inputs,
     checkup: Checkup,
     accumulators: dict[tuple[int, int], int],
+    recording: Recording,
 ) -> tuple[int, str | None]:
     """Run on every input. Returns how many runs there were, and why the loadable cannot run."""
     from nvdla.runtime import Runtime
 
+    done = 0
+
     def see(observation: Observation) -> None:
         checkup.see(observation)
+        if done == 0 and observation.surface is not None:
+            recording.observations.append(observation)
         if observation.engine == "conv":
             place = observation.task, observation.index
             accumulators[place] = accumulators.get(place, 0) + observation.statistics.get("saturated", 0)
 
     try:
-        runtime = Runtime(loadable, config, abi, threads)
+        runtime = Runtime(patient.loadable, patient.config, patient.abi, patient.threads)
     except NvdlaError as error:
         return 0, str(error)
-    done = 0
     for surfaces in inputs(runtime):
         try:
-            runtime.run_raw(surfaces, Observer(names.layers, see).see)
+            outputs = runtime.run_raw(surfaces, Observer(patient.layers, see).see)
         except NvdlaError as error:
             return done, str(error)
+        if done == 0:
+            recording.runtime, recording.surfaces, recording.outputs = runtime, surfaces, outputs
         done += 1
     return done, None

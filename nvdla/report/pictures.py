@@ -61,7 +61,7 @@ def _image(pixels: np.ndarray, what: str) -> Html:
     from PIL import Image
 
     stream = io.BytesIO()
-    Image.fromarray(pixels, "LA").save(stream, "PNG", optimize=True)
+    Image.fromarray(pixels, "LA").save(stream, "PNG")
     height, width = pixels.shape[:2]
     zoom = max(1, min(4 if height > 1 else 12, 420 // max(width, 1)))
     data = base64.b64encode(stream.getvalue()).decode()

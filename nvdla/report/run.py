@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from nvdla.compare.naming import Names
-from nvdla.compare.observation import Observation, Observer
-from nvdla.doctor.examination import Examination, examine
-from nvdla.errors import NvdlaError
+from nvdla.compare.observation import Observation
+from nvdla.doctor.examination import Examination, Recording, examine
 from nvdla.study import Study
 from nvdla.tensors.ranking import Rank, top
 
@@ -35,35 +34,24 @@ def examine_and_run(
     inputs: Callable[[Any], list[list[bytes]]] | None,
     labels: list[str] | None = None,
 ) -> tuple[Examination, RunView | None]:
-    """The doctor's findings, and with ``inputs`` a run on the first of them. Raises FormatError for unfit inputs."""
-    made: list[tuple[Any, list[list[bytes]]]] = []
-
-    def kept(runtime: Any) -> list[list[bytes]]:
-        assert inputs is not None
-        surfaces = inputs(runtime)
-        made.append((runtime, surfaces))
-        return surfaces
-
+    """The doctor's findings, and with ``inputs`` its run on the first of them. Raises FormatError for unfit inputs."""
+    recording = Recording()
     found = examine(
-        study.loadable, study.config.name, study.abi.name, names=names, inputs=kept if inputs else None
+        study.loadable, study.config.name, study.abi.name, names=names, inputs=inputs, recording=recording
     )
     if inputs is None:
         return found, None
-    if found.run_error is not None or not made or not made[0][1]:
+    if found.run_error is not None or recording.runtime is None:
         return found, RunView(error=found.run_error or "no input was given")
-    runtime, surfaces = made[0]
-    return found, _run(runtime, surfaces[0], names, labels)
+    return found, _view(recording, labels)
 
 
-def _run(runtime: Any, surfaces: list[bytes], names: Names, labels: list[str] | None) -> RunView:
-    observer = Observer(names.layers)
-    try:
-        outputs = runtime.unpack(runtime.run_raw(surfaces, observer.see))
-    except NvdlaError as error:
-        return RunView(error=str(error))
+def _view(recording: Recording, labels: list[str] | None) -> RunView:
+    runtime = recording.runtime
     given = {
         tensor.name: tensor.layout.unpack(np.frombuffer(surface, np.uint8))
-        for tensor, surface in zip(runtime.inputs, surfaces, strict=True)
+        for tensor, surface in zip(runtime.inputs, recording.surfaces, strict=True)
     }
+    outputs = runtime.unpack(recording.outputs)
     ranks = {name: top(tensor[0], TOP, labels) for name, tensor in outputs.items()}
-    return RunView(given, outputs, ranks, [each for each in observer.observations if each.surface is not None])
+    return RunView(given, outputs, ranks, recording.observations)
