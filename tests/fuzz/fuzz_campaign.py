@@ -97,6 +97,7 @@ def child(args: argparse.Namespace) -> None:
     except ImportError:
         atheris = None
     import fuzz_targets
+    from fuzz_mutator import inherit
 
     target = fuzz_targets.TARGETS[args.target]
     if atheris is None:
@@ -116,7 +117,7 @@ def child(args: argparse.Namespace) -> None:
     def custom(data: bytes, max_size: int, seed: int) -> bytes:
         rng = random.Random(seed)
         if rng.randrange(4) == 0:
-            return atheris.Mutate(data, max_size)
+            return inherit(data, atheris.Mutate(data, max_size))
         return target.mutate(data, rng)[:max_size]
 
     options = [f"-runs={args.inputs}", f"-max_len={target.max_len}", f"-seed={args.seed}", "-rss_limit_mb=0"]

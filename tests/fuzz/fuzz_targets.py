@@ -47,7 +47,7 @@ class Target:
         import fuzz_mutator
 
         structured = getattr(fuzz_mutator, self.mutator)(data, rng) if self.mutator and rng.randrange(5) else None
-        return fuzz_mutator.mutate_bytes(data, rng) if structured is None else structured
+        return fuzz_mutator.inherit(data, fuzz_mutator.mutate_bytes(data, rng)) if structured is None else structured
 
     def seed_inputs(self) -> list[bytes]:
         """Regressions first, then real files, small ones first."""
