@@ -1,9 +1,8 @@
 """Integer pooling (int8 and int16): one kernel for maximum and minimum, one for the average.
 
-Cubes are C-contiguous arrays (surfaces, height, width, atom elements), atoms of a multiple of eight bytes. Each output
-line is made in two steps, as in the hardware: all rows under the window into one line, then the columns of that line.
-A line has the window's columns outside the cube too, with elements that change nothing, and the second step is done at
-every column before those of the stride are taken: so both are loops over contiguous elements, whatever the atom.
+Cubes are C-contiguous arrays (surfaces, height, width, atom elements), atoms of a multiple of eight bytes. Lines are
+worked on with the window's columns outside the cube, which hold elements that change nothing, and at every column and
+row, of which those of the stride are taken last: so everything is a loop over contiguous elements, whatever the atom.
 Source: cmod/pdp/NV_NVDLA_pdp.cpp, LineOperation (:1426), PoolingStage0Calc (:1524), PoolingStage1Calc (:1641).
 """
 
@@ -19,6 +18,8 @@ from nvdla.kernels.compilation import njit, prange
 JOB = 1 << 14
 PARALLEL_SIZE = 1 << 16
 """Elements that a thread takes at a time, and those of a cube from which several threads pay."""
+WORD = 8  # bytes
+BLOCK = 1 << 12  # words of the lines that are worked on together
 
 
 @njit(cache=True, nogil=True)
@@ -37,44 +38,80 @@ def _take_columns(line, atom, stride, out):
 
 
 @njit(cache=True, nogil=True)
-def _greatest(best, a, b, c, flip):
-    """``best`` = the greatest of itself and three more (which may be the same), taken with ``flip``."""
+def _load_rows(words, first, count, pad, columns, outside, flip, block):
+    """Rows ``first`` to ``first + count`` of a surface (height, words of a line) into lines of ``columns``, behind
+    ``pad``, all in words; what is not there is ``outside``."""
+    height, width = words.shape
+    for row in range(count):
+        line = block[row * columns : (row + 1) * columns]
+        if first + row < 0 or first + row >= height:
+            for i in range(columns):
+                line[i] = outside
+            continue
+        source = words[first + row]
+        for i in range(pad):
+            line[i] = outside
+        inside = line[pad : pad + width]
+        for i in range(width):
+            inside[i] = source[i] ^ flip
+        for i in range(pad + width, columns):
+            line[i] = outside
+
+
+@njit(cache=True, nogil=True)
+def _greatest(a, b, c, best):
     for i in range(best.size):
-        x, y, z = a[i] ^ flip, b[i] ^ flip, c[i] ^ flip
-        x = x if x > y else y
-        z = z if z > best[i] else best[i]
-        best[i] = x if x > z else z
+        x = a[i] if a[i] > b[i] else b[i]
+        best[i] = x if x > c[i] else c[i]
+
+
+@njit(cache=True, nogil=True)
+def _slide(values, spare, size, kernel, step):
+    """The greatest of each element and the ``kernel`` - 1 that follow ``step`` apart, for the first ``size`` elements;
+    (where they are, the other array). Three windows beside or over one another make one three times as wide."""
+    reach = 1
+    while reach < kernel:
+        b, c = min(reach, kernel - reach) * step, min(2 * reach, kernel - reach) * step
+        length = size + (kernel - min(3 * reach, kernel)) * step
+        _greatest(values[:length], values[b : b + length], values[c : c + length], spare[:length])
+        values, spare = spare, values
+        reach *= 3
+    return values, spare
 
 
 @njit(cache=True, nogil=True)
 def _extreme_lines(source, out, kernel, stride, pad, flip, first, last):
-    """Output lines ``first`` to ``last``, surface after surface. ``flip`` -1 turns the order of numbers round."""
-    height, width, atom = source.shape[1:]
+    """Output lines ``first`` to ``last``, surface after surface, some at a time. ``flip`` -1 turns the order of numbers
+    round."""
     out_height, out_width = out.shape[1:3]
-    rows = source.reshape(source.shape[0] * height, width * atom)
-    results = out.view(np.int64).reshape(source.shape[0] * out_height, -1)
-    words = results.shape[1] // out_width
-    columns = max(pad[1] + width, (out_width - 1) * stride[1] + kernel[1])
-    lowest = np.iinfo(source.dtype).min
-    line = np.full(columns * atom, lowest, source.dtype)
-    inside = line[pad[1] * atom : (pad[1] + width) * atom]
-    best = np.empty((columns - kernel[1] + 1) * atom, source.dtype)
-    size, right = best.size, (kernel[1] - 1) * atom
-    for number in range(first, last):
-        surface = number // out_height * height
-        top = number % out_height * stride[0] - pad[0]
-        begin, end = surface + max(top, 0), surface + min(top + kernel[0], height) - 1
-        inside[:] = lowest
-        for h in range(begin, end + 1, 3):
-            _greatest(inside, rows[h], rows[min(h + 1, end)], rows[min(h + 2, end)], flip)
-        best[:] = lowest
-        for a in range(0, right + 1, 3 * atom):
-            b, c = min(a + atom, right), min(a + 2 * atom, right)
-            _greatest(best, line[a : a + size], line[b : b + size], line[c : c + size], source.dtype.type(0))
-        if flip:
-            for i in range(size):
-                best[i] ^= flip
-        _take_columns(best.view(np.int64), words, stride[1], results[number])
+    atom = source.shape[3]
+    words = atom * source.itemsize // WORD
+    cubes = source.view(np.int64).reshape(source.shape[0], source.shape[1], -1)
+    results = out.view(np.int64).reshape(-1, out_width * words)
+    columns = max(pad[1] + source.shape[2], (out_width - 1) * stride[1] + kernel[1])
+    together = 1 + max(0, BLOCK // (columns * words) - kernel[0]) // stride[0]
+    size = ((together - 1) * stride[0] + kernel[0]) * columns
+    block, other = np.empty(size * words, np.int64), np.empty(size * words, np.int64)
+    outside = np.full(WORD, np.iinfo(source.dtype).min, source.dtype).view(np.int64)[0]
+    line = first
+    while line < last:
+        surface, y = line // out_height, line % out_height
+        count = min(together, last - line, out_height - y)
+        rows = (count - 1) * stride[0] + kernel[0]
+        top = y * stride[0] - pad[0]
+        _load_rows(cubes[surface], top, rows, pad[1] * words, columns * words, outside, flip, block)
+        size = (rows * columns - kernel[1] + 1) * atom
+        values, spare = _slide(block.view(source.dtype), other.view(source.dtype), size, kernel[1], atom)
+        size -= (kernel[0] - 1) * columns * atom
+        values, spare = _slide(values, spare, size, kernel[0], columns * atom)
+        found = values.view(np.int64)
+        for number in range(count):
+            result = results[line + number]
+            _take_columns(found[number * stride[0] * columns * words :], words, stride[1], result)
+            if flip:
+                for i in range(result.size):
+                    result[i] ^= flip
+        line += count
 
 
 @njit(cache=True, nogil=True)
@@ -84,7 +121,7 @@ def pool_extreme(source, out, kernel, stride, pad, least):
     source (S, H, W, A), out (S, OH, OW, A) int8 or int16; kernel, stride, pad: (vertical, horizontal), pad at the top
     and left. Every window must hold at least one element of the cube.
     """
-    flip = source.dtype.type(-1 if least else 0)
+    flip = -1 if least else 0
     _extreme_lines(source, out, kernel, stride, pad, flip, 0, out.shape[0] * out.shape[1])
 
 
@@ -93,7 +130,7 @@ def pool_extreme_parallel(source, out, kernel, stride, pad, least):
     """The same with several threads."""
     lines = out.shape[0] * out.shape[1]
     job = max(1, JOB // (source.shape[2] * source.shape[3]))
-    flip = source.dtype.type(-1 if least else 0)
+    flip = -1 if least else 0
     for number in prange((lines + job - 1) // job):
         _extreme_lines(source, out, kernel, stride, pad, flip, number * job, min(lines, (number + 1) * job))
 
