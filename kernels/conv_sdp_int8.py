@@ -15,7 +15,18 @@ from typing import NamedTuple
 import numpy as np
 
 from nvdla.kernels.compilation import njit, prange
-from nvdla.kernels.dot_tile import HALF, KERNELS, PIXELS, convert_tile, dot_row, dot_tile
+from nvdla.kernels.dot_tile import (
+    HALF,
+    KERNELS,
+    LANES,
+    NARROW_PIXELS,
+    NARROW_VECTORS,
+    PIXELS,
+    convert_tile,
+    dot_narrow_tile,
+    dot_row,
+    dot_tile,
+)
 
 INT32_LOW, INT32_HIGH = -(1 << 31), (1 << 31) - 1
 PARALLEL_WORK = 1 << 21
@@ -116,39 +127,48 @@ def _convert(sums, rows, alu, mul, stage, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _tiles(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place, image, first, last, block):  # type: ignore[no-untyped-def]
-    """Tiles ``first`` to ``last`` of kernel block ``block`` of one image. ``place``: fields of :class:`Place`."""
-    sums = np.empty((PIXELS, KERNELS), np.int32)
-    results = np.empty((PIXELS, KERNELS), np.int8)
+    """Tiles ``first`` to ``last`` - 1 of kernel block ``block`` of one image."""
+    sums = np.empty((NARROW_PIXELS, KERNELS), np.int32)
+    results = np.empty((NARROW_PIXELS, KERNELS), np.int8)
     atom, pixel_stride = place.atom, place.pixel_stride
     count = pixels.size
     kernel = block * KERNELS
     wanted = min(KERNELS, place.surfaces * atom - kernel)
+    is_narrow = wanted <= NARROW_VECTORS * LANES and count >= NARROW_PIXELS
+    height = NARROW_PIXELS if is_narrow else PIXELS
     weights = packed[block].ctypes.data
     biases = alu[kernel : kernel + KERNELS]
     factors = mul[kernel : kernel + KERNELS]
-    whole = narrow.size > 0 and wanted == KERNELS
     places = np.empty(KERNELS // HALF, np.int64)
     for half in range(places.size):
         lane = kernel + half * HALF
         places[half] = lane // atom * place.surface_stride + lane % atom
     source = data.ctypes.data + image * place.image_step
     begin = image * place.out_step
-    for tile in range(first, last):
-        start = tile * PIXELS
-        rows = min(PIXELS, count - start)
-        if rows < PIXELS and count >= PIXELS:  # the last tile works on whole rows again, some of them twice
-            start, rows = count - PIXELS, PIXELS
+    for pixel in range(first * PIXELS, min(last * PIXELS, count), height):
+        # The last tile works on whole rows again, some of them twice.
+        start = count - height if pixel + height > count >= height else pixel
+        rows = min(height, count - start)
         where = pixels.ctypes.data + 8 * start
-        if rows == PIXELS:
+        if is_narrow:
+            dot_narrow_tile(source, where, taps.ctypes.data, taps.size, steps, weights, place.flip, sums.ctypes.data)
+        elif rows == PIXELS:
             dot_tile(source, where, taps.ctypes.data, taps.size, steps, weights, place.flip, sums.ctypes.data)
         else:
             for row in range(rows):
                 at = where + 8 * row
                 dot_row(source, at, taps.ctypes.data, taps.size, steps, weights, place.flip, sums[row].ctypes.data)
-        if whole:
+        if narrow.size > 0:
             target = out.ctypes.data + begin + start * pixel_stride
             convert_tile(
-                sums.ctypes.data, rows, biases.ctypes.data, narrow.ctypes.data, target, places.ctypes.data, pixel_stride
+                sums.ctypes.data,
+                rows,
+                wanted // HALF,
+                biases.ctypes.data,
+                narrow.ctypes.data,
+                target,
+                places.ctypes.data,
+                pixel_stride,
             )
             continue
         _convert(sums, rows, biases, factors, stage, results)

@@ -17,6 +17,8 @@ from nvdla.kernels.compilation import late
 
 LANES = 16  # int32 lanes of a 512-bit register
 PIXELS = 6  # rows of the tile; 6 x 4 accumulators, 4 weights and a broadcast fill 29 of 32 registers
+NARROW_PIXELS = 12  # rows of the tile for few kernels
+NARROW_VECTORS = 2  # and its columns in registers: 32 kernels
 VECTORS = 4  # columns of the tile in registers: 64 kernels
 KERNELS = LANES * VECTORS
 HALF = 8  # lanes that are stored together: the smallest memory atom
@@ -51,6 +53,13 @@ def dot_tile() -> Any:
     from nvdla.kernels.dot_tile_code import dot_tile
 
     return dot_tile
+
+
+@late
+def dot_narrow_tile() -> Any:
+    from nvdla.kernels.dot_tile_code import dot_narrow_tile
+
+    return dot_narrow_tile
 
 
 @late

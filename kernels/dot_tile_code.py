@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from nvdla.kernels.dot_tile import HALF, KERNELS, LANES, PIXELS, VECTORS
+from nvdla.kernels.dot_tile import HALF, KERNELS, LANES, NARROW_PIXELS, NARROW_VECTORS, PIXELS, VECTORS
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _VECTOR = ir.VectorType(_INT32, LANES)
@@ -20,11 +20,12 @@ def _dot(module: ir.Module) -> ir.Function:
 
 
 class _Emitter:
-    """Emits the loops of one tile of ``pixels`` x KERNELS accumulators."""
+    """Emits the loops of one tile of ``pixels`` rows and ``vectors`` registers of accumulators."""
 
-    def __init__(self, builder: ir.IRBuilder, pixels: int) -> None:
+    def __init__(self, builder: ir.IRBuilder, pixels: int, vectors: int) -> None:
         self.builder = builder
         self.pixels = pixels
+        self.vectors = vectors
         self.dot = _dot(builder.module)
 
     def constant(self, value: int) -> ir.Constant:
@@ -89,7 +90,7 @@ class _Emitter:
             builder.add(data, self.load(builder.add(pixels, self.constant(8 * row)), _INT64, 8))
             for row in range(self.pixels)
         ]
-        zeros = [ir.Constant(_VECTOR, [0] * LANES) for _ in range(self.pixels * VECTORS)]
+        zeros = [ir.Constant(_VECTOR, [0] * LANES) for _ in range(self.pixels * self.vectors)]
 
         def tap(index: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
             offset = self.load(builder.add(taps, builder.mul(index, self.constant(8))), _INT64, 8)
@@ -99,12 +100,13 @@ class _Emitter:
                 weight, *sums = state
                 advance = builder.mul(inner, self.constant(4))
                 columns = [
-                    self.load(builder.add(weight, self.constant(4 * LANES * v)), _VECTOR, 64) for v in range(VECTORS)
+                    self.load(builder.add(weight, self.constant(4 * LANES * v)), _VECTOR, 64)
+                    for v in range(self.vectors)
                 ]
                 for row, base in enumerate(bases):
                     bytes_ = builder.xor(self.broadcast(builder.add(base, advance)), flips)
                     for v, column in enumerate(columns):
-                        at = row * VECTORS + v
+                        at = row * self.vectors + v
                         sums[at] = builder.call(self.dot, [sums[at], bytes_, column])
                 return [builder.add(weight, self.constant(4 * KERNELS)), *sums]
 
@@ -114,21 +116,23 @@ class _Emitter:
 
     def store(self, sums: list, out: ir.Value) -> None:
         for at, value in enumerate(sums):
-            address = self.builder.add(out, self.constant(4 * LANES * at))
+            row, v = divmod(at, self.vectors)
+            address = self.builder.add(out, self.constant(4 * (row * KERNELS + v * LANES)))
             stored = self.builder.store(value, self.builder.inttoptr(address, _VECTOR.as_pointer()))
             stored.align = 4
 
 
-def _tile_intrinsic(pixels: int) -> Any:
+def _tile_intrinsic(pixels: int, vectors: int) -> Any:
     @intrinsic
     def dot_tile(typing_context, data, pixel_offsets, taps, tap_count, steps, weights, flip, out):  # type: ignore[no-untyped-def]
         """``out[p][k] = sum over taps t, steps s, bytes j of (data[pixel_offsets[p] + taps[t] + 4 s + j] ^ flip) *
-        weights[t][s][k][j]``; all arguments are addresses (int64) or numbers. ``weights`` is 64-byte aligned;
-        ``flip`` is 0 for data that are unsigned, ``FLIP`` for int8 data, which then count as data + 128."""
+        weights[t][s][k][j]`` for the first kernels k of 64; all arguments are addresses (int64) or numbers.
+        ``weights`` is 64-byte aligned; ``flip`` is 0 for data that are unsigned, ``FLIP`` for int8 data, which then
+        count as data + 128."""
 
         def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
             data, pixel_offsets, taps, tap_count, steps, weights, flip, out = args
-            emitter = _Emitter(builder, pixels)
+            emitter = _Emitter(builder, pixels, vectors)
             emitter.store(emitter.tile(data, pixel_offsets, taps, [tap_count, steps], weights, flip), out)
             return context.get_dummy_value()
 
@@ -137,23 +141,24 @@ def _tile_intrinsic(pixels: int) -> Any:
     return dot_tile
 
 
-dot_tile = _tile_intrinsic(PIXELS)
-dot_row = _tile_intrinsic(1)
+dot_tile = _tile_intrinsic(PIXELS, VECTORS)
+dot_narrow_tile = _tile_intrinsic(NARROW_PIXELS, NARROW_VECTORS)
+dot_row = _tile_intrinsic(1, VECTORS)
 
 
 @intrinsic
-def convert_tile(typing_context, sums, rows, alu, settings, out, places, row_stride):  # type: ignore[no-untyped-def]
+def convert_tile(typing_context, sums, rows, halves, alu, settings, out, places, row_stride):  # type: ignore[no-untyped-def]
     """Sums of a tile through X1 and the output converter, in 32 bits, to where they belong.
 
     For each of ``rows`` rows of 64 sums: ``x = min(max(sum + alu[k], floor), ceiling) - offset``, ``p = x * scale``,
-    ``(p + half + (p >> 31 & sign)) >> shift`` clamped to int8; lanes 8 h .. 8 h + 7 go to ``out + places[h]``, which
-    advances by ``row_stride`` a row. ``settings``: address of the seven int64 floor, ceiling, offset, scale, half,
-    sign, shift. The caller sees to it that nothing leaves 32 bits.
+    ``(p + half + (p >> 31 & sign)) >> shift`` clamped to int8; lanes 8 h .. 8 h + 7 of the first ``halves`` go to
+    ``out + places[h]``, which advances by ``row_stride`` a row. ``settings``: address of the seven int64 floor,
+    ceiling, offset, scale, half, sign, shift. The caller sees to it that nothing leaves 32 bits.
     """
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        sums, rows, alu, settings, out, places, row_stride = args
-        emitter = _Emitter(builder, 0)
+        sums, rows, halves, alu, settings, out, places, row_stride = args
+        emitter = _Emitter(builder, 0, VECTORS)
         read = [emitter.load(builder.add(settings, emitter.constant(8 * at)), _INT64, 8) for at in range(7)]
         numbers = [emitter.splat(value) for value in read]
         targets = [
@@ -166,14 +171,16 @@ def convert_tile(typing_context, sums, rows, alu, settings, out, places, row_str
             line = builder.add(sums, builder.mul(index, emitter.constant(4 * KERNELS)))
             advance = builder.mul(index, row_stride)
             for v, bias in enumerate(biases):
-                value = emitter.load(builder.add(line, emitter.constant(4 * LANES * v)), _VECTOR, 4)
-                _store_halves(emitter, _converted(builder, builder.add(value, bias), numbers), targets, v, advance)
+                with builder.if_then(_more_than(builder, halves, v * LANES // HALF)):
+                    value = emitter.load(builder.add(line, emitter.constant(4 * LANES * v)), _VECTOR, 4)
+                    value = _converted(builder, builder.add(value, bias), numbers)
+                    _store_halves(emitter, value, targets, v, halves, advance)
             return carried
 
         emitter.loop(rows, [], row)
         return context.get_dummy_value()
 
-    return types.void(*[types.int64] * 7), generate
+    return types.void(*[types.int64] * 8), generate
 
 
 def _bounded(builder: ir.IRBuilder, value: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:
@@ -192,14 +199,20 @@ def _converted(builder: ir.IRBuilder, value: ir.Value, numbers: list[ir.Value]) 
     return builder.trunc(_bounded(builder, rounded, low, high), ir.VectorType(_INT8, LANES))
 
 
-def _store_halves(emitter: _Emitter, value: ir.Value, targets: list[ir.Value], v: int, advance: ir.Value) -> None:
+def _more_than(builder: ir.IRBuilder, value: ir.Value, number: int) -> ir.Value:
+    return builder.icmp_signed(">", value, ir.Constant(_INT64, number))
+
+
+def _store_halves(
+    emitter: _Emitter, value: ir.Value, targets: list[ir.Value], v: int, halves: ir.Value, advance: ir.Value
+) -> None:
     builder = emitter.builder
     half = ir.VectorType(_INT8, HALF)
     undefined = ir.Constant(ir.VectorType(_INT8, LANES), ir.Undefined)
     for part in range(LANES // HALF):
+        number = v * LANES // HALF + part
         lanes = ir.Constant(ir.VectorType(_INT32, HALF), list(range(part * HALF, (part + 1) * HALF)))
-        address = builder.add(targets[v * LANES // HALF + part], advance)
-        stored = builder.store(
-            builder.shuffle_vector(value, undefined, lanes), builder.inttoptr(address, half.as_pointer())
-        )
-        stored.align = 1
+        with builder.if_then(_more_than(builder, halves, number)):
+            address = builder.inttoptr(builder.add(targets[number], advance), half.as_pointer())
+            stored = builder.store(builder.shuffle_vector(value, undefined, lanes), address)
+            stored.align = 1
