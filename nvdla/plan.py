@@ -177,7 +177,7 @@ def _fuse(
         if not next_needs_buffer and not takes_data and constant(_constants(step[:2], weights)):
             job = fuse(step[0], step[1], scratch, None if weights is None else weights.weight_source.read())
         if job is not None:
-            forget(job_reads(step[0]) + job_reads(step[1]))
+            forget(_constants(step[:2], None))
         elif constant(_weights(conv)):
             conv.keep_weights = True  # unpacked once
         next_needs_buffer = conv.settings.data_reuse or (job is None and conv.settings.weight_reuse)
