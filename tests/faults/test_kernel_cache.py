@@ -190,6 +190,14 @@ def test_a_change_in_a_kernel_that_is_compiled_in_counts(tmp_path, monkeypatch):
         kernel_cache.source_digest.cache_clear()
 
 
+def test_code_that_is_imported_late_counts_too(monkeypatch):
+    """The tile's instructions are emitted by a module that kernels import only when they are compiled."""
+    seen, source = [], kernel_cache._source
+    monkeypatch.setattr(kernel_cache, "_source", lambda name: seen.append(name) or source(name))
+    kernel_cache.source_digest.__wrapped__("conv_sdp_int8")
+    assert "dot_tile_code" in seen
+
+
 def test_every_kernel_goes_through_this_cache():
     """And no kernel's module imports numba before something is compiled."""
     for path in Path(compilation.__file__).parent.glob("*.py"):
