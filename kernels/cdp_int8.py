@@ -110,46 +110,59 @@ def answers(
 
 @njit(cache=True, nogil=True)
 def _convert_in(elements, channels, lanes, settings, x, squares):  # type: ignore[no-untyped-def]
-    """The input converter; squares behind HALO zeros. Channels behind the last one are 0."""
-    offset, factor = settings.in_offset, settings.in_factor
+    """The input converter; squares (or x itself). Channels behind the last one are 0."""
+    offset, factor, power = settings.in_offset, settings.in_factor, settings.reach > 0
     half, low, high = np.float32(0.5), np.float32(-256.0), np.float32(255.0)
     for i in range(elements.size):
         y = min(max((np.float32(elements[i]) - offset) * factor, low), high)
-        x[i] = np.float32(np.int32(y + (half if y >= np.float32(0.0) else -half)))
-    for pixel in range(0, elements.size, lanes):
-        for i in range(pixel + channels, pixel + lanes):
-            x[i] = 0
-    if settings.reach:
-        for i in range(elements.size):
-            squares[HALO + i] = x[i] * x[i]
-    else:
-        for i in range(elements.size):
-            squares[HALO + i] = x[i]
+        y = np.float32(np.int32(y + (half if y >= np.float32(0.0) else -half)))
+        x[i] = y
+        squares[i] = y * y if power else y
+    if channels < lanes:
+        for pixel in range(0, elements.size, lanes):
+            for i in range(pixel + channels, pixel + lanes):
+                x[i] = 0
+                squares[i] = 0
 
 
 @njit(cache=True, nogil=True)
 def _sum_window(squares, lanes, reach, sums):  # type: ignore[no-untyped-def]
-    """Sums over ``reach`` neighbours to either side; those at the ends of a pixel once more, without what belongs to
-    the pixels beside it."""
-    for i in range(sums.size):
-        sums[i] = squares[HALO + i]
-    for k in range(1, reach + 1):
+    """Sums over ``reach`` neighbours to either side; ``squares`` has HALO zeros at both ends.
+
+    The neighbours are first taken without regard to where a pixel ends, then those of other pixels are taken off
+    again: all are whole numbers below 2**24.
+    """
+    middle, left, right = squares[HALO:], squares[HALO - 1 :], squares[HALO + 1 :]
+    if reach == 0:
         for i in range(sums.size):
-            sums[i] += squares[HALO - k + i] + squares[HALO + k + i]
-    for pixel in range(0, sums.size, lanes):
-        for end in range(2 * reach):
-            channel = end if end < reach else lanes - 1 - (end - reach)
-            total = np.float32(0.0)
-            for c in range(max(channel - reach, 0), min(channel + reach + 1, lanes)):
-                total += squares[HALO + pixel + c]
-            sums[pixel + channel] = total
+            sums[i] = middle[i]
+        return
+    if reach == 1:
+        for i in range(sums.size):
+            sums[i] = middle[i] + (left[i] + right[i])
+    else:
+        left2, right2 = squares[HALO - 2 :], squares[HALO + 2 :]
+        for i in range(sums.size):
+            sums[i] = middle[i] + ((left[i] + right[i]) + (left2[i] + right2[i]))
+        for k in range(3, reach + 1):
+            left, right = squares[HALO - k :], squares[HALO + k :]
+            for i in range(sums.size):
+                sums[i] += left[i] + right[i]
+    for k in range(1, reach + 1):
+        for channel in range(k):
+            for pixel in range(0, sums.size, lanes):
+                sums[pixel + channel] -= squares[HALO + pixel + channel - k]
+                last = pixel + lanes - 1 - channel
+                sums[last] -= squares[HALO + last + k]
 
 
 @njit(cache=True, nogil=True)
 def _look_up(sums, low, values, steps, chosen, counted):  # type: ignore[no-untyped-def]
     """The table's answers, and how many sums reach each of the ``steps``."""
     for i in range(sums.size):
-        chosen[i] = values[np.uint64(np.uint32(np.int32(sums[i]) - low))]
+        chosen[i] = np.int32(sums[i]) - low
+    for i in range(sums.size):
+        chosen[i] = values[np.uint64(chosen[i])]
     for k in range(STEPS):
         reached, step = np.int32(0), steps[k]
         for i in range(sums.size):
@@ -194,7 +207,7 @@ def _pixels(source, out, first, last, channels, settings, low, values, steps, co
         size = count * lanes
         elements = gathered.reshape(-1).view(np.int8)[:size]
         squares[HALO + size :] = 0
-        _convert_in(elements, channels, lanes, settings, x, squares)
+        _convert_in(elements, channels, lanes, settings, x, squares[HALO:])
         _sum_window(squares, lanes, settings.reach, sums[:size])
         _look_up(sums[:size], low, values, steps, chosen, counted)
         counted[STEPS] += _convert_out(chosen, x, settings, elements)
