@@ -11,7 +11,6 @@ A loadable has no room for layer names, so they lie in ``<loadable>.layers.json`
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +18,11 @@ from nvdla.build.ir import Program
 from nvdla.build.schedule import DlaTask, Task
 from nvdla.descriptors.enums import OpType
 from nvdla.errors import FormatError
+from nvdla.files import read_file, whole_file
 
 FORMAT, VERSION = "nvdla-layers", 1
 SUFFIX = ".layers.json"
+MAX_FILE = 16 << 20
 
 
 def describe(program: Program, config: str, tasks: list[Task]) -> dict[str, Any]:
@@ -57,23 +58,18 @@ def path_of(loadable: str | Path) -> Path:
 def save(data: dict[str, Any], loadable: str | Path) -> Path:
     """Write the sidecar of a loadable, whole or not at all."""
     path = path_of(loadable)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    with whole_file(path) as stream:
+        stream.write(json.dumps(data, indent=1, sort_keys=True).encode("utf-8") + b"\n")
     return path
 
 
 def load(loadable: str | Path) -> dict[str, Any] | None:
     """The sidecar of a loadable, None where there is none. Raises FormatError when it is not one."""
     path = path_of(loadable)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
+    if not path.is_file():  # nobody asked for it, so a pipe is not waited for
         return None
-    except (OSError, UnicodeDecodeError) as reason:
-        raise FormatError(f"{path}: cannot be read: {reason}") from None
     try:
-        data = json.loads(text)
+        data = json.loads(read_file(path, MAX_FILE, "layer file"))
     except (ValueError, RecursionError) as reason:
         raise FormatError(f"{path}: is not JSON: {reason}") from None
     if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("tasks"), list):
@@ -90,6 +86,6 @@ def layers(data: dict[str, Any]) -> dict[tuple[int, int], str]:
         try:
             for operation in task["operations"]:
                 names[int(task["task"]), int(operation["index"])] = str(operation["layer"])
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise FormatError("layer file: a task needs its number and operations with index and layer") from None
     return names

@@ -161,7 +161,7 @@ def _entries(file: Path) -> list[dict[str, Any]]:
         entries = [dict(entry) for entry in document]
         for entry in entries:
             int(entry["task"]), int(entry["op"]), str(entry["type"])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise FormatError(f"{file}: not a list of operations with task, op, type and sha256: {error!r}") from None
     return entries
 

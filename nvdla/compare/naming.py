@@ -15,9 +15,10 @@ A calibration table is the JSON that NVIDIA's compiler takes: ``{"conv1": {"scal
 from __future__ import annotations
 
 import json
-import math
 import os
 import re
+import reprlib
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ from nvdla.errors import FormatError
 from nvdla.files import read_file
 
 MAX_FILE = 16 << 20
+_BRIEF = reprlib.Repr()
+_BRIEF.maxlevel, _BRIEF.maxother = 1, 80
 OPERATION = re.compile(r"(\d{1,9})/(\d{1,9})\Z")
 
 
@@ -93,17 +96,18 @@ def from_yaml(path: str | os.PathLike[str]) -> Names:
     try:
         document = yaml.safe_load(read_file(path, MAX_FILE, "layer file"))
     except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise FormatError(f"{name}: not YAML: {error}") from None
-    if not isinstance(document, dict) or not set(document) <= {"layers", "scales"}:
+        raise FormatError(f"{name}: not YAML: {' '.join(str(error).split())[:300]}") from None
+    if not isinstance(document, dict) or any(key not in ("layers", "scales") for key in document):
         raise FormatError(f"{name}: must be a mapping with the keys 'layers' and 'scales'")
     layers = {}
     for key, value in _mapping(document.get("layers"), f"{name}: layers").items():
-        match = OPERATION.match(str(key))
+        match = OPERATION.match(key) if isinstance(key, str) else None
         if match is None or not isinstance(value, str):
-            raise FormatError(f"{name}: layers: {key!r}: {value!r} must be TASK/OPERATION: NAME, such as 0/1: conv1")
+            entry = f"{shortened(key)}: {shortened(value)}"
+            raise FormatError(f"{name}: layers: {entry} must be TASK/OPERATION: NAME, such as 0/1: conv1")
         layers[int(match[1]), int(match[2])] = value
     scales = _mapping(document.get("scales"), f"{name}: scales")
-    return Names(layers, {str(key): _scale(value, f"{name}: scales: {key}") for key, value in scales.items()})
+    return Names(layers, {_name(key): _scale(value, f"{name}: scales: {_name(key)}") for key, value in scales.items()})
 
 
 def from_calibration(path: str | os.PathLike[str]) -> Names:
@@ -124,6 +128,18 @@ def read_calibration(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     return document
 
 
+def _name(key: Any) -> str:
+    return key if isinstance(key, str) else shortened(key)
+
+
+def shortened(value: Any) -> str:
+    """A value from a file for a message: of lists within lists, which may share what they hold, only the outermost."""
+    try:
+        return _BRIEF.repr(value)
+    except ValueError:  # an integer of thousands of digits
+        return f"a large {type(value).__name__}"
+
+
 def _mapping(value: Any, where: str) -> dict[Any, Any]:
     if value is None:
         return {}
@@ -133,7 +149,12 @@ def _mapping(value: Any, where: str) -> dict[Any, Any]:
 
 
 def _scale(value: Any, where: str) -> float:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or value <= 0:
-        raise FormatError(f"{where}: scale is {value!r}, must be a positive number")
+    if not is_scale(value):
+        raise FormatError(f"{where}: scale is {shortened(value)}, must be a positive number")
     return float(value)
+
+
+def is_scale(value: Any) -> bool:
+    """True for a positive number that a float holds."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and 0 < value <= sys.float_info.max

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from nvdla.compare.naming import parts
+from nvdla.compare.naming import is_scale, parts, shortened
 from nvdla.doctor.chart import Chart, check
 from nvdla.lint.registry import Said
 
@@ -16,17 +15,12 @@ def _entries(chart: Chart) -> dict[str, Any]:
     return {name: entry.get("scale") for name, entry in (chart.calibration or {}).items()}
 
 
-def _is_scale(value: Any) -> bool:
-    number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return number and math.isfinite(value) and value > 0
-
-
 @check("error", "Calibrate again, with images that reach this layer.")
 def scales_are_positive_numbers(chart: Chart) -> Iterator[Said]:
     """Every scale of the calibration table is a positive number."""
     for name, scale in _entries(chart).items():
-        if not _is_scale(scale):
-            yield f"layer {name}: scale is {scale!r}"
+        if not is_scale(scale):
+            yield f"layer {name}: scale is {shortened(scale)}"
 
 
 @check("error", "Add an entry for the layer: the compiler stops without it.")
@@ -50,7 +44,7 @@ def scales_are_measured(chart: Chart) -> Iterator[Said]:
 
     (Layers that hand their numbers on, such as pooling and ReLU, rightly share that of their input.)
     """
-    scales = {name: scale for name, scale in _entries(chart).items() if _is_scale(scale)}
+    scales = {name: scale for name, scale in _entries(chart).items() if is_scale(scale)}
     ones = [name for name, scale in scales.items() if scale == 1]
     if ones:
         yield f"scale is exactly 1: {', '.join(ones[:8])}{' ...' if len(ones) > 8 else ''}"
@@ -74,5 +68,5 @@ def input_scales_fit_the_images(chart: Chart) -> Iterator[Said]:
     for memory in chart.loadable.inputs:
         name = chart.loadable.tensor(memory.tensor_desc_id).name
         scale = _entries(chart).get(name)
-        if _is_scale(scale) and scale * 127 > 10000:
+        if is_scale(scale) and scale * 127 > 10000:
             yield f"input {name}: scale {scale:g}, so an int8 input reaches {scale * 127:g}"
