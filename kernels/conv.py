@@ -126,8 +126,24 @@ def deliver(sums, truncate, out):
     return saturated
 
 
+@deliver.plain(lambda sums, truncate, out: 16 * (sums.size + out.size))
+def _deliver_plain(sums, truncate, out):
+    wide = round_half_away.py_func(sums, truncate)
+    narrow = np.clip(wide, -(1 << 31), (1 << 31) - 1)
+    batches, surfaces, height, width, atom = out.shape
+    channels = np.zeros((batches, height, width, surfaces * atom), np.int32)
+    channels[..., : sums.shape[3]] = narrow
+    out[:] = channels.reshape(batches, height, width, surfaces, atom).transpose(0, 3, 1, 2, 4)
+    return np.count_nonzero(wide != narrow)
+
+
 @njit(cache=True, nogil=True)
 def shift(accumulators, truncate):
     """CACC's delivery in place, for int32 sums that are exact: shift right, round half away from zero."""
     for i in range(accumulators.size):
         accumulators[i] = round_half_away(np.int64(accumulators[i]), truncate)
+
+
+@shift.plain(lambda accumulators, truncate: 16 * accumulators.size)
+def _shift_plain(accumulators, truncate):
+    accumulators[:] = round_half_away.py_func(accumulators.astype(np.int64), truncate)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nvdla.kernels import compilation, pdp, sdp
+from nvdla.kernels import compilation, conv, pdp, sdp
 from nvdla.kernels.conv_int8_dot import MAX_TERMS, accumulate, available, pack_weights, padded_cube, tap_offsets
 
 with_dots = pytest.mark.skipif(not available(), reason="this processor has no AVX512-VNNI")
@@ -93,6 +93,18 @@ def test_bias_and_converter(data, random):
     assert_equal(both(sdp._bias_lines, (source, bias, floor, converter, out, 0, rows), 4))
 
 
+@settings(max_examples=60)
+@given(st.data(), seeds, st.integers(0, 31))
+def test_delivery(data, random, truncate):
+    kernels, atom = data.draw(st.integers(1, 40)), data.draw(st.sampled_from([8, 32]))
+    shape = (data.draw(st.integers(1, 2)), data.draw(st.integers(1, 4)), data.draw(st.integers(1, 4)))
+    sums = integers(random, np.int64, (*shape, kernels), False) >> random.integers(16, 63, (*shape, kernels))
+    out = np.ones((shape[0], -(-kernels // atom), *shape[1:], atom), np.int32)
+    assert_equal(both(conv.deliver, (sums, truncate, out), 2))
+    accumulators = integers(random, np.int32, 64, data.draw(st.booleans()))
+    assert_equal(both(conv.shift, (accumulators, truncate), 0))
+
+
 @with_dots
 @settings(max_examples=60)
 @given(st.data(), seeds, st.booleans())
@@ -150,18 +162,21 @@ def test_plain_forms_end_with_their_work():
 LENET = """
 import sys
 import nvdla
-from nvdla.kernels import compilation
+from nvdla.kernels import compilation, dot_tile
 compilation.plain_work.left = int(sys.argv[3])
+if sys.argv[4] == "without":
+    dot_tile.available = lambda: False
 runtime = nvdla.Runtime(nvdla.load(sys.argv[1]))
 print(runtime.run_raw(runtime.surfaces(sys.argv[2]))[0].hex(), "numba" in sys.modules)
 """
 
 
-@with_dots
-def test_lenet_is_through_before_numba_is_there(samples):
+@pytest.mark.parametrize("dots", [pytest.param("with", marks=with_dots), "without"])
+def test_lenet_is_through_before_numba_is_there(samples, dots):
+    """With the processor's dot products and without."""
     outputs = []
     for work, compiled in ((compilation.PLAIN_WORK, "False"), (0, "True")):
-        words = [sys.executable, "-c", LENET, samples / "lenet.loadable", samples / "digit3.pgm", str(work)]
+        words = [sys.executable, "-c", LENET, samples / "lenet.loadable", samples / "digit3.pgm", str(work), dots]
         output, with_numba = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split()
         assert with_numba == compiled
         outputs.append(output)
