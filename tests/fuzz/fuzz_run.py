@@ -61,7 +61,7 @@ def repeated(loadable: nvdla.Loadable) -> None:
 
 def together(loadable: nvdla.Loadable) -> None:
     alone, runtime = _runtime(loadable), _runtime(loadable)
-    images = [_surfaces(runtime, number) for number in range(3)]
+    images = [_surfaces(runtime, number) for number in range(2)]
     try:
         results = [alone.run_raw(image) for image in images]
     except nvdla.NvdlaError:  # so must the batch

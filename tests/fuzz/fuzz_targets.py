@@ -90,7 +90,7 @@ TARGETS = {
         Target("npy", "fuzz_tensors", "npy_input", ("loadables/*/input.npy",), "", 1 << 12),
         Target("image", "fuzz_tensors", "image_input", ("samples/*0.p?m",), "", 1 << 12),
         Target("params", "fuzz_params", "one_input", ("formats/params/**/*.params",), "", 1 << 13),
-        Target("mlf", "fuzz_mlf", "one_input", ("formats/mlf/**/*.tar",), "", 1 << 16),
+        Target("mlf", "fuzz_mlf", "one_input", ("formats/mlf/**/*.tar",), "", 1 << 15),
         Target("crt", "fuzz_crt", "one_input", ("formats/params/*.params",), "", 1 << 12),
         Target("tvm-params", "fuzz_containers", "tvm-params", ("formats/params/**/*.params",), "", 1 << 13),
         Target("irpa", "fuzz_irpa", "one_input", ("formats/irpa/**/*.irpa",), "", 1 << 13),
