@@ -10,6 +10,7 @@ from build_checks import LEAST_SNR, TARGETS, build_and_run, engines, samples, si
 
 import nvdla
 from nvdla.build import Network, Tensor
+from nvdla.build.ir import Convolve
 
 Make = Callable[..., Tensor]
 
@@ -127,6 +128,19 @@ def test_global_average_pool_of_any_size(config, size):
     elements = built.quantize_inputs({"in": data["in"][0]})
     mean = elements["in"].astype(np.float64).mean(axis=(2, 3))
     assert np.abs(built.expected(elements)["average"][:, :, 0, 0] - mean).max() <= 1.5
+
+
+def test_only_atoms_that_parts_of_a_concat_share_are_put_together_by_a_sum():
+    """On nv_large with atoms of 32: 64 channels and the last 96 go where they belong; 80 and 16 share an atom."""
+    net = Network()
+    parts = [net.relu(f"r{size}", net.input(f"in{size}", (size, 5, 6))) for size in (64, 80, 16, 96)]
+    net.output(net.concat("k", *parts))
+    data = samples(net, np.random.default_rng(6))
+    built = build_and_run(net, "nv_large", "int8", False, data)
+    assert engines(built) == ["sdp"] * 4 + ["conv", "sdp"] * 3  # 64 of 80 channels, the other 16, and 16
+    sums = [operation.process.x2 for operation in built.program.operations if isinstance(operation, Convolve)]
+    assert [stage is not None for stage in sums] == [False, False, True]
+    assert signal_to_noise(net, built, data) > LEAST_SNR["int8"]
 
 
 @pytest.mark.parametrize(("config", "operations"), [("nv_small", 5), ("nv_large", 2)])
