@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -56,12 +56,13 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             with open(target, "wb") as stream:
                 yield stream
             return
-        handle, temporary = tempfile.mkstemp(prefix=f".{target.name[:40]}.", suffix=".part", dir=target.parent)
-        with os.fdopen(handle, "wb") as stream:
+        # Named before it is there: Ctrl-C while it is being made must find the name.
+        temporary = str(target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}.part"))
+        with os.fdopen(os.open(temporary, _NEW, _mode(target)), "wb") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())  # the new name may not reach the disk before the bytes
-        _use_ordinary_mode(temporary, target)
+        _keep_mode(temporary, target)
         os.replace(temporary, target)
     except OSError as error:
         raise FormatError(f"{target} cannot be written: {error.strerror or error}") from error
@@ -71,15 +72,17 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
                 os.unlink(temporary)
 
 
-def _use_ordinary_mode(temporary: str, target: Path) -> None:
-    """mkstemp makes private files; keep the mode of a file that is replaced, else what umask allows."""
-    try:
-        mode = target.stat().st_mode & 0o777
-    except OSError:
-        umask = os.umask(0)
-        os.umask(umask)
-        mode = 0o666 & ~umask
-    os.chmod(temporary, mode)
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+
+
+def _mode(target: Path) -> int:
+    """A new file has the mode that the umask leaves; one that replaces another is private until it has that one's."""
+    return 0o600 if target.exists() else 0o666
+
+
+def _keep_mode(temporary: str, target: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.chmod(temporary, target.stat().st_mode & 0o777)
 
 
 def write_file(path: str | os.PathLike[str], data: bytes | bytearray | memoryview) -> None:

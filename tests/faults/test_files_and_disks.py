@@ -114,6 +114,33 @@ def test_an_error_in_the_middle_of_writing_leaves_nothing(tmp_path):
     assert not os.listdir(tmp_path)
 
 
+@pytest.mark.parametrize("moment", ["open", "fdopen", "fsync", "chmod", "replace"])
+def test_ctrl_c_within_any_step_of_writing_leaves_nothing_behind(tmp_path, monkeypatch, moment):
+    """The step itself is done when the interrupt is seen: the interpreter looks for it between two calls."""
+    (tmp_path / "out").write_bytes(b"old")
+    real = getattr(os, moment)
+
+    def interrupted(*words, **named):
+        real(*words, **named)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, moment, interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_file(tmp_path / "out", b"new")
+    assert os.listdir(tmp_path) == ["out"]
+    assert (tmp_path / "out").read_bytes() == (b"new" if moment == "replace" else b"old")
+
+
+@pytest.mark.parametrize("mask, mode", [(0o022, 0o644), (0o077, 0o600)])
+def test_a_new_file_has_the_mode_that_the_umask_leaves(tmp_path, mask, mode):
+    before = os.umask(mask)
+    try:
+        write_file(tmp_path / "out", b"x")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "out").stat().st_mode & 0o777 == mode
+
+
 def test_an_existing_file_keeps_its_mode_and_a_link_its_target(tmp_path):
     (tmp_path / "real").write_bytes(b"old")
     (tmp_path / "real").chmod(0o640)
