@@ -110,11 +110,30 @@ def test_nothing_is_unpickled_evaluated_or_loaded_unsafely():
                 assert not call.startswith("yaml.") or call in {"yaml.safe_load", "yaml.safe_dump"}, f"{path}: {call}"
 
 
-def test_the_bill_of_materials_names_everything_that_is_installed_with_us():
+@pytest.fixture(scope="module")
+def sbom():
     pytest.importorskip("packaging")
     location = importlib.util.spec_from_file_location("sbom", ROOT / "tools" / "sbom.py")
-    sbom = importlib.util.module_from_spec(location)
-    location.loader.exec_module(sbom)
+    module = importlib.util.module_from_spec(location)
+    location.loader.exec_module(module)
+    return module
+
+
+def test_the_release_notes_name_what_comes_with_us(sbom):
+    notes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    version = project()["project"]["version"]
+    release = notes.partition(f"## {version}")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| ([\w-]+) \| ([\d.]+) \|", release.partition("### Bill of materials")[2], re.MULTILINE)
+    assert {name for name, _ in rows} == {each["name"] for each in sbom.document()["components"]}
+    requirements = project()["project"]["dependencies"]
+    bounds = {re.split(r"[<>=]", each)[0]: each for each in requirements}
+    from packaging.requirements import Requirement
+
+    for name, found in rows:
+        assert name not in bounds or Requirement(bounds[name]).specifier.contains(found), name
+
+
+def test_the_bill_of_materials_names_everything_that_is_installed_with_us(sbom):
     bill = sbom.document()
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.5")
     assert bill["metadata"]["component"]["name"] == "nvdla"
