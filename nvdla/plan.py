@@ -12,7 +12,7 @@ import numpy as np
 from nvdla.cpu import CpuTask
 from nvdla.firmware.operation import Operation
 from nvdla.firmware.scheduler import CompletedOperation
-from nvdla.hardware.fusion import Scratch, fast_add, fuse
+from nvdla.hardware.fusion import Shared, fast_add, fuse
 from nvdla.hardware.machine import Completion, Job
 from nvdla.hardware.sdp import SdpJob
 from nvdla.memory.linker import LinkedLoadable
@@ -162,7 +162,7 @@ def _fuse(
     what the jobs that a fused one stands for need not read again.
     """
     left = _weights_left(steps)
-    scratch = (Scratch(), Scratch())
+    shared = Shared()
     fused = []
     next_needs_buffer = False
     for step in reversed(steps):
@@ -175,7 +175,7 @@ def _fuse(
         takes_data = conv.settings.data_reuse or conv.settings.keep_data
         weights = left[id(conv)]
         if not next_needs_buffer and not takes_data and constant(_constants(step[:2], weights)):
-            job = fuse(step[0], step[1], scratch, None if weights is None else weights.weight_source.read())
+            job = fuse(step[0], step[1], shared, None if weights is None else weights.weight_source.read())
         if job is not None:
             forget(_constants(step[:2], None))
         elif constant(_weights(conv)):

@@ -26,7 +26,7 @@ LARGEST_SHIFT = 60
 
 
 def fuse(
-    conv: ConvolutionJob, sdp: SdpJob, scratch: tuple[Scratch, Scratch], elements: np.ndarray | None = None
+    conv: ConvolutionJob, sdp: SdpJob, shared: Shared, elements: np.ndarray | None = None
 ) -> FusedConvolution | None:
     """One job for both, or None where the pair is not of the usual form.
 
@@ -41,7 +41,7 @@ def fuse(
 
     if not sums_fit(weights, operands[0][: len(weights)]):
         return None
-    return FusedConvolution(conv, sdp, weights, operands, scratch)
+    return FusedConvolution(conv, sdp, weights, operands, shared)
 
 
 def _convolution_fits(conv: ConvolutionJob) -> bool:
@@ -110,11 +110,27 @@ class Scratch:
         return self._memory[:size]
 
 
-class FusedConvolution:
-    """A direct int8 convolution and its SDP, prepared for runs on ever new data, or on the images of a batch at once.
+class Shared:
+    """What the fused jobs of a plan have in common: memory for padded data and for what is handed to PDP, and packed
+    weights. Layers with the same weights (averages are) read them from one place, which stays in the cache."""
 
-    ``scratch``: for the padded data, and for what is handed to PDP.
-    """
+    def __init__(self) -> None:
+        self.data = Scratch()
+        self.handed = Scratch()
+        self._packed: dict[tuple[Any, ...], list[np.ndarray]] = {}
+
+    def packed(self, weights: np.ndarray) -> np.ndarray:
+        """The packed weights, or the same ones of an earlier job."""
+        equal = self._packed.setdefault((weights.shape, weights.reshape(-1)[:4096].tobytes()), [])
+        for known in equal:
+            if np.array_equal(known, weights):
+                return known
+        equal.append(weights)
+        return weights
+
+
+class FusedConvolution:
+    """A direct int8 convolution and its SDP, prepared for runs on ever new data, or on the images of a batch at once."""
 
     def __init__(
         self,
@@ -122,7 +138,7 @@ class FusedConvolution:
         sdp: SdpJob,
         weights: np.ndarray,
         operands: tuple[np.ndarray, np.ndarray],
-        scratch: tuple[Scratch, Scratch],
+        shared: Shared,
     ) -> None:
         from nvdla.kernels import conv_int8_dot as dot
         from nvdla.kernels.conv_sdp_int8 import Stage, narrow_settings
@@ -130,7 +146,7 @@ class FusedConvolution:
         self.conv, self.sdp = conv, sdp
         self.destination = sdp.destination
         self.statistics: dict[str, int] = {}
-        self._data, self._handed = scratch
+        self._data, self._handed = shared.data, shared.handed
         settings, image = conv.settings, conv.settings.image
         self._direct = conv.plain and not image
         channels = settings.kernel.channels
@@ -156,6 +172,7 @@ class FusedConvolution:
         self._in_place = self._lies_ready()
         if self._in_place:
             self._use_memory()
+        self._packed = shared.packed(self._packed)
         self._source = _flat(conv.source.views[0]) if self._direct else None
         self._target = None if self.destination is None else _flat(self.destination)
         self._single = self._order(1, 0, 0)

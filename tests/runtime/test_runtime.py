@@ -181,3 +181,24 @@ def test_memory_does_not_grow_from_run_to_run(runtime):
     for _ in range(200):
         runtime.run_raw([surface])
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 4096  # KiB
+
+
+def test_layers_with_the_same_weights_keep_one_copy_of_them():
+    """A global average of 13 x 13 is a convolution for every 24 channels on nv_small, always with the same kernels."""
+    from nvdla.build import Network, build, calibrate
+    from nvdla.hardware.fusion import FusedConvolution
+    from nvdla.kernels.conv_int8_dot import available
+
+    if not available():
+        pytest.skip("this processor has no AVX512-VNNI: convolutions are not fused")
+    net = Network("averages")
+    net.output(net.global_average_pool("average", net.input("in", (72, 13, 13))))
+    image = np.random.default_rng(1).standard_normal((1, 72, 13, 13))
+    runtime = nvdla.Runtime(build(net, "nv_small", "int8", calibrate(net, image)).loadable)
+    elements = np.random.default_rng(2).integers(-128, 128, (1, 72, 13, 13)).astype(np.int8)
+    surface = runtime.pack(0, elements)
+    through_firmware = runtime.run_raw([surface])
+    assert runtime.run_raw([surface]) == through_firmware
+    jobs = [step[0] for step in runtime._plan.fused if isinstance(step[0], FusedConvolution)]
+    assert len(jobs) == 3
+    assert len({id(job._packed) for job in jobs}) == 1
