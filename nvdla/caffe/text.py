@@ -262,7 +262,7 @@ def near(word: str, known: Any) -> str:
 
 def _unescaped(found: re.Match[str]) -> str:
     code = found[1]
-    if code[0] == "x":
+    if code[0] == "x" and len(code) > 1:
         return chr(int(code[1:], 16))
     if code[0] in "01234567":
         return chr(int(code, 8) & 0xFF)

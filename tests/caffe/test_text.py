@@ -136,3 +136,7 @@ def test_messages_nest_only_so_deep():
 def test_any_text_is_read_or_refused(text):
     with contextlib.suppress(FormatError):
         parse(text, NET, "any")
+
+
+def test_an_escape_without_its_digits_is_the_letter():
+    assert parse(r'name: "\x, \x41"', NET, "net")["name"] == "x, A"
