@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import PurePath
 from typing import Any
 
 from nvdla.descriptors import Abi, decode_tasks, detect
@@ -57,6 +58,11 @@ class Study:
         else:
             found, reason = configuration(config), "chosen by the caller"
         return cls(loadable, tasks, chosen, abi_reason, found, reason, memory or Memory(), software, layers or {})
+
+    @property
+    def title(self) -> str:
+        """The file's name without its folders, and the configuration."""
+        return f"{PurePath(self.loadable.name).name} on {self.config.name}"
 
     @cached_property
     def nodes(self) -> list[Node]:

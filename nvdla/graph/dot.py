@@ -38,7 +38,7 @@ def dot_text(study: Study, constants: bool = False, events: bool = True) -> str:
     lines = [
         "digraph loadable {",
         "  rankdir=TB; newrank=true;",
-        f"  label={quote(f'{study.loadable.name} on {study.config.name}')}; labelloc=t; bgcolor=transparent;",
+        f"  label={quote(study.title)}; labelloc=t; bgcolor=transparent;",
         '  graph [fontname="Helvetica"]; node [fontname="Helvetica", fontsize=10];',
         '  edge [fontname="Helvetica", fontsize=8, color="#6e7781"];',
     ]

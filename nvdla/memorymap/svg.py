@@ -18,7 +18,7 @@ def memory_svg(memory: MemoryMap, style: str = STYLE) -> str:
     plot = min(max(len(steps) * 14, MIN_WIDTH), MAX_WIDTH)
     scale = plot / max(len(steps), 1)
     drawing = Drawing()
-    drawing.text(8, 18, f"Memory of {short(memory.study.loadable.name, 80)} on {memory.study.config.name}", "title")
+    drawing.text(8, 18, f"Memory of {short(memory.study.title, 80)}", "title")
     top = 30.0
     for space in SPACES:
         if max(memory.usage[space], default=0):

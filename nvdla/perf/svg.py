@@ -15,7 +15,7 @@ def schedule_svg(study: Study, clock: float, style: str = STYLE) -> str:
     """The drawing as SVG text; ``style`` "" for a page that has the colours. ``clock`` in MHz."""
     drawing = Drawing()
     total = max(study.schedule.cycles, 1)
-    title = f"Schedule of {short(study.loadable.name, 60)} on {study.config.name}: {study.schedule.cycles:,} cycles"
+    title = f"Schedule of {short(study.title, 60)}: {study.schedule.cycles:,} cycles"
     drawing.text(8, 18, f"{title}, {study.schedule.cycles / clock / 1000:.3f} ms at {clock:g} MHz", "title")
     lanes = _lanes(study)
     top = 48.0

@@ -52,7 +52,7 @@ def _document(study: Study, parts: dict[str, Html]) -> str:
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # The page may run this script and nothing else, whatever names a loadable brings along.
     policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    title = f"{study.loadable.name} on {study.config.name}"
+    title = study.title
     head = tag(
         "head",
         tag("meta", charset="utf-8"),

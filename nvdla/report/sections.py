@@ -60,6 +60,7 @@ def overview(study: Study, clock: float, examination: Examination) -> Html:
     cards = [tag("div", tag("b", value), tag("span", name), class_="card") for name, value in figures.items()]
     about = pairs(
         {
+            "File": loadable.name,
             "Configuration": f"{study.config.name}: {study.config_reason}",
             "Descriptors": study.abi_reason,
             "Inputs": _lines(describe_tensor(loadable, each) for each in loadable.inputs),
