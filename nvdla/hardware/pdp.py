@@ -101,6 +101,7 @@ class PdpJob:
         self.source = source
         self.destination: np.ndarray | None = destination
         self.statistics: dict[str, int] = {}
+        self._wide = None if source is None or settings.elements.name == "fp16" else _wide(settings, source)
 
     @property
     def work(self) -> Work:
@@ -114,7 +115,7 @@ class PdpJob:
         """Pool. Raises ScheduleError when what comes on the fly is not the cube that the registers describe."""
         elements = self.settings.elements
         if self.source is not None:
-            source = elements_of(self.source, elements)
+            source = elements_of(self.source if self._wide is None else self._wide, elements)
         elif source is None or source.shape != self._expected_shape():
             wanted, got = _describe(self._expected_shape()), "nothing" if source is None else _describe(source.shape)
             raise ScheduleError(f"PDP waits for ever: it takes {wanted} on the fly, the SDP delivers {got}")
@@ -210,6 +211,36 @@ def _pool_integers(settings: PdpSettings, cubes: tuple[np.ndarray, np.ndarray], 
     else:
         pool = pdp.pool_extreme_parallel if shared_out else pdp.pool_extreme
         pool(*cubes, *window, settings.method == MINIMUM)
+
+
+def _wide(settings: PdpSettings, source: np.ndarray) -> np.ndarray | None:
+    """The packed cube that ``source`` is the upper left part of, if no window reaches beyond that part.
+
+    So pooling needs no copy of what is not contiguous. None where it is, or where there is no such cube in memory.
+    """
+    surfaces, height, width, atom = source.shape
+    surface, line, pixel, _ = source.strides
+    packed = pixel == atom and line >= width * atom and line % atom == 0 and surface >= height * line
+    if source.flags.c_contiguous or len(settings.pieces) > 1 or not packed or surface % line:
+        return None
+    vertical, horizontal = settings.vertical, settings.pieces[0].window
+    below = (settings.out_height - 1) * vertical.stride + vertical.kernel - vertical.pad_before
+    right = (settings.out_width - 1) * horizontal.stride + horizontal.kernel - horizontal.pad_before
+    if below > height or right > width or source.ctypes.data + surfaces * surface > _end_of_memory(source):
+        return None
+    return np.lib.stride_tricks.as_strided(source, (surfaces, surface // line, line // atom, atom))
+
+
+def _end_of_memory(view: np.ndarray) -> int:
+    """The address behind the array that a view shows a part of."""
+    owner, base = view, view.base
+    while base is not None:
+        owner, base = (base if isinstance(base, np.ndarray) else owner), getattr(base, "base", None)
+    return (
+        owner.ctypes.data
+        + owner.itemsize
+        + sum((n - 1) * step for n, step in zip(owner.shape, owner.strides, strict=True))
+    )
 
 
 def _describe(shape: tuple[int, ...]) -> str:

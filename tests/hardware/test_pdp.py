@@ -7,6 +7,7 @@ import pytest
 from engine_bench import SOURCE, TARGET, Bench, from_atoms, to_atoms
 
 from nvdla.errors import ConfigError, LinkError, NvdlaError, ScheduleError
+from nvdla.memory.address_space import Space
 
 AVERAGE, MAXIMUM, MINIMUM = 0, 1, 2
 CONFIGURATIONS = ["nv_small", "nv_medium_512", "nv_large", "nv_full"]
@@ -79,6 +80,41 @@ def test_every_configuration_pools_its_own_atoms(name):
     cube = random_cube((37, 9, 11))
     result = pool(Bench(name), cube, (3, 2), (2, 3))
     assert np.array_equal(result, windows(cube, (3, 2), (2, 3)).max(axis=(3, 4)))
+
+
+@pytest.mark.parametrize("method", [AVERAGE, MAXIMUM])
+@pytest.mark.parametrize(
+    ("kernel", "stride", "pad", "source", "copies"),
+    [
+        ((3, 3), (2, 2), (0, 0, 0, 0), SOURCE, False),
+        ((3, 2), (2, 1), (1, 0, 1, 0), SOURCE, False),
+        ((3, 3), (2, 2), (1, 1, 1, 1), SOURCE, True),  # windows reach beyond the part
+        ((3, 3), (2, 2), (0, 0, 0, 0), SOURCE + (1 << 16) - 2 * 8 * 80, True),  # the memory ends with the part
+    ],
+)
+def test_a_part_of_a_larger_cube_is_pooled_where_it_lies(method, kernel, stride, pad, source, copies):
+    """7 x 9 of 8 x 10 atoms, two surfaces; the gaps hold the largest number."""
+    bench = Bench("nv_small")
+    whole = np.full((2, 8, 10, 8), 127, np.int8)
+    whole[:, :7, :9] = random_cube((2, 7, 9, 8)) // 2
+    first = 8 if copies and source != SOURCE else 0  # one atom to the right: what is behind it ends with the memory
+    registers = {"LINE_STRIDE": 80, "SURFACE_STRIDE": 640, "BASE_ADDR_LOW": source + first}
+    more = {f"PDP_RDMA__D_SRC_{name}": value for name, value in registers.items()}
+    _, height, width = program(bench, (16, 7, 9), kernel, stride, pad, method, **more)
+    bench.memory.view(Space.DRAM, SOURCE, 1 << 16)[:] = 127
+    flat = whole.reshape(-1).view(np.uint8)[: (1 << 16) - (source + first - SOURCE)]
+    bench.memory.view(Space.DRAM, source + first, flat.size)[:] = flat
+    groups = {unit: bench.machine.unit(unit).current for unit in ("PDP", "PDP_RDMA")}
+    job = bench.machine.engine("pdp").prepare(groups)
+    job.run()
+    assert (job._wide is None) == copies
+    found = job.destination.view(np.int8).copy()
+    part = Bench("nv_small")
+    program(part, (16, 7, 9), kernel, stride, pad, method)
+    part.store(SOURCE, whole[:, :7, :9])
+    enable(part)
+    part.step()
+    assert np.array_equal(found, part.load(TARGET, (2, height, width, 8), np.int8))
 
 
 def test_the_unused_channels_of_the_last_atom_are_pooled_like_data():
