@@ -88,7 +88,20 @@ def surfaces_of_runs(
         wanted = " ".join(f"--input {name}=FILE" for name in short)
         raise FormatError(f"input {', '.join(short)} is missing; give {wanted} (or --random-input)")
     pixels = preprocessing_of(args)
-    return [runtime.surfaces({name: files[run] for name, files in by_name.items()}, pixels) for run in range(runs)]
+    return [
+        _of_right_size(runtime, files, runtime.surfaces(files, pixels))
+        for files in ({name: words[run] for name, words in by_name.items()} for run in range(runs))
+    ]
+
+
+def _of_right_size(runtime: Any, files: dict[str, str], surfaces: list[bytes]) -> list[bytes]:
+    """Raw surfaces come as they are; one of another size is bad input, before anything is run."""
+    for tensor, surface in zip(runtime.inputs, surfaces, strict=True):
+        if len(surface) != tensor.size:
+            raise FormatError(
+                f"{files[tensor.name]}: {len(surface)} bytes, but input {tensor.name} takes {tensor.size} bytes"
+            )
+    return surfaces
 
 
 def _by_name(words: Sequence[str], names: list[str]) -> dict[str, list[str]]:

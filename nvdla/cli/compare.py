@@ -174,23 +174,40 @@ def _other_run(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], na
     if args.other_input:
         theirs = surfaces_of_runs(other, args, args.other_input)[0]
     elif args.random_input is not None and not args.input:
-        theirs = _carried_over(runtime, surfaces, other)
+        theirs = _carried_over(runtime, surfaces, other, names | other_names)
     else:
         theirs = surfaces_of_runs(other, args)[0]
     return RunReference(other, theirs, other_names, runtime, surfaces, names)
 
 
-def _carried_over(ours: Any, surfaces: list[bytes], other: Any) -> list[bytes]:
-    """The same elements in the other network's input layouts (and so the same bytes where the layouts agree)."""
+def _carried_over(ours: Any, surfaces: list[bytes], other: Any, names: Names) -> list[bytes]:
+    """The same elements in the other network's input layouts (and so the same bytes where the layouts agree); between
+    integers and halves the same real numbers."""
     if len(ours.inputs) != len(other.inputs):
         raise FormatError(f"the networks have {len(ours.inputs)} and {len(other.inputs)} inputs; give --other-input")
     arrays = [t.layout.unpack(np.frombuffer(s, np.uint8)) for t, s in zip(ours.inputs, surfaces, strict=True)]
     return [
-        surface if tensor.layout == target.layout else other.pack(index, array)
+        surface if tensor.layout == target.layout else other.pack(index, _as_type(array, tensor, target, names))
         for index, (tensor, target, surface, array) in enumerate(
             zip(ours.inputs, other.inputs, surfaces, arrays, strict=True)
         )
     ]
+
+
+def _as_type(array: np.ndarray, tensor: Any, target: Any, names: Names) -> np.ndarray:
+    """Elements of ``tensor`` as ``target`` takes them. Raises FormatError where the integers' scale is not known."""
+    if array.dtype.kind == target.dtype.kind:
+        return array
+    scale = names.scale(tensor.name)
+    if scale is None:
+        raise FormatError(
+            f"input {tensor.name} is {array.dtype} here and {target.dtype} there: say what one step of the integers "
+            "stands for, by --scales or in --layers, or give --other-input"
+        )
+    if target.dtype.kind == "f":
+        return (array.astype(np.float32) * np.float32(scale)).astype(target.dtype)
+    limits = np.iinfo(target.dtype)
+    return np.clip(np.rint(array.astype(np.float32) / scale), limits.min, limits.max).astype(target.dtype)
 
 
 FIGURES = ("differ", "max_abs", "mean_abs", "cosine", "snr_db", "psnr_db", "first")

@@ -131,3 +131,23 @@ def test_an_image_of_another_size_is_refused_or_scaled(nvdla_command, samples, t
 def test_means_and_scales_of_images_are_applied_to_both(nvdla_command, samples):
     words = (samples / "lenet_nv_full_fp16.loadable", "-i", samples / "digit3.pgm", "--mean", 3, "--normalize", 2)
     assert nvdla_command("compare", *words, "--other-threads", 1)[0] == 0
+
+
+def test_random_integers_are_the_same_real_numbers_for_a_half_network(nvdla_command, samples, tmp_path):
+    lenet, half = samples / "lenet.loadable", samples / "lenet_nv_full_fp16.loadable"
+    document = json.loads(nvdla_command("compare", lenet, half, "--random-input", 7, "--json")[1])
+    assert document["passed"]
+    assert document["tensors"][0]["cosine"] > 0.99
+    bare = tmp_path / "bare.loadable"
+    shutil.copy(lenet, bare)
+    code, _, err = nvdla_command("compare", bare, tmp_path / shutil.copy(half, tmp_path), "--random-input", 7)
+    assert code == 2
+    assert "input data is int8 here and float16 there" in err
+
+
+def test_a_raw_input_of_another_size_is_bad_input(nvdla_command, samples, tmp_path):
+    (tmp_path / "short.bin").write_bytes(bytes(100))
+    for command, more in (("compare", ("--other-threads", 1)), ("doctor", ()), ("report", ("-o", tmp_path / "r.html"))):
+        code, out, err = nvdla_command(command, samples / "lenet.loadable", "-i", tmp_path / "short.bin", *more)
+        assert (code, out) == (2, "")
+        assert "short.bin: 100 bytes, but input data takes" in err
