@@ -90,6 +90,17 @@ def test_a_bad_container_is_one_line(name, nvdla_command):
     assert_one_line(code, error)
 
 
+@pytest.mark.parametrize("name", [name for name, (way, *_) in ATTACKS.items() if way == "caffe"])
+def test_a_bad_caffe_network_is_one_line(name, nvdla_command, samples):
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    files = [FILES / name] if name.endswith(".prototxt") else [samples / "lenet.prototxt", FILES / name]
+    words = [samples / "lenet.loadable", "-i", samples / "digit3.pgm", "--caffe", *files]
+    code, _, error = nvdla_command("compare", *words)
+    assert_one_line(code, error)
+    assert name in error
+
+
 def test_a_name_that_steers_the_terminal_is_printed_as_text(nvdla_command, tmp_path, samples):
     path = tmp_path / "x\x1b[2J\n.loadable"
     code, _, error = nvdla_command("inspect", path)

@@ -121,7 +121,7 @@ def child(args: argparse.Namespace) -> None:
         return target.mutate(data, rng)[:max_size]
 
     options = [f"-runs={args.inputs}", f"-max_len={target.max_len}", f"-seed={args.seed}", "-rss_limit_mb=0"]
-    options += [f"-max_total_time={args.seconds}", "-timeout=120", "-use_value_profile=0", "-print_final_stats=1"]
+    options += [f"-max_total_time={args.seconds}", "-timeout=600", "-use_value_profile=0", "-print_final_stats=1"]
     options += [f"-artifact_prefix={folder}/findings/"]
     atheris.Setup([sys.argv[0], *options, str(corpus)], recorder, custom_mutator=custom if target.mutator else None)
     try:
