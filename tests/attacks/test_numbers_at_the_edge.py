@@ -113,3 +113,13 @@ def test_scales_that_are_no_numbers_give_a_result_and_no_warning(kind, scale):
         for scales in ((scale, 1.0), (1.0, scale), (scale, scale)):
             power.run(SimpleNamespace(power=1.0, scale=1.0, shift=0.0), scales, cpu_buffer(kind), cpu_buffer(kind))
             softmax.run(None, scales, cpu_buffer(kind), cpu_buffer(kind))
+
+
+def test_two_operations_that_write_the_same_bytes_are_reported():
+    """SDP and PDP, which nothing orders; each by itself is sound, so they run, and lint says what may go wrong."""
+    from nvdla.lint import lint
+
+    ops = [Op(OpType.SDP, copy((INPUT, 0), (OUTPUT, 0))), Op(OpType.PDP, pool((INPUT, 64), (OUTPUT, 0)))]
+    found = lint(network(ops), "nv_small", abi="new").findings
+    said = {each.evidence for each in found if each.rule == "overlapping-surfaces-are-ordered"}
+    assert said == {"dst_data overlaps dst_data of operation 1, and nothing orders the two"}
