@@ -89,6 +89,7 @@ def _needs(loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTask]) -> Needs:
     for task in tasks.values():
         if isinstance(task, DlaTask):
             for operation in task.operations():
+                _look_at_lines(task.task.id, operation, needs)
                 _look_at(task.task.id, operation, needs)
     return needs
 
@@ -107,6 +108,21 @@ def _look_at(task: int, operation: DlaOperation, needs: Needs) -> None:
         if needs.atom and src.width and operation.op.in_precision == operation.op.out_precision:
             channels = src.channel * (1 if operation.op.in_precision == 0 else 2)
             needs.slices.append((src.width * -(-channels // needs.atom), operation.op.entry_per_slice))
+
+
+def _look_at_lines(task: int, operation: DlaOperation, needs: Needs) -> None:
+    """Lines of feature data too close together for large atoms are made of small ones, whatever the tensor says."""
+    if operation.op_type == OpType.CONV and operation.op.data_format != InputFormat.FEATURE:
+        return
+    small, large = ATOMS[PixelFormat.FEATURE_X8], ATOMS[PixelFormat.FEATURE]
+    for cube in (getattr(operation.surface, name, None) for name in ("src_data", "dst_data")):
+        if needs.atom != large or cube is None or cube.type == MemType.HW or cube.height < 2:
+            continue
+        if cube.width * small <= cube.line_stride < cube.width * large:
+            needs.atom = small
+            needs.atom_reason = (
+                f"task {task} operation {operation.index} has lines of {cube.width} atoms {cube.line_stride} bytes long"
+            )
 
 
 def _precisions(operation: DlaOperation) -> Iterable[int]:

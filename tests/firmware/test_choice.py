@@ -36,3 +36,17 @@ def test_a_file_that_fits_nothing_gets_the_nearest_and_is_told_so():
     name, reason = choose(network([Op(OpType.BDMA, bdma(1))]))
     assert name == "nv_small"
     assert reason.endswith("no configuration has all of this")
+
+
+def test_lines_too_short_for_large_atoms_are_of_small_ones(corpus):
+    """NVIDIA's driver regression calls tensors FEATURE (atoms of 32 bytes) for nv_small, too."""
+    import json
+
+    import nvdla
+
+    folder = corpus / "kmd-regression"
+    for case in json.loads((folder / "manifest.json").read_text())["cases"]:
+        loadable = nvdla.load(folder / case["flatbuf"])
+        assert case["config"] != "nv_small" or nvdla.Runtime(loadable).config.name == "nv_small", case["name"]
+        if case["name"] == "CDP_L0_0_small":
+            assert "lines of 8 atoms 64 bytes long" in nvdla.Runtime(loadable).config_reason
