@@ -12,6 +12,11 @@ import pytest
 from fault_commands import DIGITS, LENET, RUN, finish, start
 
 
+def take_interrupts() -> None:
+    """Processes in the background of a shell ignore SIGINT, and so would what they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def interrupted_runs(folder: Path, count: int, seed: int) -> dict[int, int]:
     """Runs that get SIGINT after a random time; exit codes and how often each came."""
     rng = random.Random(seed)
@@ -26,7 +31,7 @@ def interrupted_runs(folder: Path, count: int, seed: int) -> dict[int, int]:
             out.write_bytes(b"old")
         else:
             out.unlink(missing_ok=True)
-        process = start(RUN, LENET, "-i", DIGITS[0], "-o", out)
+        process = start(RUN, LENET, "-i", DIGITS[0], "-o", out, preexec_fn=take_interrupts)
         time.sleep(rng.uniform(0, longest * 1.1))
         process.send_signal(signal.SIGINT)
         code, _, error = finish(process)
