@@ -130,7 +130,7 @@ class Shared:
 
 
 class FusedConvolution:
-    """A direct int8 convolution and its SDP, prepared for runs on ever new data, or on the images of a batch at once."""
+    """A direct int8 convolution and its SDP, prepared for runs on ever new data or on a batch of images."""
 
     def __init__(
         self,
@@ -178,15 +178,19 @@ class FusedConvolution:
         self._single = self._order(1, 0, 0)
 
     def _lies_ready(self) -> bool:
-        """True for a 1 x 1 kernel without padding: every dot takes its bytes from one atom as it lies in memory."""
+        """True without padding for a 1 x 1 kernel or a single result: every dot takes its bytes from atoms of a line as
+        they lie in memory. (Of other kernels neighbours share bytes, which pays for bringing them into better order.)
+        """
         settings = self.conv.settings
-        if not self._direct or (settings.kernel.width, settings.kernel.height) != (1, 1):
+        single = self._pixels.size == 1 and settings.dilation_x == 1
+        if not self._direct or not (single or (settings.kernel.width, settings.kernel.height) == (1, 1)):
             return False
         if self.destination is not None and np.may_share_memory(self.conv.source.views[0], self.destination):
             return False  # the input must be read as a whole before anything is written
         out = settings.output
-        inside_x = (out.width - 1) * settings.stride_x < settings.data.width
-        inside_y = (out.height - 1) * settings.stride_y < settings.data.height
+        bottom = (settings.kernel.height - 1) * settings.dilation_y
+        inside_x = (out.width - 1) * settings.stride_x + settings.kernel.width <= settings.data.width
+        inside_y = (out.height - 1) * settings.stride_y + bottom < settings.data.height
         atom = self.conv.source.views[0].shape[3]
         return settings.pad_left == settings.pad_top == 0 and inside_x and inside_y and self._group % atom == 0
 
@@ -200,9 +204,14 @@ class FusedConvolution:
         self._pixels = (y + np.arange(settings.output.width) * (settings.stride_x * pixel)).reshape(-1)
         surfaces, atom = view.shape[0], view.shape[3]
         blocks, _, _, kernels, lanes = self._packed.shape
+        rows, columns, groups = settings.kernel.height, settings.kernel.width, self._blocks[0]
         steps = atom // lanes
-        self._packed = dot.aligned_copy(self._packed.reshape(blocks, -1, steps, kernels, lanes)[:, :surfaces])
-        self._taps = np.arange(surfaces) * surface
+        packed = self._packed.reshape(blocks, groups, rows, columns, -1, steps, kernels, lanes)
+        by_surface = packed.transpose(0, 1, 4, 2, 3, 5, 6, 7).reshape(blocks, -1, rows, columns * steps, kernels, lanes)
+        chosen = by_surface[:, :surfaces]
+        self._packed = dot.aligned_copy(chosen.reshape(blocks, -1, columns * steps, kernels, lanes))
+        down = np.arange(rows) * (settings.dilation_y * line)
+        self._taps = (np.arange(surfaces)[:, None] * surface + down).reshape(-1)
 
     def run(self, source: Any = None) -> np.ndarray | None:
         """Convolve and process. Returns what PDP takes on the fly, None when the result went to memory."""
