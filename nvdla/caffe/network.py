@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nvdla.caffe.schema import NET, OLD_TYPES
-from nvdla.caffe.text import Message, near, parse
+from nvdla.caffe.text import Message, near, one_line, parse
 from nvdla.errors import FormatError
 from nvdla.files import read_file
 
@@ -46,7 +46,8 @@ class Layer:
     blobs: tuple[np.ndarray, ...] | None = None
 
     def fail(self, why: str) -> FormatError:
-        return FormatError(f"{self.file}: line {self.message.line}: layer {self.name} ({self.type}): {why}")
+        said = one_line(f"layer {self.name} ({self.type}): {why}")
+        return FormatError(f"{self.file}: line {self.message.line}: {said}")
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def _included(message: Message, state: Message, file: str) -> bool:
     """The rules of include and exclude, as Caffe applies them (net.cpp, FilterNet)."""
     include, exclude = message["include"], message["exclude"]
     if include and exclude:
-        raise FormatError(f"{file}: line {message.line}: layer {message['name']} has include and exclude rules")
+        raise FormatError(f"{file}: line {message.line}: layer {message['name']!r} has include and exclude rules")
     if include:
         return any(_met(rule, state) for rule in include)
     return not any(_met(rule, state) for rule in exclude)

@@ -15,7 +15,6 @@ import numpy as np
 
 from nvdla.caffe.network import Layer, Network
 from nvdla.caffe.text import near
-from nvdla.errors import FormatError
 
 OPSET, IR_VERSION = 13, 8
 #: elements of all values together, and multiplications: far above real networks (ResNet-152: 10^8, 10^10)
@@ -127,10 +126,7 @@ def _check_parameters(layer: Layer, wanted: str | None) -> None:
     """Parameters that nobody would look at are mistakes, and would change the result unnoticed."""
     for name, line in layer.message.open.items():
         if name not in ("transform_param", "loss_param"):
-            raise FormatError(
-                f"{layer.file}: line {line}: layer {layer.name} ({layer.type}): {name} is not known"
-                f"{near(name, layer.message.schema.fields)}"
-            )
+            raise layer.fail(f"line {line}: {name} is not known{near(name, layer.message.schema.fields)}")
     for name in layer.message.schema.fields:
         if name.endswith("_param") and name != wanted and name in layer.message:
             takes = f"takes {wanted}" if wanted else "has no parameters"

@@ -94,7 +94,7 @@ class _Parser:
 
     def _fail(self, why: str) -> NoReturn:
         line = self._text.count("\n", 0, self._at) + 1
-        raise FormatError(f"{self._name}: line {line}: {why}")
+        raise FormatError(f"{self._name}: line {line}: {one_line(why)}")
 
     def _next(self) -> str:
         word = self._word
@@ -252,6 +252,11 @@ class _Parser:
         if not math.isfinite(value):
             self._fail(f"{name} is {shown}, must be a finite number")
         return value
+
+
+def one_line(text: str) -> str:
+    """Text from a file for a message: without line ends and what else would steer a terminal."""
+    return "".join(each if each.isprintable() else f"\\x{ord(each):02x}" for each in text)
 
 
 def near(word: str, known: Any) -> str:

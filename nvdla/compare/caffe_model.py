@@ -10,6 +10,7 @@ import numpy as np
 
 from nvdla.caffe.network import Network, read_network
 from nvdla.caffe.onnx_graph import convert
+from nvdla.caffe.text import one_line
 from nvdla.caffe.weights import read_weights
 from nvdla.compare.onnx_model import modules, run_model, without_spare_channels
 from nvdla.errors import FormatError
@@ -30,7 +31,8 @@ def caffe_tensors(
     onnx, runtime = modules("a Caffe network")
     network = read_network(prototxt, None if caffemodel is None else read_weights(caffemodel))
     feeds = _feeds(network, inputs)
-    converted = convert(onnx, network, {name: array.shape for name, array in feeds.items()})
+    with np.errstate(all="ignore"):  # weights of a broken file may be infinite
+        converted = convert(onnx, network, {name: array.shape for name, array in feeds.items()})
     found = run_model(runtime, converted.model, feeds, os.fspath(prototxt))
     blobs = {name: found[value] for name, value in converted.blobs.items()}
     tensors = feeds | {name: found[value] for name, value in converted.names.items()}
@@ -40,7 +42,7 @@ def caffe_tensors(
 def _feeds(network: Network, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Our inputs under the network's names and in its shapes; the batch is ours."""
     if len(network.inputs) != len(inputs):
-        names = ", ".join(network.inputs) or "none"
+        names = one_line(", ".join(network.inputs)) or "none"
         raise FormatError(
             f"{network.file}: the network has {len(network.inputs)} inputs ({names}), the loadable {len(inputs)}"
         )
@@ -53,7 +55,7 @@ def _feeds(network: Network, inputs: Mapping[str, np.ndarray]) -> dict[str, np.n
             feeds[name] = array
         elif any(size <= 0 for size in shape) or math.prod(shape[1:]) != math.prod(array.shape[1:]):
             theirs, ours = ("x".join(map(str, each)) for each in (shape, array.shape))
-            raise FormatError(f"{network.file}: input {name} is {theirs}, that of the loadable {ours}")
+            raise FormatError(f"{network.file}: input {one_line(name)} is {theirs}, that of the loadable {ours}")
         else:
             feeds[name] = array.reshape(array.shape[0], *shape[1:])
     return feeds

@@ -385,6 +385,12 @@ def test_what_cannot_be_is_refused_by_layer_and_line(run, text, said):
     assert "\n" not in str(raised.value)
 
 
+def test_names_with_line_ends_stay_on_one_line(run):
+    with pytest.raises(FormatError) as raised:
+        run(layer("Re\\nLU", name="\\033[1m"))
+    assert r"layer \x1b[1m (Re\x0aLU): this type is not known" in str(raised.value)
+
+
 def test_an_unknown_layer_names_those_that_are_known(run):
     with pytest.raises(FormatError) as raised:
         run(layer("LSTM"))
