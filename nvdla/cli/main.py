@@ -10,8 +10,10 @@ import contextlib
 import difflib
 import importlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 
 import nvdla
 from nvdla.errors import NvdlaError
@@ -78,32 +80,59 @@ class _Parser(argparse.ArgumentParser):
 def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int:
     """Run one sub-command and return its exit code. Whatever goes wrong is one line on standard error."""
     prog = prog or f"nvdla {name}"
+    with _noted_interrupts() as interrupts:
+        try:
+            _prepare_streams()
+            module = importlib.import_module(COMMANDS[name][0])
+            parser = _Parser(prog=prog, description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
+            module.configure(parser)
+            code = module.run(parser.parse_args(words))
+            sys.stdout.flush()
+            return code
+        except NvdlaError as error:
+            return _fail(prog, str(error))
+        except BrokenPipeError:
+            _silence_output()  # the reader of our output has gone: nothing more to say
+            return 0
+        except OSError as error:
+            where = f"{error.filename}: " if error.filename else ""
+            return _fail(prog, f"{where}{error.strerror or error}")
+        except MemoryError:
+            return _fail(prog, "out of memory")
+        except KeyboardInterrupt:
+            return _interrupted(prog)
+        except Exception as error:
+            if interrupts:
+                return _interrupted(prog)
+            if os.environ.get("NVDLA_TRACEBACK"):
+                raise
+            what = f"{type(error).__name__}: {error}"
+            return _fail(prog, f"internal error, please report it (NVDLA_TRACEBACK=1 shows where): {what}")
+
+
+@contextlib.contextmanager
+def _noted_interrupts() -> Iterator[list[int]]:
+    """Ctrl-C raises KeyboardInterrupt as ever, and is noted: C code that imports modules makes an ImportError of it."""
+    noted: list[int] = []
+    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not usual or threading.current_thread() is not threading.main_thread():
+        yield noted
+        return
+
+    def note(number: int, frame: object) -> None:
+        noted.append(number)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGINT, note)
     try:
-        _prepare_streams()
-        module = importlib.import_module(COMMANDS[name][0])
-        parser = _Parser(prog=prog, description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
-        module.configure(parser)
-        code = module.run(parser.parse_args(words))
-        sys.stdout.flush()
-        return code
-    except NvdlaError as error:
-        return _fail(prog, str(error))
-    except BrokenPipeError:
-        _silence_output()  # the reader of our output has gone: nothing more to say
-        return 0
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        return _fail(prog, f"{where}{error.strerror or error}")
-    except MemoryError:
-        return _fail(prog, "out of memory")
-    except KeyboardInterrupt:
-        print(f"\n{prog}: interrupted", file=sys.stderr)
-        return 130
-    except Exception as error:
-        if os.environ.get("NVDLA_TRACEBACK"):
-            raise
-        what = f"{type(error).__name__}: {error}"
-        return _fail(prog, f"internal error, please report it (NVDLA_TRACEBACK=1 shows where): {what}")
+        yield noted
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _interrupted(prog: str) -> int:
+    print(f"\n{prog}: interrupted", file=sys.stderr)
+    return 130
 
 
 def _prepare_streams() -> None:

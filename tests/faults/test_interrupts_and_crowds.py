@@ -84,3 +84,30 @@ def test_runs_that_write_the_same_file_write_all_of_it(tmp_path):
 @pytest.mark.slow
 def test_fifty_runs_at_once(tmp_path):
     crowd(tmp_path, 50)
+
+
+def test_an_interrupt_that_became_another_error_is_an_interrupt(monkeypatch, capsys):
+    """numpy's C code makes an ImportError of Ctrl-C while it is being imported."""
+    import types
+
+    from nvdla.cli import main
+
+    def run(arguments: object) -> int:
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(5)
+        except KeyboardInterrupt:
+            raise ImportError("PyCapsule_Import could not import module") from None
+        return 0
+
+    command = types.SimpleNamespace(HELP="", configure=lambda parser: None, run=run)
+    monkeypatch.setitem(main.COMMANDS, "fake", ("fake", ""))
+    monkeypatch.setattr(main.importlib, "import_module", lambda name: command)
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert main.run_command("fake", []) == 130
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capsys.readouterr().err == "\nnvdla fake: interrupted\n"
