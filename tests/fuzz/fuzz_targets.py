@@ -91,7 +91,7 @@ TARGETS = {
         Target("image", "fuzz_tensors", "image_input", ("samples/*0.p?m",), "", 1 << 12),
         Target("params", "fuzz_params", "one_input", ("formats/params/**/*.params",), "", 1 << 13),
         Target("mlf", "fuzz_mlf", "one_input", ("formats/mlf/**/*.tar",), "", 1 << 15),
-        Target("crt", "fuzz_crt", "one_input", ("formats/params/*.params",), "", 1 << 12),
+        Target("crt", "fuzz_crt", "one_input", ("formats/params/*.params",), "", 1 << 9),
         Target("tvm-params", "fuzz_containers", "tvm-params", ("formats/params/**/*.params",), "", 1 << 13),
         Target("irpa", "fuzz_irpa", "one_input", ("formats/irpa/**/*.irpa",), "", 1 << 13),
         Target("vmfb", "fuzz_vmfb", "one_input", ("formats/vmfb/**/*.vmfb",), "", 1 << 14),
