@@ -5,7 +5,8 @@
 What escapes the toolkit's own errors, takes longer than --slow seconds or more memory than --memory is written to
 FOLDER/TARGET/findings, once for each place in the code, and the run goes on. The inputs that reached new code stay in
 FOLDER/TARGET/corpus, so a later run continues. The last line is a JSON document with the figures. ``--boundscheck``
-lets numba check every index of the kernels (slower; keeps a kernel cache of its own).
+lets numba check every index of the kernels (slower; keeps a kernel cache of its own); ``--blind`` mutates the corpus
+without looking at coverage (about five times as fast).
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def child(args: argparse.Namespace) -> None:
     corpus = folder / "corpus"
     corpus.mkdir(parents=True, exist_ok=True)
     try:
-        import atheris
+        atheris = None if args.blind else importlib.import_module("atheris")
     except ImportError:
         atheris = None
     import fuzz_targets
@@ -162,6 +163,7 @@ def parent(args: argparse.Namespace) -> int:
         left = [f"--inputs={args.inputs - total}", f"--seconds={max(int(args.seconds - (time.time() - began)), 1)}"]
         command = [sys.executable, __file__, args.target, "--child", f"--work={args.work}", *left]
         command += [f"--seed={args.seed + crashes}", f"--slow={args.slow}", f"--memory={args.memory}"]
+        command += ["--blind"] * args.blind
         with log.open("ab") as stream:
             code = subprocess.run(command, env=environment, stdout=stream, stderr=stream, check=False).returncode
         text = log.read_text(encoding="utf-8", errors="replace")
@@ -191,6 +193,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--slow", type=float, default=2.0, help="seconds after which an input is a finding")
     parser.add_argument("--memory", type=int, default=6144, help="MiB of address space")
+    parser.add_argument("--blind", action="store_true", help="mutate the corpus without looking at coverage: faster")
     parser.add_argument("--boundscheck", action="store_true")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
