@@ -34,6 +34,7 @@ def erase(buffer: Buffer, names: Iterable[str], scrub: bool = False) -> int:
             missing = wanted - {entry.name for entry in victims}
             if missing:
                 raise FormatError(f"no parameter named {', '.join(sorted(map(repr, missing)))}; nothing was erased")
+            _check_records(archive, victims)
             for start, length in _exclusive_spans(archive, victims) if scrub else []:
                 view[start : start + length] = bytes(length)
             for entry in victims:
@@ -43,23 +44,43 @@ def erase(buffer: Buffer, names: Iterable[str], scrub: bool = False) -> int:
     return len(victims)
 
 
+def _check_records(archive: Archive, victims: list[Entry]) -> None:
+    """Refuse to change a record that is also the name or data of an entry that stays."""
+    kept = _Ranges(_surviving(archive, victims))
+    for entry in victims:
+        if kept.touch(entry.record + layout.TYPE_FIELD, 4):
+            raise FormatError(f"parameter {entry.name!r}: its record at byte {entry.record} is also the name or data "
+                              "of another parameter; nothing was erased")
+
+
 def _exclusive_spans(archive: Archive, victims: list[Entry]) -> list[tuple[int, int]]:
-    """Byte ranges of the victims' data and text which no surviving entry touches."""
+    """Byte ranges of the victims' data and text which no surviving entry touches, and no header or table of entries."""
+    tables = [span for header in archive.headers for span in ((header.offset, layout.HEADER_SIZE), header.entries)]
+    kept = _Ranges(_surviving(archive, victims) + tables)
+    return [span for entry in victims for span in _spans(archive, entry) if not kept.touch(*span)]
+
+
+def _surviving(archive: Archive, victims: list[Entry]) -> list[tuple[int, int]]:
     gone = {entry.record for entry in victims}
-    kept = sorted(span for entry in archive.entries if entry.record not in gone for span in _spans(archive, entry))
-    merged: list[list[int]] = []
-    for start, length in kept:
-        if merged and start <= merged[-1][1]:
-            merged[-1][1] = max(merged[-1][1], start + length)
-        else:
-            merged.append([start, start + length])
-    starts = [start for start, _ in merged]
-    result = []
-    for start, length in (span for entry in victims for span in _spans(archive, entry)):
-        before = bisect.bisect_left(starts, start + length) - 1  # the last kept range that begins before our end
-        if before < 0 or merged[before][1] <= start:
-            result.append((start, length))
-    return result
+    return [span for entry in archive.entries if entry.record not in gone for span in _spans(archive, entry)]
+
+
+class _Ranges:
+    """Byte ranges (start, length), to be asked whether they touch others."""
+
+    def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
+        merged: list[list[int]] = []
+        for start, length in sorted(spans):
+            if merged and start <= merged[-1][1]:
+                merged[-1][1] = max(merged[-1][1], start + length)
+            else:
+                merged.append([start, start + length])
+        self._starts = [start for start, _ in merged]
+        self._ends = [end for _, end in merged]
+
+    def touch(self, start: int, length: int) -> bool:
+        before = bisect.bisect_left(self._starts, start + length) - 1  # the last one that begins before our end
+        return before >= 0 and self._ends[before] > start
 
 
 def _spans(archive: Archive, entry: Entry) -> list[tuple[int, int]]:
