@@ -18,7 +18,8 @@ from nvdla.plan import Plan, job_reads, job_writes
 
 LANE_BYTES = 64 << 20
 MOST_LANES = 32
-"""What the lanes of a batch may take together, and how many there are at most: more make nothing faster."""
+"""What the lanes of a batch may take together (and the padded data of a layer again), and how many there are at most:
+more make nothing faster."""
 
 
 def lanes_for(images: int, lane_bytes: int) -> int:
@@ -38,9 +39,14 @@ class Batch:
 
         Others find in the convolution buffer what the one before left.
         """
-        convolutions = [step[0] for step in self._steps if isinstance(step, tuple) and hasattr(step[0], "conv")]
         alone = [step for step in self._steps if isinstance(step, tuple) and hasattr(step[0], "weight_source")]
-        return not alone and all(self._lanes.holds(view) for each in convolutions for view in each.conv.source.views)
+        views = [view for each in self._convolutions() for view in each.conv.source.views]
+        return not alone and all(self._lanes.holds(view) for view in views)
+
+    def together(self) -> int:
+        """How many images go together: one in a lane, and no more than jobs may take memory for."""
+        largest = max((each.scratch_bytes for each in self._convolutions()), default=0)
+        return min(self._lanes.count - 1, max(1, LANE_BYTES // max(largest, 1)))
 
     def run(self, count: int) -> None:
         """Run on the inputs in lanes 1 to ``count``."""
@@ -51,6 +57,9 @@ class Batch:
             handed = None
             for job in step:
                 handed = self._run(job, count, handed)
+
+    def _convolutions(self) -> list[FusedConvolution]:
+        return [step[0] for step in self._steps if isinstance(step, tuple) and isinstance(step[0], FusedConvolution)]
 
     def _run(self, job: Any, count: int, handed: np.ndarray | None) -> np.ndarray | None:
         if isinstance(job, (FusedConvolution, FastAdd)):

@@ -165,14 +165,14 @@ class Runtime:
         """:meth:`run_raw` for every image of a batch, with the same results: raw surfaces in, raw outputs out.
 
         Several images go through the network together where that is faster: that takes the memory of the network's
-        surfaces once for each of them (64 MiB at most, :mod:`nvdla.batch`).
+        surfaces, and of one layer's padded data, once for each of them (:data:`nvdla.batch.LANE_BYTES` bounds both).
         """
         self._give_lanes(len(images))
         if not images:
             return []
         results = [] if self._plan else [self.run_raw(images[0])]
-        together = self.linked.lanes.count - 1
-        if together < 2 or not (self._plan and self._is_batchable(self._plan)):
+        together = self._together(self._plan)
+        if together < 2:
             return results + [self.run_raw(image) for image in images[len(results) :]]
         for first in range(len(results), len(images), together):
             results += self._run_lanes(self._plan, images[first : first + together])
@@ -207,10 +207,13 @@ class Runtime:
         self.linked, self._plan, self._dirty = linked, None, set()
         self.tasks = self._decode_tasks()
 
-    def _is_batchable(self, plan: Plan) -> bool:
-        """True when all that a run changes lies in lanes and every step can be done for several images."""
+    def _together(self, plan: Plan | None) -> int:
+        """How many images go together: several where all that a run changes lies in lanes and every step takes them."""
+        if plan is None or self.linked.lanes.count < 3:
+            return 1
         bound = {tensor.memory.id for tensor in (*self.inputs, *self.outputs)}
-        return self.linked.in_lanes(plan.written | bound) and Batch(plan, self.linked.lanes).serves()
+        batch = Batch(plan, self.linked.lanes)
+        return batch.together() if self.linked.in_lanes(plan.written | bound) and batch.serves() else 1
 
     def _run_lanes(self, plan: Plan, images: Sequence[Sequence[Any]]) -> list[list[bytes]]:
         """Run on as many images as there are lanes, or fewer."""

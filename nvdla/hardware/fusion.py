@@ -213,6 +213,13 @@ class FusedConvolution:
         down = np.arange(rows) * (settings.dilation_y * line)
         self._taps = (np.arange(surfaces)[:, None] * surface + down).reshape(-1)
 
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes besides the network's memories that an image takes while this job is at work."""
+        settings = self.sdp.settings
+        handed = settings.surfaces * settings.pixels * settings.atom if self.destination is None else 0
+        return handed + (0 if self._in_place else math.prod(self._blocks))
+
     def run(self, source: Any = None) -> np.ndarray | None:
         """Convolve and process. Returns what PDP takes on the fly, None when the result went to memory."""
         data = self._source if self._in_place else self._blocked(1, self._cubes(None, 0))

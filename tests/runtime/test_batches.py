@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.batch import MOST_LANES, lanes_for
+from nvdla.batch import MOST_LANES, Batch, lanes_for
 from nvdla.build import Network, build, calibrate
 from nvdla.errors import FormatError, LinkError
 
@@ -116,6 +116,19 @@ def test_networks_without_fused_convolutions_go_one_by_one(samples):
     runtime = nvdla.Runtime(loadable)
     images = [[runtime.pack(0, np.full(runtime.inputs[0].shape, value, np.float16))] for value in (0, 1, 2)]
     assert runtime.run_many(images) == one_by_one(loadable, images)
+
+
+def test_images_that_need_much_memory_besides_go_in_smaller_groups(lenet_loadable, monkeypatch):
+    runtime = nvdla.Runtime(lenet_loadable)
+    images = random_images(runtime, 9)
+    expected = one_by_one(lenet_loadable, images)
+    assert runtime.run_many(images) == expected
+    batch = Batch(runtime._plan, runtime.linked.lanes)
+    assert batch.together() == 9
+    largest = max(step[0].scratch_bytes for step in runtime._plan.fused if hasattr(step, "__len__"))
+    monkeypatch.setattr("nvdla.batch.LANE_BYTES", 2 * largest)
+    assert batch.together() == 2
+    assert runtime.run_many(images) == expected
 
 
 @pytest.mark.parametrize(
