@@ -45,9 +45,9 @@ def seconds_to_load(data: bytes) -> float:
     """The best of three."""
     times = []
     for _ in range(3):
-        began = time.perf_counter()
+        began = time.process_time()
         nvdla.load(data)
-        times.append(time.perf_counter() - began)
+        times.append(time.process_time() - began)
     return min(times)
 
 
@@ -81,12 +81,12 @@ def test_a_trace_line_takes_time_in_proportion():
 
     registers = register_map("nv_small")
     for line in ("a(" + " " * 200_000, "a" * 200_000, 'a("' * 60_000, "reg_write(" + "x," * 100_000 + ")"):
-        began = time.perf_counter()
+        began = time.process_time()
         with pytest.raises(nvdla.TraceError):
             parse_cfg(line, "t.cfg", registers, TraceFolder(Path("."), 1 << 20))
-        assert time.perf_counter() - began < 2
+        assert time.process_time() - began < 2
     for text in (b"{offset:0,size:1,payload:" + b" " * 200_000 + b"x,x", b"offset" + b" " * 200_000):
-        began = time.perf_counter()
+        began = time.process_time()
         with pytest.raises(nvdla.TraceError):
             parse_packets(text, "t.dat", 1 << 20)
-        assert time.perf_counter() - began < 2
+        assert time.process_time() - began < 2

