@@ -118,10 +118,12 @@ def padded_cube(cube, channels, top, left, height, width, pad_value, out):  # ty
 def _padded_cube_plain(cube, channels, top, left, height, width, pad_value, out):  # type: ignore[no-untyped-def]
     out[:] = (pad_value + 128) & 255
     _, rows, columns, _ = cube.shape
+    # Of the cube, rows and columns first to last are seen: none where all that is computed lies in the padding.
     y, x = max(-top, 0), max(-left, 0)
-    shown = cube[:, y : height - top, x : width - left].transpose(1, 2, 0, 3)
-    pixels = shown.reshape(*shown.shape[:2], -1)[..., : out.shape[2]]
-    target = out[max(top, 0) : top + rows, max(left, 0) : left + columns, : pixels.shape[2]]
+    bottom, right = max(min(rows, height - top), y), max(min(columns, width - left), x)
+    shown = cube[:, y:bottom, x:right].transpose(1, 2, 0, 3)
+    pixels = shown.reshape(*shown.shape[:2], cube.shape[0] * cube.shape[3])[..., : out.shape[2]]
+    target = out[top + y : top + bottom, left + x : left + right, : pixels.shape[2]]
     target[:] = pixels.view(np.uint8) ^ 128
     return out
 

@@ -100,6 +100,10 @@ def child(args: argparse.Namespace) -> None:
     import fuzz_targets
     from fuzz_mutator import inherit
 
+    if args.plain:
+        from nvdla.kernels.compilation import plain_work
+
+        plain_work.left = 1 << 62
     target = fuzz_targets.TARGETS[args.target]
     if atheris is None:
         _plant(target, corpus)
@@ -163,7 +167,7 @@ def parent(args: argparse.Namespace) -> int:
         left = [f"--inputs={args.inputs - total}", f"--seconds={max(int(args.seconds - (time.time() - began)), 1)}"]
         command = [sys.executable, __file__, args.target, "--child", f"--work={args.work}", *left]
         command += [f"--seed={args.seed + crashes}", f"--slow={args.slow}", f"--memory={args.memory}"]
-        command += ["--blind"] * args.blind
+        command += ["--blind"] * args.blind + ["--plain"] * args.plain
         with log.open("ab") as stream:
             code = subprocess.run(command, env=environment, stdout=stream, stderr=stream, check=False).returncode
         text = log.read_text(encoding="utf-8", errors="replace")
@@ -194,6 +198,7 @@ def main() -> int:
     parser.add_argument("--slow", type=float, default=2.0, help="seconds after which an input is a finding")
     parser.add_argument("--memory", type=int, default=6144, help="MiB of address space")
     parser.add_argument("--blind", action="store_true", help="mutate the corpus without looking at coverage: faster")
+    parser.add_argument("--plain", action="store_true", help="kernels that have a plain form stay with it")
     parser.add_argument("--boundscheck", action="store_true")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()

@@ -131,6 +131,16 @@ def test_convolution(data, random, extreme):
     assert_equal(both(accumulate, (flat, pixels, taps, packed.shape[2], packed, correction, out), 6))
 
 
+@given(seeds, st.integers(0, 9), st.integers(0, 9), st.integers(1, 8), st.integers(1, 8))
+def test_padded_cubes_that_show_little_or_nothing_of_the_cube(random, top, left, height, width):
+    """Outputs may lie in the padding alone, and may end before the cube does."""
+    atom, surfaces = int(random.choice([8, 32])), int(random.integers(1, 4))
+    cube = random.integers(-128, 128, (surfaces, *random.integers(1, 7, 2), atom), np.int8)
+    stored = int(random.integers(1, surfaces * atom // 4 + 1)) * 4
+    empty = np.zeros((height, width, stored), np.uint8)
+    assert_equal(both(padded_cube, (cube, stored, top, left, height, width, int(random.integers(-128, 128)), empty), 7))
+
+
 def test_the_longest_sums():
     """As many of the greatest products as are allowed."""
     terms = MAX_TERMS // 4 * 4
