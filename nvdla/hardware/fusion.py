@@ -18,6 +18,7 @@ from nvdla.hardware.sdp import SdpJob
 from nvdla.hardware.sdp_operands import InputCube
 from nvdla.hardware.sdp_settings import Algorithm, Precision, SdpSettings, XBlock
 from nvdla.memory.lanes import Lanes
+from nvdla.memory.pages import footprint
 
 if TYPE_CHECKING:
     from nvdla.kernels.conv_sdp_int8 import Place
@@ -463,5 +464,4 @@ class FastAdd:
 
 def _flat(view: np.ndarray) -> np.ndarray:
     """The footprint of a cube as flat int8, from its first byte to its last; lines may overlap or stand apart."""
-    extent = 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
-    return np.lib.stride_tricks.as_strided(view.view(np.int8), (extent,), (1,))
+    return np.lib.stride_tricks.as_strided(view.view(np.int8), (footprint(view),), (1,))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from nvdla.memory.pages import footprint
+
 
 class Lanes:
     """``count`` lanes of ``size`` bytes each, all zero."""
@@ -43,9 +45,8 @@ class Lanes:
 
         ``view``: uint8, of lane 0, strides not negative.
         """
-        extent = 1 + sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
         offset = first * self.stride + self._offset(view)
-        return np.ndarray(((count - 1) * self.stride + extent,), np.int8, self._memory, offset)
+        return np.ndarray(((count - 1) * self.stride + footprint(view),), np.int8, self._memory, offset)
 
     def _offset(self, view: np.ndarray) -> int:
         return view.ctypes.data - self._memory.ctypes.data

@@ -51,13 +51,13 @@ class Readers:
         """For each view that lies in pages: their counts, and the first page and the one behind the last."""
         for view in views:
             for pages, counts in self._pages:
-                start, size = view.ctypes.data - pages.data.ctypes.data, _extent(view)
+                start, size = view.ctypes.data - pages.data.ctypes.data, footprint(view)
                 if 0 <= start < pages.data.size and size:
                     yield counts, pages, start // PAGE, -(-(start + size) // PAGE)
 
 
-def _extent(view: np.ndarray) -> int:
-    """Bytes from the first of a view to its last; strides are not negative."""
+def footprint(view: np.ndarray) -> int:
+    """Bytes from the first of a view to its last; strides are not negative, lines may overlap or stand apart."""
     if not view.size:
         return 0
     steps = sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
