@@ -244,6 +244,7 @@ def accumulate(data, pixels, taps, steps, packed, correction, out):  # type: ign
                     packed[block].ctypes.data,
                     0,
                     sums.ctypes.data,
+                    0,
                 )
             else:
                 for row in range(rows):
@@ -256,6 +257,7 @@ def accumulate(data, pixels, taps, steps, packed, correction, out):  # type: ign
                         packed[block].ctypes.data,
                         0,
                         sums[row].ctypes.data,
+                        0,
                     )
             for k in range(0, wanted, atom):
                 surface = (first + k) // atom

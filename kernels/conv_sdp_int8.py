@@ -16,13 +16,20 @@ import numpy as np
 
 from nvdla.kernels.compilation import njit, prange
 from nvdla.kernels.dot_tile import (
+    ALU,
+    ENDING,
+    FLOOR,
     HALF,
+    HALVES,
     KERNELS,
     LANES,
     NARROW_PIXELS,
     NARROW_VECTORS,
+    OUT,
     PIXELS,
-    convert_tile,
+    PLACES,
+    ROW_STRIDE,
+    WIDE,
     dot_narrow_tile,
     dot_row,
     dot_tile,
@@ -66,26 +73,28 @@ class Place(NamedTuple):
 
 
 def narrow_settings(stage: Stage) -> np.ndarray:
-    """What ``convert_tile`` takes, int64 (7,), or an empty array where 32 bits do not suffice.
+    """How a tile can end: floor, ceiling, offset, scale, rounding, shift (int64), or an empty array where 32 bits do
+    not suffice.
 
     The converter rises with x, and its result stays at a rail beyond some x on either side. If the products up to
     there fit an int32, x can be limited to that range first and nothing is lost: so ``floor`` is the least x whose
     product (and rounding) fits, which must give -128 unless ReLU's 0 lies above it; ``ceiling`` likewise gives 127.
     """
     none = np.empty(0, np.int64)
-    half = (1 << stage.out_shift) >> 1
     if stage.multiply or stage.scale <= 0 or stage.out_shift > 30:
         return none
-    highest = (INT32_HIGH - half) // stage.scale
-    lowest = -(INT32_HIGH // stage.scale)
+    # Without a shift nothing is rounded: twice the number halved, so that tiles need not tell the two apart.
+    scale, shift = (stage.scale, stage.out_shift) if stage.out_shift else (2 * stage.scale, 1)
+    half = 1 << shift - 1
+    highest = (INT32_HIGH - half) // scale
+    lowest = -(INT32_HIGH // scale)
     floor, ceiling = max(stage.low, stage.offset + lowest), stage.offset + highest
     fits = stage.offset + lowest >= INT32_LOW and ceiling <= INT32_HIGH
-    top = highest * stage.scale + half >> stage.out_shift >= 127
-    bottom = lowest * stage.scale + half - 1 >> stage.out_shift <= -128 or stage.low > stage.offset + lowest
+    top = highest * scale + half >> shift >= 127
+    bottom = lowest * scale + half - 1 >> shift <= -128 or stage.low > stage.offset + lowest
     if not (fits and top and bottom and floor <= ceiling):
         return none
-    sign = -1 if stage.out_shift else 0
-    return np.array([floor, ceiling, stage.offset, stage.scale, half, sign, stage.out_shift], np.int64)
+    return np.array([floor, ceiling, stage.offset, scale, half, shift], np.int64)
 
 
 def sums_fit(weights: np.ndarray, alu: np.ndarray) -> bool:
@@ -126,6 +135,22 @@ def _convert(sums, rows, alu, mul, stage, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
+def _ending(alu, kernel, wanted, narrow, place):  # type: ignore[no-untyped-def]
+    """What tiles of kernels ``kernel`` .. ``kernel`` + ``wanted`` - 1 end with; OUT is still to be set."""
+    ending = np.empty(ENDING, np.int64)
+    ending[ALU] = alu.ctypes.data + 4 * kernel
+    for at in range(narrow.size):
+        ending[FLOOR + at] = narrow[at]
+    ending[HALVES] = wanted // HALF
+    ending[WIDE] = place.atom >= LANES
+    ending[ROW_STRIDE] = place.pixel_stride
+    for half in range(KERNELS // HALF):
+        lane = kernel + half * HALF
+        ending[PLACES + half] = lane // place.atom * place.surface_stride + lane % place.atom
+    return ending
+
+
+@njit(cache=True, nogil=True)
 def _tiles(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place, image, first, last, block):  # type: ignore[no-untyped-def]
     """Tiles ``first`` to ``last`` - 1 of kernel block ``block`` of one image."""
     sums = np.empty((NARROW_PIXELS, KERNELS), np.int32)
@@ -139,10 +164,8 @@ def _tiles(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, plac
     weights = packed[block].ctypes.data
     biases = alu[kernel : kernel + KERNELS]
     factors = mul[kernel : kernel + KERNELS]
-    places = np.empty(KERNELS // HALF, np.int64)
-    for half in range(places.size):
-        lane = kernel + half * HALF
-        places[half] = lane // atom * place.surface_stride + lane % atom
+    ending = _ending(alu, kernel, wanted, narrow, place)
+    end = ending.ctypes.data if narrow.size > 0 else 0
     source = data.ctypes.data + image * place.image_step
     begin = image * place.out_step
     for pixel in range(first * PIXELS, min(last * PIXELS, count), height):
@@ -150,26 +173,19 @@ def _tiles(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, plac
         start = count - height if pixel + height > count >= height else pixel
         rows = min(height, count - start)
         where = pixels.ctypes.data + 8 * start
+        ending[OUT] = out.ctypes.data + begin + start * pixel_stride
         if is_narrow:
-            dot_narrow_tile(source, where, taps.ctypes.data, taps.size, steps, weights, place.flip, sums.ctypes.data)
+            dot_narrow_tile(
+                source, where, taps.ctypes.data, taps.size, steps, weights, place.flip, sums.ctypes.data, end
+            )
         elif rows == PIXELS:
-            dot_tile(source, where, taps.ctypes.data, taps.size, steps, weights, place.flip, sums.ctypes.data)
+            dot_tile(source, where, taps.ctypes.data, taps.size, steps, weights, place.flip, sums.ctypes.data, end)
         else:
             for row in range(rows):
-                at = where + 8 * row
-                dot_row(source, at, taps.ctypes.data, taps.size, steps, weights, place.flip, sums[row].ctypes.data)
+                at, to = where + 8 * row, sums[row].ctypes.data
+                dot_row(source, at, taps.ctypes.data, taps.size, steps, weights, place.flip, to, end)
+                ending[OUT] += pixel_stride
         if narrow.size > 0:
-            target = out.ctypes.data + begin + start * pixel_stride
-            convert_tile(
-                sums.ctypes.data,
-                rows,
-                wanted // HALF,
-                biases.ctypes.data,
-                narrow.ctypes.data,
-                target,
-                places.ctypes.data,
-                pixel_stride,
-            )
             continue
         _convert(sums, rows, biases, factors, stage, results)
         for k in range(0, wanted, atom):

@@ -8,7 +8,27 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from nvdla.kernels.dot_tile import HALF, KERNELS, LANES, NARROW_PIXELS, NARROW_VECTORS, PIXELS, VECTORS
+from nvdla.kernels.dot_tile import (
+    ALU,
+    CEILING,
+    FLOOR,
+    HALF,
+    HALVES,
+    KERNELS,
+    LANES,
+    NARROW_PIXELS,
+    NARROW_VECTORS,
+    OFFSET,
+    OUT,
+    PIXELS,
+    PLACES,
+    ROUNDING,
+    ROW_STRIDE,
+    SCALE,
+    SHIFT,
+    VECTORS,
+    WIDE,
+)
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _VECTOR = ir.VectorType(_INT32, LANES)
@@ -117,26 +137,93 @@ class _Emitter:
     def store(self, sums: list, out: ir.Value) -> None:
         for at, value in enumerate(sums):
             row, v = divmod(at, self.vectors)
-            address = self.builder.add(out, self.constant(4 * (row * KERNELS + v * LANES)))
-            stored = self.builder.store(value, self.builder.inttoptr(address, _VECTOR.as_pointer()))
-            stored.align = 4
+            self.put(value, self.builder.add(out, self.constant(4 * (row * KERNELS + v * LANES))), 4)
+
+    def put(self, value: ir.Value, address: ir.Value, align: int) -> None:
+        stored = self.builder.store(value, self.builder.inttoptr(address, value.type.as_pointer()))
+        stored.align = align
+
+    def convert(self, sums: list, ending: ir.Value) -> None:
+        """Sums through X1 and the output converter to memory (:data:`~nvdla.kernels.dot_tile.ENDING`)."""
+        builder = self.builder
+
+        def field(at: int) -> ir.Value:
+            return self.load(builder.add(ending, self.constant(8 * at)), _INT64, 8)
+
+        numbers = [self.splat(field(at)) for at in (FLOOR, CEILING, OFFSET, SCALE, ROUNDING, SHIFT)]
+        halves, is_wide, stride = field(HALVES), _more_than(builder, field(WIDE), 0), field(ROW_STRIDE)
+        rows = [builder.add(field(OUT), builder.mul(stride, self.constant(row))) for row in range(self.pixels)]
+        for v in range(self.vectors):
+            low, high = (v * LANES // HALF + part for part in range(2))
+            with builder.if_then(_more_than(builder, halves, low)):
+                bias = self.load(builder.add(field(ALU), self.constant(4 * LANES * v)), _VECTOR, 4)
+                places = field(PLACES + low), field(PLACES + high)
+                lines = [
+                    self.converted(builder.add(sums[row * self.vectors + v], bias), numbers)
+                    for row in range(self.pixels)
+                ]
+                with builder.if_else(is_wide) as (together, apart):
+                    with together:
+                        self._put_lines(lines, rows, places[0])
+                    with apart:
+                        self._put_lines([self._half(line, 0) for line in lines], rows, places[0])
+                        with builder.if_then(_more_than(builder, halves, high)):
+                            self._put_lines([self._half(line, 1) for line in lines], rows, places[1])
+
+    def converted(self, value: ir.Value, numbers: list[ir.Value]) -> ir.Value:
+        """int32 lanes through X1's limits and the output converter: int8 lanes."""
+        builder = self.builder
+        floor, ceiling, offset, scale, half, shift = numbers
+        product = builder.mul(builder.sub(self._bounded(value, floor, ceiling), offset), scale)
+        negative = builder.ashr(product, ir.Constant(_VECTOR, [31] * LANES))
+        rounded = builder.ashr(builder.add(builder.add(product, half), negative), shift)
+        low, high = ir.Constant(_VECTOR, [-128] * LANES), ir.Constant(_VECTOR, [127] * LANES)
+        return builder.trunc(self._bounded(rounded, low, high), ir.VectorType(_INT8, LANES))
+
+    def _bounded(self, value: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:
+        builder = self.builder
+        value = builder.select(builder.icmp_signed("<", value, low), low, value)
+        return builder.select(builder.icmp_signed(">", value, high), high, value)
+
+    def _half(self, line: ir.Value, part: int) -> ir.Value:
+        lanes = ir.Constant(ir.VectorType(_INT32, HALF), list(range(part * HALF, (part + 1) * HALF)))
+        return self.builder.shuffle_vector(line, ir.Constant(line.type, ir.Undefined), lanes)
+
+    def _put_lines(self, lines: list, rows: list[ir.Value], place: ir.Value) -> None:
+        for line, row in zip(lines, rows, strict=True):
+            self.put(line, self.builder.add(row, place), 1)
+
+
+def _more_than(builder: ir.IRBuilder, value: ir.Value, number: int) -> ir.Value:
+    return builder.icmp_signed(">", value, ir.Constant(_INT64, number))
 
 
 def _tile_intrinsic(pixels: int, vectors: int) -> Any:
     @intrinsic
-    def dot_tile(typing_context, data, pixel_offsets, taps, tap_count, steps, weights, flip, out):  # type: ignore[no-untyped-def]
-        """``out[p][k] = sum over taps t, steps s, bytes j of (data[pixel_offsets[p] + taps[t] + 4 s + j] ^ flip) *
+    def dot_tile(typing_context, data, pixel_offsets, taps, tap_count, steps, weights, flip, sums, ending):  # type: ignore[no-untyped-def]
+        """``sums[p][k] = sum over taps t, steps s, bytes j of (data[pixel_offsets[p] + taps[t] + 4 s + j] ^ flip) *
         weights[t][s][k][j]`` for the first kernels k of 64; all arguments are addresses (int64) or numbers.
         ``weights`` is 64-byte aligned; ``flip`` is 0 for data that are unsigned, ``FLIP`` for int8 data, which then
-        count as data + 128."""
+        count as data + 128.
+
+        With ``ending`` (0: none), the address of an int64 array with the fields of
+        :data:`~nvdla.kernels.dot_tile.ENDING`, nothing is stored to ``sums``: they go through X1 and the output
+        converter to where they belong.
+        """
 
         def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            data, pixel_offsets, taps, tap_count, steps, weights, flip, out = args
+            data, pixel_offsets, taps, tap_count, steps, weights, flip, sums, ending = args
             emitter = _Emitter(builder, pixels, vectors)
-            emitter.store(emitter.tile(data, pixel_offsets, taps, [tap_count, steps], weights, flip), out)
+            totals = emitter.tile(data, pixel_offsets, taps, [tap_count, steps], weights, flip)
+            is_bare = builder.icmp_signed("==", ending, emitter.constant(0))
+            with builder.if_else(is_bare) as (bare, converted):
+                with bare:
+                    emitter.store(totals, sums)
+                with converted:
+                    emitter.convert(totals, ending)
             return context.get_dummy_value()
 
-        return types.void(*[types.int64] * 8), generate
+        return types.void(*[types.int64] * 9), generate
 
     return dot_tile
 
@@ -144,75 +231,3 @@ def _tile_intrinsic(pixels: int, vectors: int) -> Any:
 dot_tile = _tile_intrinsic(PIXELS, VECTORS)
 dot_narrow_tile = _tile_intrinsic(NARROW_PIXELS, NARROW_VECTORS)
 dot_row = _tile_intrinsic(1, VECTORS)
-
-
-@intrinsic
-def convert_tile(typing_context, sums, rows, halves, alu, settings, out, places, row_stride):  # type: ignore[no-untyped-def]
-    """Sums of a tile through X1 and the output converter, in 32 bits, to where they belong.
-
-    For each of ``rows`` rows of 64 sums: ``x = min(max(sum + alu[k], floor), ceiling) - offset``, ``p = x * scale``,
-    ``(p + half + (p >> 31 & sign)) >> shift`` clamped to int8; lanes 8 h .. 8 h + 7 of the first ``halves`` go to
-    ``out + places[h]``, which advances by ``row_stride`` a row. ``settings``: address of the seven int64 floor,
-    ceiling, offset, scale, half, sign, shift. The caller sees to it that nothing leaves 32 bits.
-    """
-
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        sums, rows, halves, alu, settings, out, places, row_stride = args
-        emitter = _Emitter(builder, 0, VECTORS)
-        read = [emitter.load(builder.add(settings, emitter.constant(8 * at)), _INT64, 8) for at in range(7)]
-        numbers = [emitter.splat(value) for value in read]
-        targets = [
-            builder.add(out, emitter.load(builder.add(places, emitter.constant(8 * at)), _INT64, 8))
-            for at in range(KERNELS // HALF)
-        ]
-        biases = [emitter.load(builder.add(alu, emitter.constant(4 * LANES * v)), _VECTOR, 4) for v in range(VECTORS)]
-
-        def row(index: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
-            line = builder.add(sums, builder.mul(index, emitter.constant(4 * KERNELS)))
-            advance = builder.mul(index, row_stride)
-            for v, bias in enumerate(biases):
-                with builder.if_then(_more_than(builder, halves, v * LANES // HALF)):
-                    value = emitter.load(builder.add(line, emitter.constant(4 * LANES * v)), _VECTOR, 4)
-                    value = _converted(builder, builder.add(value, bias), numbers)
-                    _store_halves(emitter, value, targets, v, halves, advance)
-            return carried
-
-        emitter.loop(rows, [], row)
-        return context.get_dummy_value()
-
-    return types.void(*[types.int64] * 8), generate
-
-
-def _bounded(builder: ir.IRBuilder, value: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:
-    value = builder.select(builder.icmp_signed("<", value, low), low, value)
-    return builder.select(builder.icmp_signed(">", value, high), high, value)
-
-
-def _converted(builder: ir.IRBuilder, value: ir.Value, numbers: list[ir.Value]) -> ir.Value:
-    """int32 lanes through X1's limits and the output converter: int8 lanes."""
-    floor, ceiling, offset, scale, half, sign, shift = numbers
-    value = builder.sub(_bounded(builder, value, floor, ceiling), offset)
-    product = builder.mul(value, scale)
-    negative = builder.and_(builder.ashr(product, ir.Constant(_VECTOR, [31] * LANES)), sign)
-    rounded = builder.ashr(builder.add(builder.add(product, half), negative), shift)
-    low, high = ir.Constant(_VECTOR, [-128] * LANES), ir.Constant(_VECTOR, [127] * LANES)
-    return builder.trunc(_bounded(builder, rounded, low, high), ir.VectorType(_INT8, LANES))
-
-
-def _more_than(builder: ir.IRBuilder, value: ir.Value, number: int) -> ir.Value:
-    return builder.icmp_signed(">", value, ir.Constant(_INT64, number))
-
-
-def _store_halves(
-    emitter: _Emitter, value: ir.Value, targets: list[ir.Value], v: int, halves: ir.Value, advance: ir.Value
-) -> None:
-    builder = emitter.builder
-    half = ir.VectorType(_INT8, HALF)
-    undefined = ir.Constant(ir.VectorType(_INT8, LANES), ir.Undefined)
-    for part in range(LANES // HALF):
-        number = v * LANES // HALF + part
-        lanes = ir.Constant(ir.VectorType(_INT32, HALF), list(range(part * HALF, (part + 1) * HALF)))
-        with builder.if_then(_more_than(builder, halves, number)):
-            address = builder.inttoptr(builder.add(targets[number], advance), half.as_pointer())
-            stored = builder.store(builder.shuffle_vector(value, undefined, lanes), address)
-            stored.align = 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from functools import reduce
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,42 @@ PARALLEL_SIZE = 1 << 16
 """Elements that a thread takes at a time, and those of a cube from which several threads pay."""
 WORD = 8  # bytes
 BLOCK = 1 << 12  # words of the lines that are worked on together
+
+
+class Cubes(NamedTuple):
+    """Where the cubes of several images lie in flat arrays: those of image i, contiguous, begin at i * ``source_step``
+    and i * ``out_step`` elements."""
+
+    images: int
+    surfaces: int
+    height: int
+    width: int
+    out_height: int
+    out_width: int
+    atom: int
+    source_step: int
+    out_step: int
+
+
+@njit(cache=True, nogil=True)
+def _image(source, out, cubes, image):
+    """The cubes of one image."""
+    line, out_line = cubes.width * cubes.atom, cubes.out_width * cubes.atom
+    first, out_first = image * cubes.source_step, image * cubes.out_step
+    cube = source[first : first + cubes.surfaces * cubes.height * line]
+    result = out[out_first : out_first + cubes.surfaces * cubes.out_height * out_line]
+    return (
+        cube.reshape((cubes.surfaces, cubes.height, cubes.width, cubes.atom)),
+        result.reshape((cubes.surfaces, cubes.out_height, cubes.out_width, cubes.atom)),
+    )
+
+
+@njit(cache=True, nogil=True)
+def _chunks(cubes):
+    """(output lines of an image, lines that a thread takes at a time, how often)."""
+    lines = cubes.surfaces * cubes.out_height
+    job = max(1, JOB // (cubes.width * cubes.atom))
+    return lines, job, (lines + job - 1) // job
 
 
 @njit(cache=True, nogil=True)
@@ -126,13 +163,14 @@ def pool_extreme(source, out, kernel, stride, pad, least):
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def pool_extreme_parallel(source, out, kernel, stride, pad, least):
-    """The same with several threads."""
-    lines = out.shape[0] * out.shape[1]
-    job = max(1, JOB // (source.shape[2] * source.shape[3]))
+def pool_extreme_parallel(source, out, cubes, kernel, stride, pad, least):
+    """The same with several threads, for several images; source and out are flat (:class:`Cubes`)."""
+    lines, job, chunks = _chunks(cubes)
     flip = -1 if least else 0
-    for number in prange((lines + job - 1) // job):
-        _extreme_lines(source, out, kernel, stride, pad, flip, number * job, min(lines, (number + 1) * job))
+    for number in prange(cubes.images * chunks):
+        first = number % chunks * job
+        cube, result = _image(source, out, cubes, number // chunks)
+        _extreme_lines(cube, result, kernel, stride, pad, flip, first, min(lines, first + job))
 
 
 @njit(cache=True, nogil=True)
@@ -208,17 +246,23 @@ def pool_average(source, out, kernel, stride, pad, pad_values, reciprocal, sum_b
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def pool_average_parallel(source, out, kernel, stride, pad, pad_values, reciprocal, sum_bits):
-    """The same with several threads."""
-    lines = out.shape[0] * out.shape[1]
-    job = max(1, JOB // (source.shape[2] * source.shape[3]))
-    for number in prange((lines + job - 1) // job):
-        last = min(lines, (number + 1) * job)
-        _average_lines(source, out, kernel, stride, pad, pad_values, reciprocal, sum_bits, number * job, last)
+def pool_average_parallel(source, out, cubes, kernel, stride, pad, pad_values, reciprocal, sum_bits):
+    """The same with several threads, for several images; source and out are flat (:class:`Cubes`)."""
+    lines, job, chunks = _chunks(cubes)
+    for number in prange(cubes.images * chunks):
+        first = number % chunks * job
+        cube, result = _image(source, out, cubes, number // chunks)
+        last = min(lines, first + job)
+        _average_lines(cube, result, kernel, stride, pad, pad_values, reciprocal, sum_bits, first, last)
 
 
 def _plain_cost(source, out, kernel, stride, *_) -> int:
     return out.size * max(kernel[0] * kernel[1], stride[0] * stride[1])
+
+
+def _parallel_cost(source, out, cubes, kernel, stride, *_) -> int:
+    size = cubes.images * cubes.surfaces * cubes.out_height * cubes.out_width * cubes.atom
+    return size * max(kernel[0] * kernel[1], stride[0] * stride[1])
 
 
 def _under_windows(source, out, kernel, stride, pad, outside):
@@ -232,7 +276,6 @@ def _under_windows(source, out, kernel, stride, pad, outside):
         yield padded[:, y : rows - kernel[0] + y + 1 : stride[0], x : columns - kernel[1] + x + 1 : stride[1]]
 
 
-@pool_extreme_parallel.plain(_plain_cost)
 @pool_extreme.plain(_plain_cost)
 def _pool_extreme_plain(source, out, kernel, stride, pad, least):
     """Outside the cube lies what no element can lose against."""
@@ -241,7 +284,6 @@ def _pool_extreme_plain(source, out, kernel, stride, pad, least):
     out[:] = reduce(merge, _under_windows(source, out, kernel, stride, pad, outside))
 
 
-@pool_average_parallel.plain(_plain_cost)
 @pool_average.plain(_plain_cost)
 def _pool_average_plain(source, out, kernel, stride, pad, pad_values, reciprocal, sum_bits):
     sums = np.zeros(out.shape, np.int32)
@@ -256,6 +298,18 @@ def _pool_average_plain(source, out, kernel, stride, pad, pad_values, reciprocal
         scaled = sums * (factor * 2.0**-16)
         sums = (scaled + np.where(scaled >= 0.0, 0.5, -0.5)).astype(np.int64)
     out[:] = sums
+
+
+@pool_extreme_parallel.plain(_parallel_cost)
+def _pool_extreme_images(source, out, cubes, *settings):
+    for image in range(cubes.images):
+        _pool_extreme_plain(*_image.py_func(source, out, cubes, image), *settings)
+
+
+@pool_average_parallel.plain(_parallel_cost)
+def _pool_average_images(source, out, cubes, *settings):
+    for image in range(cubes.images):
+        _pool_average_plain(*_image.py_func(source, out, cubes, image), *settings)
 
 
 def _inside(first, window, size):

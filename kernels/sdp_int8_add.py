@@ -41,20 +41,28 @@ def _add(first, second, floor, offset, factor, out):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
-def _rows(first, second, strides, length, rows, floor, offset, factor, out):  # type: ignore[no-untyped-def]
-    for row in range(rows):
-        a, b, c = row * strides[0], row * strides[1], row * strides[2]
-        _add(first[a : a + length], second[b : b + length], floor, offset, factor, out[c : c + length])
+def _rows(first, second, strides, steps, length, shape, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+    for image in range(shape[0]):
+        for row in range(shape[1]):
+            a, b, c = _places(image, row, steps, strides, 0)
+            _add(first[a : a + length], second[b : b + length], floor, offset, factor, out[c : c + length])
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def _rows_parallel(first, second, strides, length, rows, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+def _rows_parallel(first, second, strides, steps, length, shape, floor, offset, factor, out):  # type: ignore[no-untyped-def]
     chunks = (length + CHUNK - 1) // CHUNK
-    for job in prange(rows * chunks):
-        row, start = job // chunks, job % chunks * CHUNK
-        end = min(length, start + CHUNK)
-        a, b, c = row * strides[0], row * strides[1], row * strides[2]
-        _add(first[a + start : a + end], second[b + start : b + end], floor, offset, factor, out[c + start : c + end])
+    for job in prange(shape[0] * shape[1] * chunks):
+        line, start = job // chunks, job % chunks * CHUNK
+        n = min(length - start, CHUNK)
+        a, b, c = _places(line // shape[1], line % shape[1], steps, strides, start)
+        _add(first[a : a + n], second[b : b + n], floor, offset, factor, out[c : c + n])
+
+
+@njit(cache=True, nogil=True)
+def _places(image, row, steps, strides, start):  # type: ignore[no-untyped-def]
+    a = image * steps[0] + row * strides[0] + start
+    b = image * steps[1] + row * strides[1] + start
+    return a, b, image * steps[2] + row * strides[2] + start
 
 
 @njit(cache=True, nogil=True)
@@ -67,14 +75,13 @@ def _add_weighted(first, second, weights, floor, offset, factor, out):  # type: 
 
 
 @njit(cache=True, nogil=True, parallel=True)
-def _weighted_parallel(first, second, strides, length, rows, weights, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+def _weighted_parallel(first, second, strides, steps, length, shape, weights, floor, offset, factor, out):  # type: ignore[no-untyped-def]
     chunks = (length + CHUNK - 1) // CHUNK
-    for job in prange(rows * chunks):
-        row, start = job // chunks, job % chunks * CHUNK
-        end = min(length, start + CHUNK)
-        a, b, c = row * strides[0], row * strides[1], row * strides[2]
-        one, other = first[a + start : a + end], second[b + start : b + end]
-        _add_weighted(one, other, weights, floor, offset, factor, out[c + start : c + end])
+    for job in prange(shape[0] * shape[1] * chunks):
+        line, start = job // chunks, job % chunks * CHUNK
+        n = min(length - start, CHUNK)
+        a, b, c = _places(line // shape[1], line % shape[1], steps, strides, start)
+        _add_weighted(first[a : a + n], second[b : b + n], weights, floor, offset, factor, out[c : c + n])
 
 
 def add_and_convert(
@@ -87,19 +94,24 @@ def add_and_convert(
     converter: tuple[int, int, int],
     out: np.ndarray,
     weights: tuple[int, int] = (1, 1),
+    images: int = 1,
+    steps: tuple[int, int, int] = (0, 0, 0),
 ) -> None:
     """``out = ((max(first * w0 + second * w1, 0 if relu) - offset) * scale >> shift)`` clamped to int8.
 
-    All three are flat int8: ``rows`` runs of ``length`` elements, ``strides`` apart in each of them; ``converter`` is
-    (offset, scale, shift). The weights are within :func:`sum_fits`. ``out`` may be ``first`` or ``second``.
+    All three are flat int8: ``rows`` runs of ``length`` elements, ``strides`` apart in each of them, for each of
+    ``images``, ``steps`` apart; ``converter`` is (offset, scale, shift). The weights are within :func:`sum_fits`.
+    ``out`` may be ``first`` or ``second``.
     """
     offset, scale, shift = converter
+    shape = (images, rows)
     if weights != (1, 1) or not fits(offset, scale, shift):
         floor = 0.0 if relu else -float(1 << 31)
         factors = (float(weights[0]), float(weights[1]))
         factor = scale * 2.0**-shift
-        _weighted_parallel(first, second, strides, length, rows, factors, floor, float(offset), factor, out)
+        _weighted_parallel(first, second, strides, steps, length, shape, factors, floor, float(offset), factor, out)
         return
-    run = _rows_parallel if rows * length > PARALLEL_SIZE else _rows
+    run = _rows_parallel if images * rows * length > PARALLEL_SIZE else _rows
     floor32 = np.float32(0.0 if relu else -LARGEST_SUM)
-    run(first, second, strides, length, rows, floor32, np.float32(offset), np.float32(scale * 2.0**-shift), out)
+    factor32 = np.float32(scale * 2.0**-shift)
+    run(first, second, strides, steps, length, shape, floor32, np.float32(offset), factor32, out)

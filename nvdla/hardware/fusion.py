@@ -441,10 +441,18 @@ class FastAdd:
 
     def run_lanes(self, lanes: Lanes, count: int) -> None:
         """The same for ``count`` images in lanes 1, 2 ..."""
-        for lane in range(1, count + 1):
-            self._add(*(_flat(lanes.at(view, lane)) for view in self._views))
+        flat = [lanes.flat(view, 1, count) if lanes.holds(view) else _flat(view) for view in self._views]
+        first, second, out = (lanes.stride if lanes.holds(view) else 0 for view in self._views)
+        self._add(*flat, count, (first, second, out))
 
-    def _add(self, first: np.ndarray, second: np.ndarray, out: np.ndarray) -> None:
+    def _add(
+        self,
+        first: np.ndarray,
+        second: np.ndarray,
+        out: np.ndarray,
+        images: int = 1,
+        steps: tuple[int, int, int] = (0, 0, 0),
+    ) -> None:
         from nvdla.kernels.sdp_int8_add import add_and_convert
 
         settings = self.sdp.settings
@@ -459,6 +467,8 @@ class FastAdd:
             (converter.offset, converter.scale, converter.shift),
             out,
             self._weights,
+            images,
+            steps,
         )
 
 

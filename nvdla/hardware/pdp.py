@@ -28,13 +28,11 @@ from nvdla.limits import Work
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
+    from nvdla.kernels.pdp import Cubes
     from nvdla.memory.lanes import Lanes
 
 AVERAGE, MAXIMUM, MINIMUM = 0, 1, 2
 MAX_KERNEL = 8
-
-#: bytes up to which the cubes of a batch are gathered to be pooled at once
-TOGETHER = 1 << 16
 
 # The sign bit of PAD_VALUE_1X..7X (NV_NVDLA_pdp.cpp:496) and the bits of the line buffer's sums.
 _PAD_SIGN_BITS = {"int8": (7, 8, 9, 9, 10, 10, 10), "int16": (15, 16, 17, 17, 18, 18, 18)}
@@ -132,21 +130,36 @@ class PdpJob:
         return self.settings.elements.name != "fp16"
 
     def run_lanes(self, lanes: Lanes, count: int, source: np.ndarray | None = None) -> None:
-        """The same for ``count`` images in lanes 1, 2 ...; ``source``: their cubes one after the other.
-
-        Small cubes are pooled together, as one with the surfaces of all.
-        """
-        elements = self.settings.elements
-        if source is None and self.source.size > TOGETHER:
-            for lane in range(1, count + 1):
-                self._pool_cube(elements_of(lanes.at(self.source, lane), elements), lanes.at(self.destination, lane))
+        """The same for ``count`` images in lanes 1, 2 ...; ``source``: their cubes one after the other."""
+        view = self._source_view(lanes)
+        contiguous = self.destination.flags.c_contiguous and (view is None or view.flags.c_contiguous)
+        if contiguous and len(self.settings.pieces) == 1:
+            self._pool_images(lanes, count, lanes.flat(view, 1, count) if source is None else source.reshape(-1))
             return
-        if source is None:
-            source = np.ascontiguousarray(lanes.across(self.source, count)).view(elements.dtype)
-        targets = lanes.across(self.destination, count)
-        out = np.empty((count * targets.shape[1], *targets.shape[2:]), np.uint8)
-        self._pool_cube(source.reshape(-1, *source.shape[2:]), out)
-        targets[...] = out.reshape(targets.shape)
+        for lane in range(1, count + 1):
+            cube = source[lane - 1] if view is None else elements_of(lanes.at(view, lane), self.settings.elements)
+            self._pool_cube(cube, lanes.at(self.destination, lane))
+
+    def _source_view(self, lanes: Lanes) -> np.ndarray | None:
+        """What is read from memory, with lines that windows do not see where that makes it contiguous."""
+        is_wide = self._wide is not None and lanes.holds_all(self._wide)
+        return self._wide if is_wide else self.source
+
+    def _pool_images(self, lanes: Lanes, count: int, source: np.ndarray) -> None:
+        """Pool contiguous cubes, flat: from the SDP one after the other, or from lanes."""
+        from nvdla.kernels.pdp import Cubes
+
+        dtype = self.settings.elements.dtype
+        *shape, atom = self._expected_shape()
+        step = out_step = lanes.stride // dtype.itemsize
+        view = self._source_view(lanes)
+        if view is None:
+            step = math.prod(shape) * atom
+        else:
+            shape = view.shape[:3]
+        cubes = Cubes(count, *shape, *self.destination.shape[1:3], atom, step, out_step)
+        out = lanes.flat(self.destination, 1, count).view(dtype)
+        _pool_in_parallel(self.settings, source.view(dtype), out, cubes, self._geometry(self.settings.pieces[0]))
 
     def _pool_cube(self, source: np.ndarray, destination: np.ndarray) -> int:
         """Pool all pieces of a cube; returns the NaNs written (fp16)."""
@@ -186,11 +199,14 @@ class PdpJob:
             out[:, :, piece.target : piece.target + piece.out_width] = result
         return nans
 
+    def _geometry(self, piece: Piece) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+        """(kernel, stride, padding before), each (vertical, horizontal)."""
+        vertical, horizontal = self.settings.vertical, piece.window
+        kernel, stride = (vertical.kernel, horizontal.kernel), (vertical.stride, horizontal.stride)
+        return kernel, stride, (vertical.pad_before, horizontal.pad_before)
+
     def _compute(self, columns: np.ndarray, result: np.ndarray, piece: Piece) -> int:
-        settings, vertical, horizontal = self.settings, self.settings.vertical, piece.window
-        kernel = (vertical.kernel, horizontal.kernel)
-        stride = (vertical.stride, horizontal.stride)
-        pad = (vertical.pad_before, horizontal.pad_before)
+        settings, (kernel, stride, pad) = self.settings, self._geometry(piece)
         if settings.elements.name == "fp16":
             from nvdla.kernels.pdp_fp16 import pool_fp16
 
@@ -204,13 +220,28 @@ def _pool_integers(settings: PdpSettings, cubes: tuple[np.ndarray, np.ndarray], 
     """The kernel for the method and the size of the cube."""
     from nvdla.kernels import pdp
 
-    shared_out = cubes[0].size >= pdp.PARALLEL_SIZE
-    if settings.method == AVERAGE:
-        pool = pdp.pool_average_parallel if shared_out else pdp.pool_average
-        pool(*cubes, *window, settings.pad_values, settings.reciprocal, _SUM_BITS[settings.elements.name])
+    source, out = cubes
+    if source.size >= pdp.PARALLEL_SIZE:
+        one = pdp.Cubes(1, *source.shape[:3], *out.shape[1:], 0, 0)
+        _pool_in_parallel(settings, source.reshape(-1), out.reshape(-1), one, window)
+    elif settings.method == AVERAGE:
+        bits = _SUM_BITS[settings.elements.name]
+        pdp.pool_average(source, out, *window, settings.pad_values, settings.reciprocal, bits)
     else:
-        pool = pdp.pool_extreme_parallel if shared_out else pdp.pool_extreme
-        pool(*cubes, *window, settings.method == MINIMUM)
+        pdp.pool_extreme(source, out, *window, settings.method == MINIMUM)
+
+
+def _pool_in_parallel(
+    settings: PdpSettings, source: np.ndarray, out: np.ndarray, cubes: Cubes, window: tuple[Any, Any, Any]
+) -> None:
+    """The kernel for the method, for flat cubes."""
+    from nvdla.kernels import pdp
+
+    if settings.method == AVERAGE:
+        bits = _SUM_BITS[settings.elements.name]
+        pdp.pool_average_parallel(source, out, cubes, *window, settings.pad_values, settings.reciprocal, bits)
+    else:
+        pdp.pool_extreme_parallel(source, out, cubes, *window, settings.method == MINIMUM)
 
 
 def _wide(settings: PdpSettings, source: np.ndarray) -> np.ndarray | None:

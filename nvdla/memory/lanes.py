@@ -26,6 +26,10 @@ class Lanes:
         """True when the first byte of the view lies in lane 0."""
         return 0 <= self._offset(view) < self.stride
 
+    def holds_all(self, view: np.ndarray) -> bool:
+        """True when all bytes of the view lie in lane 0."""
+        return self.holds(view) and self._offset(view) + footprint(view) <= self.stride
+
     def at(self, view: np.ndarray, lane: int) -> np.ndarray:
         """The counterpart in ``lane`` of a view of lane 0; of another view itself."""
         if not self.holds(view):

@@ -10,7 +10,7 @@ from pdp_reference import average, pool_plane, signed
 from test_floats import expected_product, expected_sum, nan, parts, widened
 
 from nvdla.kernels.floats import FP16, FP17, fp17_to_fp16
-from nvdla.kernels.pdp import pool_average, pool_average_parallel, pool_extreme, pool_extreme_parallel
+from nvdla.kernels.pdp import Cubes, pool_average, pool_average_parallel, pool_extreme, pool_extreme_parallel
 from nvdla.kernels.pdp_fp16 import AVERAGE, MAXIMUM, MINIMUM, count_special, flush_nan, pool_fp16
 
 
@@ -52,6 +52,26 @@ def gathered(results, shape, dtype):
     return out
 
 
+def in_parallel(pool, source, out, *settings, images=2, gap=16):
+    """Several equal images, ``gap`` elements apart, into ``out``; what lies between must stay as it is."""
+    sizes = source.size + gap, out.size + gap
+    sources, results = np.zeros(images * sizes[0], source.dtype), np.full(images * sizes[1], 55, out.dtype)
+    sources.reshape(images, -1)[:, : source.size] = source.reshape(-1)
+    pool(sources, results, Cubes(images, *source.shape[:3], *out.shape[1:], *sizes), *settings)
+    by_image = results.reshape(images, -1)
+    assert (by_image[:, out.size :] == 55).all()
+    assert (by_image == by_image[0]).all()
+    out[...] = by_image[0, : out.size].reshape(out.shape)
+
+
+def extreme_in_parallel(*arguments):
+    in_parallel(pool_extreme_parallel, *arguments)
+
+
+def average_in_parallel(*arguments):
+    in_parallel(pool_average_parallel, *arguments)
+
+
 INTEGERS = st.one_of(st.integers(-128, 127), st.sampled_from([-128, -127, -1, 0, 1, 127]))
 
 
@@ -66,7 +86,7 @@ def test_max_and_min_take_the_elements_of_the_cube_alone(layer, least, dtype):
     expected = [
         pool_plane(p, vertical, horizontal, int, pick, lambda row, total: pick(total, row), *keep) for p in planes(cube)
     ]
-    for pool in (pool_extreme.compiled, pool_extreme_parallel):
+    for pool in (pool_extreme.compiled, extreme_in_parallel):
         out = np.zeros((*shape[:3], 8), dtype)
         pool(np.tile(cube.astype(dtype), 4), out, *geometry(vertical, horizontal), least)
         assert np.array_equal(out, np.tile(gathered(expected, shape, dtype), 4))
@@ -98,7 +118,7 @@ def test_the_average_rounds_twice_and_counts_the_padding(layer, pads, reciprocal
         )
         expected.append({key: average(signed(total, 16), reciprocal, 8) for key, total in sums.items()})
     values = np.array(pads, np.int64)
-    for pool in (pool_average, pool_average_parallel):
+    for pool in (pool_average, average_in_parallel):
         out = np.zeros((*shape[:3], 8), np.int8)
         pool(np.tile(cube.astype(np.int8), 4), out, *geometry(vertical, horizontal), values, reciprocal, 16)
         assert np.array_equal(out, np.tile(gathered(expected, shape, np.int8), 4))
@@ -129,9 +149,9 @@ def test_cubes_of_many_lines_are_pooled_like_their_windows(cube, vertical, horiz
     source = np.random.default_rng(seed).integers(*np.iinfo(dtype).min + np.array([0, 256]), (surfaces, *size, atom))
     source = source.astype(dtype)
     greatest, average = (np.zeros((surfaces, *outputs, atom), dtype) for _ in range(2))
-    pool_extreme_parallel(source, greatest, kernel, stride, pad, False)
+    extreme_in_parallel(source, greatest, kernel, stride, pad, False)
     bits = 16 if dtype is np.int8 else 32
-    pool_average_parallel(source, average, kernel, stride, pad, np.zeros(8, np.int64), (65536, 65536), bits)
+    average_in_parallel(source, average, kernel, stride, pad, np.zeros(8, np.int64), (65536, 65536), bits)
     for y in range(outputs[0]):
         for x in range(outputs[1]):
             top, left = y * stride[0] - pad[0], x * stride[1] - pad[1]

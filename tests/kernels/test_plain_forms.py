@@ -58,21 +58,32 @@ def pooling(draw):
     return source, np.zeros((surfaces, *outputs, atom), dtype), kernel, stride, pad
 
 
+def by_images(source, out, *geometry):
+    """The same layer for the parallel kernels: every surface is a cube of its own."""
+    cubes = pdp.Cubes(len(source), 1, *source.shape[1:3], *out.shape[1:], source[0].size, out[0].size)
+    return source.reshape(-1), out.reshape(-1), cubes, *geometry
+
+
 @settings(max_examples=60)
 @given(pooling(), st.booleans(), st.booleans())
 def test_greatest_and_least(layer, least, parallel):
-    kernel = pdp.pool_extreme_parallel if parallel else pdp.pool_extreme
-    assert_equal(both(kernel, (*layer, least), 1))
+    if parallel:
+        assert_equal(both(pdp.pool_extreme_parallel, (*by_images(*layer), least), 1))
+    else:
+        assert_equal(both(pdp.pool_extreme, (*layer, least), 1))
 
 
 @settings(max_examples=60)
 @given(pooling(), seeds, st.booleans(), st.booleans())
 def test_average(layer, random, extreme, parallel):
-    kernel = pdp.pool_average_parallel if parallel else pdp.pool_average
     pad_values = random.integers(-(1 << 18), 1 << 18, 9) * extreme
     reciprocal = tuple(int(each) for each in random.integers(1, 1 << 17, 2))
     sum_bits = 16 if layer[0].dtype == np.int8 else 32
-    assert_equal(both(kernel, (*layer, pad_values, reciprocal, sum_bits), 1))
+    rest = pad_values, reciprocal, sum_bits
+    if parallel:
+        assert_equal(both(pdp.pool_average_parallel, (*by_images(*layer), *rest), 1))
+    else:
+        assert_equal(both(pdp.pool_average, (*layer, *rest), 1))
 
 
 @settings(max_examples=60)
