@@ -221,9 +221,11 @@ ROWS: dict[str, Callable[[Options], Result]] = {
     },
     "lenet-nv_small": partial(in_process, "lenet", "nv_small", "int8", 3, 1),
     "lenet-nv_large": partial(in_process, "lenet", "nv_large", "int8", 3, 1),
-    "batch-lenet-nv_large": partial(batch, "lenet", "nv_large", 1.5, 3),
-    "batch-resnet50-nv_large": partial(batch, "resnet50", "nv_large", 1.5, 3),
-    "batch-squeezenet-nv_large": partial(batch, "squeezenet", "nv_large", 1.5, 3),
+    **{
+        f"batch-{name}-{config}": partial(batch, name, config, 1.5, 3)
+        for name in ("lenet", "alexnet", "squeezenet", "googlenet", "resnet18", "resnet50")
+        for config in ("nv_large", "nv_small")
+    },
     "lenet-fp16": partial(in_process, "lenet", "nv_full", "fp16", 300, 50),
     "resnet18-fp16": partial(in_process, "resnet18", "nv_full", "fp16", 60_000, 10_000),
     "new-process": partial(new_process, "lenet", 1.0, 0.5),

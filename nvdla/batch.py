@@ -16,7 +16,7 @@ from nvdla.hardware.pdp import PdpJob
 from nvdla.memory.lanes import Lanes
 from nvdla.plan import Plan, job_reads, job_writes
 
-LANE_BYTES = 64 << 20
+LANE_BYTES = 40 << 20
 MOST_LANES = 32
 """What the lanes of a batch may take together (and the padded data of a layer again), and how many there are at most:
 more make nothing faster."""
@@ -35,13 +35,12 @@ class Batch:
         self._lanes = lanes
 
     def serves(self) -> bool:
-        """True when every convolution is fused and reads from lanes.
-
-        Others find in the convolution buffer what the one before left.
-        """
-        alone = [step for step in self._steps if isinstance(step, tuple) and hasattr(step[0], "weight_source")]
+        """True when fused convolutions read from lanes, and others take nothing from the convolution buffer: there
+        they would find what the image before left."""
+        alone = [step[0] for step in self._steps if isinstance(step, tuple) and hasattr(step[0], "weight_source")]
         views = [view for each in self._convolutions() for view in each.conv.source.views]
-        return not alone and all(self._lanes.holds(view) for view in views)
+        taken = any(conv.settings.data_reuse or conv.settings.weight_reuse for conv in alone)
+        return not taken and all(self._lanes.holds(view) for view in views)
 
     def together(self) -> int:
         """How many images go together: one in a lane, and no more than jobs may take memory for."""

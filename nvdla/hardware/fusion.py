@@ -177,6 +177,7 @@ class FusedConvolution:
         self._source = _flat(conv.source.views[0]) if self._direct else None
         self._target = None if self.destination is None else _flat(self.destination)
         self._single = self._order(1, 0, 0)
+        self._in_lanes: dict[int, Any] = {}
 
     def _lies_ready(self) -> bool:
         """True without padding for a 1 x 1 kernel or a single result: every dot takes its bytes from atoms of a line as
@@ -223,7 +224,7 @@ class FusedConvolution:
 
     def run(self, source: Any = None) -> np.ndarray | None:
         """Convolve and process. Returns what PDP takes on the fly, None when the result went to memory."""
-        data = self._source if self._in_place else self._blocked(1, self._cubes(None, 0))
+        data = self._source if self._in_place else self._blocked(1, self._cubes(None, 0, self._source))
         if self._target is None:
             handed = self._handed_cubes(1)
             self._compute(data, handed.reshape(-1), *self._single)
@@ -233,16 +234,25 @@ class FusedConvolution:
 
     def run_lanes(self, lanes: Lanes, count: int) -> np.ndarray | None:
         """The same for ``count`` images in lanes 1, 2 ...: what PDP takes has them one after the other."""
-        if self._in_place:
-            data, step = lanes.flat(self.conv.source.views[0], 1, count), lanes.stride
-        else:
-            data, step = self._blocked(count, self._cubes(lanes, count)), math.prod(self._blocks)
+        if count not in self._in_lanes:
+            self._in_lanes[count] = self._views_of(lanes, count)
+        source, target, order = self._in_lanes[count]
+        data = source if self._in_place else self._blocked(count, self._cubes(lanes, count, source))
+        if target is not None:
+            self._compute(data, target, *order)
+            return None
+        handed = self._handed_cubes(count)
+        self._compute(data, handed.reshape(-1), *order)
+        return handed
+
+    def _views_of(self, lanes: Lanes, count: int) -> tuple[np.ndarray | None, np.ndarray | None, Any]:
+        """For ``count`` images in lanes: where data lie as they are taken, where results go, and their order."""
+        source = lanes.flat(self.conv.source.views[0], 1, count) if self._direct else None
+        step = lanes.stride if self._in_place else math.prod(self._blocks)
         if self.destination is None:
-            handed = self._handed_cubes(count)
-            self._compute(data, handed.reshape(-1), *self._order(count, step, handed[0].size))
-            return handed
-        self._compute(data, lanes.flat(self.destination, 1, count), *self._order(count, step, lanes.stride))
-        return None
+            settings = self.sdp.settings
+            return source, None, self._order(count, step, settings.surfaces * settings.pixels * settings.atom)
+        return source, lanes.flat(self.destination, 1, count), self._order(count, step, lanes.stride)
 
     def _order(self, count: int, step: int, out_step: int) -> tuple[np.ndarray, Place]:
         """Pixels, and where images and results lie: ``count`` images, ``step`` bytes apart, results ``out_step``."""
@@ -290,15 +300,14 @@ class FusedConvolution:
         dot.blocked_cubes(*cubes, settings.pad_top, left, int(pad_element(settings)), out)
         return data
 
-    def _cubes(self, lanes: Lanes | None, count: int) -> tuple[np.ndarray, tuple[int, ...], tuple[int, ...]]:
+    def _cubes(
+        self, lanes: Lanes | None, count: int, source: np.ndarray | None
+    ) -> tuple[np.ndarray, tuple[int, ...], tuple[int, ...]]:
         """The input of one image, or of ``count`` in lanes: flat int8, the shape (surfaces, height, width, atom) of a
-        cube, and strides of image, surface and line: from memory as it lies, or one surface of lines."""
-        source = self.conv.source
-        if self._direct:
-            view = source.views[0]
-            flat = self._source if lanes is None else lanes.flat(view, 1, count)
-            step = 0 if lanes is None else lanes.stride
-            return flat, view.shape, (step, *view.strides[:2])
+        cube, and strides of image, surface and line: from memory as it lies (``source``), or one surface of lines."""
+        if source is not None:
+            view = self.conv.source.views[0]
+            return source, view.shape, (0 if lanes is None else lanes.stride, *view.strides[:2])
         images = self._lines() if lanes is None else self._lines_of(lanes, count)
         _, rows, columns, channels = images.shape
         strides = (rows * columns * channels, 0, columns * channels)
