@@ -24,14 +24,14 @@ KERNELS = LANES * VECTORS
 HALF = 8  # lanes that are stored together: the smallest memory atom
 FLIP = 0x80808080
 
-ENDING = 11 + KERNELS // HALF
-"""int64 fields of what a tile ends with; their places follow. A sum plus its kernel's number at address ``ALU`` is
+ALU, FLOOR, CEILING, OFFSET, SCALE, ROUNDING, SHIFT, HALVES, WIDE, ROW_STRIDE, OUT, PLACES = range(12)
+ENDING = PLACES + KERNELS // HALF
+"""int64 fields of what a tile ends with, ``ENDING`` in all. A sum plus its kernel's number at address ``ALU`` is
 limited to ``FLOOR`` .. ``CEILING``, then ``p = (x - OFFSET) * SCALE``, ``(p + ROUNDING - (1 if p < 0)) >> SHIFT``
 clamped to int8, all in 32 bits: the caller sees to it that nothing leaves them. Lanes 8 h .. 8 h + 7 of the first
 ``HALVES`` go to ``OUT`` + the number at ``PLACES`` + h, ``ROW_STRIDE`` further on for each row of the tile; with
 ``WIDE`` there is an even number of halves, and both of a register lie side by side.
 """
-ALU, FLOOR, CEILING, OFFSET, SCALE, ROUNDING, SHIFT, HALVES, WIDE, ROW_STRIDE, OUT, PLACES = range(12)
 
 
 @cache

@@ -132,9 +132,9 @@ class PdpJob:
     def run_lanes(self, lanes: Lanes, count: int, source: np.ndarray | None = None) -> None:
         """The same for ``count`` images in lanes 1, 2 ...; ``source``: their cubes one after the other."""
         view = self._source_view(lanes)
-        contiguous = self.destination.flags.c_contiguous and (view is None or view.flags.c_contiguous)
-        if contiguous and len(self.settings.pieces) == 1:
-            self._pool_images(lanes, count, lanes.flat(view, 1, count) if source is None else source.reshape(-1))
+        in_lanes = view is None or (lanes.holds(view) and view.flags.c_contiguous)
+        if in_lanes and self.destination.flags.c_contiguous and len(self.settings.pieces) == 1:
+            self._pool_images(lanes, count, source.reshape(-1) if view is None else lanes.flat(view, 1, count))
             return
         for lane in range(1, count + 1):
             cube = source[lane - 1] if view is None else elements_of(lanes.at(view, lane), self.settings.elements)
