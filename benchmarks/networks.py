@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nvdla.build import Built, Network, Tensor, build, calibrate
+from nvdla.builder import Built, Network, Tensor, build, calibrate
 
 # Pads of a 3x3 pooling with stride 2 that rounds up: one row and one column at the end.
 CEIL = (0, 1, 0, 1)

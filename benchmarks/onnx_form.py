@@ -1,4 +1,4 @@
-"""A network of ``nvdla.build`` as a float32 ONNX model: the same layers, shapes and weights."""
+"""A network of ``nvdla.builder`` as a float32 ONNX model: the same layers, shapes and weights."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from nvdla.build import Layer, Network
+from nvdla.builder import Layer, Network
 
 OPSET, IR_VERSION = 17, 9
 

@@ -190,11 +190,11 @@ def prepared(name: str, config: str, precision: str, options: Options) -> tuple[
 
 @cache
 def loadable_of(name: str, config: str, precision: str, corpus: Path | None) -> tuple[Any, str]:
-    """NVIDIA's compiler's loadable where the corpus has it, else one of ``nvdla.build``; and where it is from."""
+    """NVIDIA's compiler's loadable where the corpus has it, else one of ``nvdla.builder``; and where it is from."""
     path = Path(name) / f"{config}-{precision}-fast-math.nvdla"
     if corpus is not None and (corpus / path).is_file():
         return nvdla.load(corpus / path), "NVIDIA's compiler"
-    return networks.built(networks.NETWORKS[name](), config, precision).loadable, "nvdla.build"
+    return networks.built(networks.NETWORKS[name](), config, precision).loadable, "nvdla.builder"
 
 
 @cache

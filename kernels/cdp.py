@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nvdla.kernels.compilation import njit
 from nvdla.kernels.integers import int_log2, int_shift_right, saturate, wrap
+from nvdla.kernels.jit.compilation import njit
 
 HIT, UNDERFLOW, OVERFLOW = 0, 1, 2
 HALO = 4  # channels that the widest window reaches to either side

@@ -9,7 +9,6 @@ from __future__ import annotations
 import numpy as np
 
 from nvdla.kernels.cdp import COUNTERS, HALO, HIT, OVERFLOW, UNDERFLOW, choose
-from nvdla.kernels.compilation import njit
 from nvdla.kernels.floats import (
     FP16,
     FP17,
@@ -26,6 +25,7 @@ from nvdla.kernels.floats import (
     fraction_to_fp17,
     is_nan,
 )
+from nvdla.kernels.jit.compilation import njit
 
 # The conversions of the format module are expanded wherever they stand; called, they compile once.
 

@@ -17,8 +17,8 @@ from itertools import product
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from nvdla.kernels.compilation import njit
 from nvdla.kernels.integers import int_shift_right, round_half_away
+from nvdla.kernels.jit.compilation import njit
 
 CACC_BITS = 48
 BLOCK_ELEMENTS = 1 << 21

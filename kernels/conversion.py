@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.kernels.compilation import njit
 from nvdla.kernels.integers import int_shift_right
+from nvdla.kernels.jit.compilation import njit
 
 
 @njit(cache=True, nogil=True)

@@ -11,8 +11,8 @@ functions are for use inside other kernels. Source: cmod/hls/include/nvdla_float
 
 from __future__ import annotations
 
-from nvdla.kernels.compilation import njit
 from nvdla.kernels.integers import int_log2, int_signed_shift_right
+from nvdla.kernels.jit.compilation import njit
 
 FP16 = (5, 10)
 FP17 = (6, 10)

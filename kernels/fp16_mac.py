@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.kernels.compilation import njit, prange
 from nvdla.kernels.integers import int_log2
+from nvdla.kernels.jit.compilation import njit, prange
 
 ATOM = 64
 LANES = 16

@@ -6,7 +6,7 @@ fixed-point number to another there: exact shift, then rounding half away from z
 
 from __future__ import annotations
 
-from nvdla.kernels.compilation import njit
+from nvdla.kernels.jit.compilation import njit
 
 INT32_MAX = 0x7FFFFFFF
 INT32_MIN = -0x80000000

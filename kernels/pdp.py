@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nvdla.kernels.compilation import njit, prange
+from nvdla.kernels.jit.compilation import njit, prange
 
 JOB = 1 << 14
 PARALLEL_SIZE = 1 << 16

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.kernels.compilation import njit
 from nvdla.kernels.floats import FP16, FP17, fp16_to_fp17, fp17_to_fp16, fp_add, fp_max, fp_min, fp_mul, is_nan
+from nvdla.kernels.jit.compilation import njit
 
 # The kernel widths as fp17 (pdp_hls_wrapper.cpp:110). There the table ends before 8, and a padded average of that width
 # would read what lies behind it; 8.0 stands here.

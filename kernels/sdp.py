@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nvdla.kernels.compilation import njit
+from nvdla.kernels.jit.compilation import njit
 
 LINE = 2048
 INT32_LOW = -2147483648.0

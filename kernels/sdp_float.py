@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.kernels.compilation import njit
 from nvdla.kernels.floats import (
     FP16,
     FP16_LARGEST,
@@ -25,6 +24,7 @@ from nvdla.kernels.floats import (
     fp_relu,
     is_nan,
 )
+from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.sdp import LINE, MAX, MIN, MUL, NO_ALU, NO_MUL, PRELU, SUM, load_operand
 
 EQL = 3

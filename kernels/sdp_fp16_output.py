@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nvdla.kernels.compilation import njit
 from nvdla.kernels.floats import FP16_LARGEST, int_to_fp16
+from nvdla.kernels.jit.compilation import njit
 
 
 @njit(cache=True, nogil=True)

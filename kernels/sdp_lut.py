@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nvdla.kernels.compilation import njit
 from nvdla.kernels.floats import (
     FP17,
     FP17_ONE,
@@ -32,6 +31,7 @@ from nvdla.kernels.integers import (
     int_signed_shift_right_truncate,
     saturate,
 )
+from nvdla.kernels.jit.compilation import njit
 
 FRACTION_BITS = 35
 FRACTION_ONE = 1 << FRACTION_BITS

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nvdla.kernels.compilation import njit
 from nvdla.kernels.integers import int_shift_right, saturate
+from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.sdp import LINE, MAX, MIN, MUL, NO_ALU, NO_MUL, PRELU, SUM, load_operand
 
 EQL = 3

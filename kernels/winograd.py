@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from nvdla.kernels.compilation import njit
 from nvdla.kernels.integers import int_shift_right
+from nvdla.kernels.jit.compilation import njit
 
 
 def tiles(cube: np.ndarray, height: int, width: int) -> np.ndarray:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.kernels.compilation import njit, prange
 from nvdla.kernels.floats import FP17, fp16_to_fp17, fp17_to_fp16, fp_add, fp_sub
 from nvdla.kernels.fp16_mac import ATOM, decode_operand, fp48_add, fp48_to_fp32, product_atom
+from nvdla.kernels.jit.compilation import njit, prange
 
 CHANNELS = 4
 """Channels of a 4x4 tile that fill a MAC atom."""

@@ -4,8 +4,8 @@
     outputs = runtime.run("digit.pgm")
 
 The first run goes through the firmware: descriptors become register writes, registers become prepared jobs of the
-engines. Later runs of the same Runtime repeat those jobs in the same order (a :class:`nvdla.plan.Plan`), because
-nothing that they depend on but the data has changed.
+engines. Later runs of the same Runtime repeat those jobs in the same order (a
+:class:`nvdla.execution.plan.Plan`), because nothing that they depend on but the data has changed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.batch import Batch, lanes_for
 from nvdla.cpu import CpuTask
 from nvdla.descriptors import TaskLimits, abi_named, decode_tasks, detect
 from nvdla.errors import FormatError, LinkError, ScheduleError
+from nvdla.execution.batch import Batch, lanes_for
+from nvdla.execution.plan import OnOperation, OnStep, Plan, Recorder
 from nvdla.firmware.budget import RunBudget, check_budget
 from nvdla.firmware.choice import check_atoms, choose_configuration
 from nvdla.firmware.csb import CsbLog
@@ -33,7 +34,6 @@ from nvdla.loadable.enums import Interface
 from nvdla.loadable.model import Loadable, MemoryEntry
 from nvdla.memory.linker import DEFAULT_LIMIT, LinkedLoadable
 from nvdla.memory.surfaces import Layout, tensor_layout
-from nvdla.plan import OnOperation, OnStep, Plan, Recorder
 from nvdla.tensors.files import fit, read_tensor
 from nvdla.tensors.images import Preprocessing
 from nvdla.threads import limited
@@ -143,8 +143,8 @@ class Runtime:
         """Run on raw surfaces in bind order; returns the raw bytes of the bound outputs in bind order.
 
         ``on_operation(event)`` is called when the firmware finds an operation completed, in that order
-        (:class:`nvdla.plan.OperationEvent`). ``csb_log``: a list that takes every register write.
-        ``on_step``: takes what each step of a repeated run was and how long it took (:mod:`nvdla.profile`).
+        (:class:`nvdla.execution.plan.OperationEvent`). ``csb_log``: a list that takes every register write.
+        ``on_step``: takes what each step of a repeated run was and how long it took (:mod:`nvdla.execution.profile`).
         """
         self._checked(inputs)
         self.linked.reset(self._dirty)
@@ -165,7 +165,8 @@ class Runtime:
         """:meth:`run_raw` for every image of a batch, with the same results: raw surfaces in, raw outputs out.
 
         Several images go through the network together where that is faster: that takes the memory of the network's
-        surfaces, and of one layer's padded data, once for each of them (:data:`nvdla.batch.LANE_BYTES` bounds both).
+        surfaces, and of one layer's padded data, once for each of them (bounded by
+        :data:`nvdla.execution.batch.LANE_BYTES`).
         """
         self._give_lanes(len(images))
         if not images:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-from nvdla.kernels.compilation import use_threads
+from nvdla.kernels.jit.compilation import use_threads
 
 
 @contextmanager

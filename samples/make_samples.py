@@ -26,7 +26,7 @@ sys.path.insert(0, str(HERE))
 
 import caffe_form  # noqa: E402
 
-from nvdla.build import Built, Calibration, Network, build, calibrate  # noqa: E402
+from nvdla.builder import Built, Calibration, Network, build, calibrate  # noqa: E402
 
 LOADABLES = {
     "lenet.loadable": ("lenet", "nv_small", "int8"),

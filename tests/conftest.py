@@ -28,7 +28,7 @@ CORPUS = ROOT / ".." / "shared" / "corpus"
 @pytest.fixture(scope="session", autouse=True)
 def compiled_kernels() -> None:
     """Kernels are compiled from the first call on: their plain forms are tested by themselves, and in new processes."""
-    from nvdla.kernels.compilation import plain_work
+    from nvdla.kernels.jit.compilation import plain_work
 
     plain_work.left = 0
 

@@ -60,9 +60,7 @@ class Network:
     layers: Sequence[Layer] = field(default_factory=list)
 
 
-def read_network(
-    path: str | os.PathLike[str], weights: Mapping[str, Sequence[np.ndarray]] | None = None
-) -> Network:
+def read_network(path: str | os.PathLike[str], weights: Mapping[str, Sequence[np.ndarray]] | None = None) -> Network:
     """The network of a .prototxt in phase TEST. ``weights``: blobs by layer name (:func:`read_weights`).
 
     Layers that only bring data, or judge (loss, accuracy), are left out; of the blobs that come in, those stay that a

@@ -106,9 +106,7 @@ def convert(onnx: Any, network: Network, inputs: Mapping[str, tuple[int, ...]]) 
     for layer in network.layers:
         graph.layer = layer
         if layer.type not in LAYERS:
-            raise layer.fail(
-                f"this type is not known{near(layer.type, LAYERS)}; known are {', '.join(sorted(LAYERS))}"
-            )
+            raise layer.fail(f"this type is not known{near(layer.type, LAYERS)}; known are {', '.join(sorted(LAYERS))}")
         convert_layer = LAYERS[layer.type]
         _check_parameters(layer, convert_layer.parameters)
         made = convert_layer.function(graph, layer, *_bottoms(layer, blobs, convert_layer.bottoms))

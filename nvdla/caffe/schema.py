@@ -86,9 +86,7 @@ PARAMETERS = {
     ),
     "crop_param": message("CropParameter", axis="int=2", offset="uint*"),
     "dropout_param": message("DropoutParameter", dropout_ratio="any", scale_train="any"),
-    "eltwise_param": message(
-        "EltwiseParameter", operation="PROD|SUM|MAX=SUM", coeff="float*", stable_prod_grad="any"
-    ),
+    "eltwise_param": message("EltwiseParameter", operation="PROD|SUM|MAX=SUM", coeff="float*", stable_prod_grad="any"),
     "elu_param": message("ELUParameter", alpha="float=1"),
     "exp_param": message("ExpParameter", base="float=-1", scale="float=1", shift="float=0"),
     "flatten_param": message("FlattenParameter", axis="int=1", end_axis="int=-1"),

@@ -65,9 +65,7 @@ def _numbers(text: str) -> tuple[float, ...]:
     return tuple(float(word) for word in text.split(","))
 
 
-def surfaces_of_runs(
-    runtime: Any, args: argparse.Namespace, words: Sequence[str] | None = None
-) -> list[list[bytes]]:
+def surfaces_of_runs(runtime: Any, args: argparse.Namespace, words: Sequence[str] | None = None) -> list[list[bytes]]:
     """The raw input surfaces of each run that ``--input`` (or ``words`` instead) and ``--random-input`` ask for.
 
     A network without inputs has one run. Raises FormatError for names, counts and files that do not fit.

@@ -113,8 +113,10 @@ def _against(args: argparse.Namespace) -> str:
 
 def _reference(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], names: Names) -> Any:
     """What the arguments ask to compare with. Raises FormatError when that is nothing, or more than one thing."""
-    other_run = args.other or args.other_input or any(
-        value is not None for value in (args.other_config, args.other_abi, args.other_threads)
+    other_run = (
+        args.other
+        or args.other_input
+        or any(value is not None for value in (args.other_config, args.other_abi, args.other_threads))
     )
     wanted = [name for name in ("golden", "onnx", "caffe", "float") if getattr(args, name)]
     wanted += ["other"] * bool(other_run)

@@ -32,8 +32,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     command("formats", "the formats that are known, and the options they take")
     _add_file(command("list", "what is in a file"))
     verify = _add_file(command("verify", "check a file; exit code 1 when it fails"))
-    verify.add_argument("--strict", action="store_true", help="what the specification forbids fails, even if readers "
-                        "accept it")
+    verify.add_argument(
+        "--strict", action="store_true", help="what the specification forbids fails, even if readers accept it"
+    )
     extract = _add_file(command("extract", "write the parts of a file below a folder"))
     extract.add_argument("names", nargs="*", metavar="NAME", help="only these parts")
     extract.add_argument("-o", "--output", default=".", metavar="FOLDER", help="folder (default: here)")
@@ -51,15 +52,30 @@ def _configure_writers(command: Any) -> None:
     convert.add_argument("--exclude", action="append", default=[], metavar="NAME", help="leave a parameter out")
     convert.add_argument("--rename", action="append", default=[], metavar="OLD=NEW", help="rename a parameter")
     convert.add_argument("--strip", action="store_true", help="replace all data by splats of zero")
-    convert.add_argument("--splat", action="append", default=[], metavar="NAME[=[TYPE=]VALUE]",
-                         help="replace a parameter's data by a splat")
+    convert.add_argument(
+        "--splat",
+        action="append",
+        default=[],
+        metavar="NAME[=[TYPE=]VALUE]",
+        help="replace a parameter's data by a splat",
+    )
     create = command("create", "write a new file, from values, from files, or both")
     create.add_argument("output", metavar="OUTPUT", help="file to write")
     create.add_argument("files", nargs="*", metavar="INPUT", help="files whose content goes in")
-    create.add_argument("--data", action="append", default=[], metavar="NAME=SHAPExTYPE[=VALUE]",
-                        help="a parameter filled with a value, such as w=64x3xf32=0.5")
-    create.add_argument("--splat", action="append", default=[], metavar="NAME=SHAPExTYPE[=VALUE]",
-                        help="the same, stored as a splat where the format can")
+    create.add_argument(
+        "--data",
+        action="append",
+        default=[],
+        metavar="NAME=SHAPExTYPE[=VALUE]",
+        help="a parameter filled with a value, such as w=64x3xf32=0.5",
+    )
+    create.add_argument(
+        "--splat",
+        action="append",
+        default=[],
+        metavar="NAME=SHAPExTYPE[=VALUE]",
+        help="the same, stored as a splat where the format can",
+    )
     for writer in (convert, create):
         writer.add_argument("--to", metavar="FORMAT", help="format to write (default: by the output's ending)")
         _add_options(writer)
@@ -67,10 +83,20 @@ def _configure_writers(command: Any) -> None:
     edit.add_argument("file", metavar="FILE")
     edit.add_argument("--erase", action="append", default=[], metavar="NAME", help="erase a parameter")
     edit.add_argument("--scrub", action="store_true", help="also zero the bytes of what is erased")
-    edit.add_argument("--replace", action="append", default=[], metavar="NAME=FILE",
-                      help="new data from a file; they must fit where the old ones lie")
-    edit.add_argument("--append", action="append", default=[], metavar="INPUT",
-                      help="link an archive with the parameters of this file (any format) to the end")
+    edit.add_argument(
+        "--replace",
+        action="append",
+        default=[],
+        metavar="NAME=FILE",
+        help="new data from a file; they must fit where the old ones lie",
+    )
+    edit.add_argument(
+        "--append",
+        action="append",
+        default=[],
+        metavar="INPUT",
+        help="link an archive with the parameters of this file (any format) to the end",
+    )
 
 
 def _add_file(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
@@ -81,8 +107,13 @@ def _add_file(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--format", metavar="NAME", help="read as this format instead of finding it by content")
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE",
-                        help="an option of the format ('nvdla container formats' lists them)")
+    parser.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="an option of the format ('nvdla container formats' lists them)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -106,12 +137,16 @@ def _open(args: argparse.Namespace) -> registry.Container:
 
 
 def _run_formats(args: argparse.Namespace) -> int:
-    rows = [{"format": f.name, "title": f.title, "suffixes": list(f.suffixes), "options": dict(f.options)}
-            for f in registry.formats().values()]
+    rows = [
+        {"format": f.name, "title": f.title, "suffixes": list(f.suffixes), "options": dict(f.options)}
+        for f in registry.formats().values()
+    ]
     if not print_document(rows, args):
         print_table("formats", rows, ["format", "title", "suffixes"])
-        print_table("options", [{"format": r["format"], "option": k, "meaning": v}
-                                for r in rows for k, v in r["options"].items()])
+        print_table(
+            "options",
+            [{"format": r["format"], "option": k, "meaning": v} for r in rows for k, v in r["options"].items()],
+        )
     return 0
 
 

@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from nvdla.perf.document import caveats, cycles_document
+    from nvdla.analysis.cycles.document import caveats, cycles_document
 
     study = study_of(args)
     document = cycles_document(study, args.clock)

@@ -30,9 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     import json
 
+    from nvdla.analysis.graph.document import graph_document
+    from nvdla.analysis.graph.dot import dot_svg, dot_text
     from nvdla.cli.output import plain, print_written
-    from nvdla.graph.document import graph_document
-    from nvdla.graph.dot import dot_svg, dot_text
     from nvdla.tensors.files import ending
 
     suffix = ending(args.output, ENDINGS, "a graph") if args.output else None

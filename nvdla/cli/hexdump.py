@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 import nvdla
+from nvdla.analysis.views import annotated_rows, hexdump_lines
 from nvdla.cli.output import add_format_options, print_document, print_table
 from nvdla.descriptors import decode_tasks, detect
-from nvdla.inspect import annotated_rows, hexdump_lines
 
 HELP = "The bytes of a blob. Descriptor blobs are shown field by field: bytes, name, type, value, meaning."
 

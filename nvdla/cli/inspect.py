@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 import nvdla
-from nvdla import inspect as views
+from nvdla.analysis import views as views
 from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table
 from nvdla.compare.naming import names_for
 from nvdla.descriptors import decode_tasks, detect

@@ -34,8 +34,8 @@ def address(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
+    from nvdla.analysis.memorymap.memory_map import MemoryMap
     from nvdla.memory.linker import CVSRAM_BASE, DRAM_BASE
-    from nvdla.memorymap.memory_map import MemoryMap
 
     study = study_of(args)
     base = DRAM_BASE if args.base is None else args.base
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     _check_reach(memory)
     document = memory.document()
     if args.svg:
-        from nvdla.memorymap.svg import memory_svg
+        from nvdla.analysis.memorymap.svg import memory_svg
 
         data = memory_svg(memory).encode()
         write_file(args.svg, data)
@@ -109,8 +109,4 @@ def _step(step: int | None, steps: list[dict[str, Any]]) -> str | None:
 
 def _hex(row: dict[str, Any]) -> dict[str, Any]:
     names = ("address", "base", "end")
-    return {
-        key: f"0x{value:x}" if key in names and value is not None else value for key, value in row.items()
-    }
-
-
+    return {key: f"0x{value:x}" if key in names and value is not None else value for key, value in row.items()}

@@ -15,8 +15,8 @@ from nvdla.cli.arguments import add_image_options, preprocessing_of, split_name
 from nvdla.cli.output import add_format_options, print_document, print_table
 from nvdla.compare import Difference, compare
 from nvdla.errors import FormatError
+from nvdla.execution.profile import ProfileRow, profile
 from nvdla.files import read_file, write_file
-from nvdla.profile import ProfileRow, profile
 from nvdla.tensors.dimg import read_dimg
 from nvdla.tensors.files import OUTPUT_ENDINGS, ending, read_npy, write_tensor
 from nvdla.tensors.ranking import read_labels, top

@@ -35,8 +35,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--max-message", type=int, default=256, metavar="MIB", help="largest message (default 256)")
     parser.add_argument("--memory", type=int, default=1024, metavar="MIB", help="memory of one caller (default 1024)")
     parser.add_argument("--connections", type=int, default=16, help="callers at a time (default 16)")
-    parser.add_argument("--timeout", type=float, default=3600, metavar="SECONDS",
-                        help="end a connection that is idle this long (default 3600)")
+    parser.add_argument(
+        "--timeout",
+        type=float,
+        default=3600,
+        metavar="SECONDS",
+        help="end a connection that is idle this long (default 3600)",
+    )
     parser.add_argument("--threads", type=int, help="cores that a run may use (default all)")
     parser.add_argument("--json", action="store_true", help="print the address as JSON")
     parser.add_argument("--verbose", action="store_true", help="log connections to standard error")

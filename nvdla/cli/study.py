@@ -9,7 +9,7 @@ import nvdla
 from nvdla.errors import FormatError
 
 if TYPE_CHECKING:
-    from nvdla.study import Study
+    from nvdla.analysis.study import Study
 
 DEFAULT_CLOCK = 1000.0
 
@@ -40,9 +40,9 @@ def add_study_options(parser: argparse.ArgumentParser, timing: bool = True) -> N
 
 def study_of(args: argparse.Namespace) -> Study:
     """The study that the arguments ask for. Raises NvdlaError."""
+    from nvdla.analysis.cycles.constants import Memory
+    from nvdla.analysis.study import Study
     from nvdla.compare.naming import names_for
-    from nvdla.perf.constants import Memory
-    from nvdla.study import Study
 
     timing = hasattr(args, "latency")
     if timing and not 1e-6 <= args.clock <= 1e6:

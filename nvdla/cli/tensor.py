@@ -277,9 +277,7 @@ def layout_document(form: Form, at: tuple[int, int, int, int] | None = None) -> 
         "surface_stride": filled.surface_stride or None,
         "image_stride": filled.image_stride or None,
         "formula": formula(form),
-        "elements": [
-            {"n": n, "c": c, "h": h, "w": w, "byte": form.offset(n, c, h, w)} for n, c, h, w in places
-        ],
+        "elements": [{"n": n, "c": c, "h": h, "w": w, "byte": form.offset(n, c, h, w)} for n, c, h, w in places],
     }
 
 

@@ -46,8 +46,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _trace(study: Any, clock: float) -> dict[str, Any]:
-    from nvdla.memorymap.memory_map import MemoryMap
-    from nvdla.perf.trace import trace_document
+    from nvdla.analysis.cycles.trace import trace_document
+    from nvdla.analysis.memorymap.memory_map import MemoryMap
 
     return trace_document(study, clock, MemoryMap.of(study).usage)
 
@@ -55,13 +55,13 @@ def _trace(study: Any, clock: float) -> dict[str, Any]:
 def _content(study: Any, clock: float, suffix: str) -> str:
     if suffix == ".json":
         return json.dumps(plain(_trace(study, clock)), allow_nan=False) + "\n"
-    from nvdla.perf.svg import schedule_svg
+    from nvdla.analysis.cycles.svg import schedule_svg
 
     return schedule_svg(study, clock)
 
 
 def _print(study: Any, clock: float) -> None:
-    from nvdla.perf.document import caveats, operation_rows
+    from nvdla.analysis.cycles.document import caveats, operation_rows
 
     rows = [row | {"cycles": (row["end"] or 0) - (row["start"] or 0)} for row in operation_rows(study)]
     print_table(f"{study.loadable.name} on {study.config.name}", rows, COLUMNS)

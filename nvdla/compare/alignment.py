@@ -63,9 +63,7 @@ def _by_layer(ours: Sequence[Observation], theirs: Sequence[Observation]) -> dic
 def _by_shape(ours: Sequence[Observation], theirs: Sequence[Observation]) -> dict[Key, Observation]:
     signatures = [_signature(each) for each in theirs]
     matcher = SequenceMatcher(None, [_signature(each) for each in ours], signatures, False)
-    pairs = [
-        (block.a + step, block.b + step) for block in matcher.get_matching_blocks() for step in range(block.size)
-    ]
+    pairs = [(block.a + step, block.b + step) for block in matcher.get_matching_blocks() for step in range(block.size)]
     found, free = {}, len(theirs)
     for mine, other in reversed(pairs):
         # Of several operations on one tensor (bias, then ReLU) the last is what a fused one writes.

@@ -71,10 +71,10 @@ def names_for(
 
 
 def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
-    """The layer file ``LOADABLE.layers.json`` that :mod:`nvdla.build` writes; nothing where there is none."""
+    """The layer file ``LOADABLE.layers.json`` that :mod:`nvdla.builder` writes; nothing where there is none."""
     if not Path(f"{os.fspath(loadable)}.layers.json").exists():
         return Names()
-    from nvdla.build import sidecar
+    from nvdla.builder import sidecar
 
     data = sidecar.load(loadable)
     if data is None:

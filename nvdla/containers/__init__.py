@@ -1,7 +1,7 @@
 """The containers next to the loadable: IREE archives and modules, TVM model libraries, plain tensor files.
 
-    container = nvdla.containers.open("model.irpa")
-    for parameter in container.parameters(): ...
+container = nvdla.containers.open("model.irpa")
+for parameter in container.parameters(): ...
 """
 
 from __future__ import annotations

@@ -122,28 +122,62 @@ class GgufContainer(Container):
         if start > len(self.source.data) or length > len(self.source.data) - start:
             raise FormatError(f"{where}: takes bytes {start} to {start + length} of a file of {len(self.source.data)}")
         extra = {} if dtype else {"gguf_type": type_name, "gguf_shape": list(shape)}
-        return Parameter(name, dtype, shape if dtype else None, self.source.data[start : start + length], length,
-                         metadata=extra, origin=(start, type_name, shape))
+        return Parameter(
+            name,
+            dtype,
+            shape if dtype else None,
+            self.source.data[start : start + length],
+            length,
+            metadata=extra,
+            origin=(start, type_name, shape),
+        )
 
     def info(self) -> dict[str, Any]:
-        return {"version": self.version, "tensors": len(self.tensors), "alignment": self.alignment,
-                "data_start": self.data_start, "metadata": self.metadata}
+        return {
+            "version": self.version,
+            "tensors": len(self.tensors),
+            "alignment": self.alignment,
+            "data_start": self.data_start,
+            "metadata": self.metadata,
+        }
 
     def rows(self) -> list[dict[str, Any]]:
-        return [{"name": p.name, "type": p.origin[1], "dtype": p.dtype, "shape": list(p.origin[2]),
-                 "start": p.origin[0], "end": p.origin[0] + p.length, "length": p.length} for p in self.tensors]
+        return [
+            {
+                "name": p.name,
+                "type": p.origin[1],
+                "dtype": p.dtype,
+                "shape": list(p.origin[2]),
+                "start": p.origin[0],
+                "end": p.origin[0] + p.length,
+                "length": p.length,
+            }
+            for p in self.tensors
+        ]
 
     def verify(self, strict: bool = False) -> list[Finding]:
         found = []
         ordered = sorted((p for p in self.tensors if p.length), key=lambda p: p.origin[0])
         for before, after in itertools.pairwise(ordered):
             if after.origin[0] < before.origin[0] + before.length:
-                found.append(Finding(Severity.ERROR, f"tensor {after.name!r}", after.origin[0],
-                                     f"overlaps the data of {before.name!r}"))
+                found.append(
+                    Finding(
+                        Severity.ERROR,
+                        f"tensor {after.name!r}",
+                        after.origin[0],
+                        f"overlaps the data of {before.name!r}",
+                    )
+                )
         for p in self.tensors:
             if p.origin[0] % self.alignment:
-                found.append(Finding(Severity.ERROR if strict else Severity.WARNING, f"tensor {p.name!r}", p.origin[0],
-                                     f"does not lie at a multiple of {self.alignment} bytes"))
+                found.append(
+                    Finding(
+                        Severity.ERROR if strict else Severity.WARNING,
+                        f"tensor {p.name!r}",
+                        p.origin[0],
+                        f"does not lie at a multiple of {self.alignment} bytes",
+                    )
+                )
         return found
 
     def parameters(self) -> list[Parameter]:

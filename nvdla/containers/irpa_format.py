@@ -31,9 +31,14 @@ class IrpaContainer(Container):
 
     def info(self) -> dict[str, Any]:
         kinds = [entry.kind for entry in self.archive.entries]
-        return {"version": "0.0", "archives": len(self.archive.headers), "entries": len(kinds),
-                **{kind.name.lower(): kinds.count(kind) for kind in EntryType if kind is not EntryType.SKIP},
-                "skipped": len(self.archive.skipped), "data_bytes": sum(e.length for e in self.archive.entries)}
+        return {
+            "version": "0.0",
+            "archives": len(self.archive.headers),
+            "entries": len(kinds),
+            **{kind.name.lower(): kinds.count(kind) for kind in EntryType if kind is not EntryType.SKIP},
+            "skipped": len(self.archive.skipped),
+            "data_bytes": sum(e.length for e in self.archive.entries),
+        }
 
     def rows(self) -> list[dict[str, Any]]:
         return [self._row(entry) for entry in self.archive.entries]
@@ -42,11 +47,20 @@ class IrpaContainer(Container):
         dtype, shape, extra = metadata.decode(entry.metadata, entry.length)
         # IREE lists empty data at 0, wherever its entry says it is.
         start = None if entry.kind is EntryType.SPLAT else (entry.offset if entry.length else 0)
-        return {"name": entry.name, "type": entry.kind.name.lower(), "start": start,
-                "end": None if start is None else start + entry.length, "length": entry.length, "dtype": dtype,
-                "shape": None if shape is None else list(shape),
-                "pattern": None if entry.pattern is None else entry.pattern.hex(), "path": entry.path,
-                "alignment": entry.minimum_alignment, "archive": entry.header, "metadata": extra}
+        return {
+            "name": entry.name,
+            "type": entry.kind.name.lower(),
+            "start": start,
+            "end": None if start is None else start + entry.length,
+            "length": entry.length,
+            "dtype": dtype,
+            "shape": None if shape is None else list(shape),
+            "pattern": None if entry.pattern is None else entry.pattern.hex(),
+            "path": entry.path,
+            "alignment": entry.minimum_alignment,
+            "archive": entry.header,
+            "metadata": extra,
+        }
 
     def verify(self, strict: bool = False) -> list[Finding]:
         return verify(self.archive, strict, self.external)
@@ -56,8 +70,10 @@ class IrpaContainer(Container):
         total = sum(entry.length for entry in self.archive.entries if entry.data is not None)
         limit = _SHARING * len(self.source.data)
         if total > limit:
-            raise FormatError(f"{self.source.name}: entries overlap so much that they would take {total} bytes, over "
-                              f"the limit of {limit}")
+            raise FormatError(
+                f"{self.source.name}: entries overlap so much that they would take {total} bytes, over "
+                f"the limit of {limit}"
+            )
         return [self._parameter(entry) for entry in self.archive.entries]
 
     def _parameter(self, entry: Entry) -> Parameter:
@@ -103,9 +119,12 @@ class IrpaFormat(Format):
         if mode not in ("tensor", "none"):
             raise FormatError(f"option metadata is {mode!r}, must be tensor or none")
         packing = number(chosen, "packing", 0) or None
-        return build([entry_spec(parameter, mode == "tensor") for parameter in parameters],
-                     number(chosen, "alignment", DATA_ALIGNMENT), number(chosen, "file-alignment", FILE_ALIGNMENT),
-                     packing)
+        return build(
+            [entry_spec(parameter, mode == "tensor") for parameter in parameters],
+            number(chosen, "alignment", DATA_ALIGNMENT),
+            number(chosen, "file-alignment", FILE_ALIGNMENT),
+            packing,
+        )
 
 
 def entry_spec(parameter: Parameter, with_metadata: bool = True) -> EntrySpec:
@@ -116,8 +135,15 @@ def entry_spec(parameter: Parameter, with_metadata: bool = True) -> EntrySpec:
         if parameter.data is not None:
             return replace(spec, data=parameter.data, path=None, pattern=None, length=0, offset=0)
         if parameter.pattern is not None and origin.kind is not EntryType.SPLAT:
-            return replace(spec, data=None, path=None, pattern=parameter.pattern, length=parameter.length, offset=0,
-                           minimum_alignment=None)
+            return replace(
+                spec,
+                data=None,
+                path=None,
+                pattern=parameter.pattern,
+                length=parameter.length,
+                offset=0,
+                minimum_alignment=None,
+            )
         return spec if parameter.pattern is None else replace(spec, pattern=parameter.pattern)
     blob = metadata.encode(parameter) if with_metadata else b""
     if parameter.data is not None:

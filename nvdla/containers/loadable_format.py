@@ -41,14 +41,30 @@ class LoadableContainer(Container):
 
     def info(self) -> dict[str, Any]:
         decoded = self.decoded
-        return {"version": str(self.loadable.version), "tasks": len(self.loadable.tasks),
-                "blobs": len(self.loadable.blobs), "parameters": len(decoded.slots),
-                "configuration": decoded.config.name, "configuration_reason": decoded.reason}
+        return {
+            "version": str(self.loadable.version),
+            "tasks": len(self.loadable.tasks),
+            "blobs": len(self.loadable.blobs),
+            "parameters": len(decoded.slots),
+            "configuration": decoded.config.name,
+            "configuration_reason": decoded.reason,
+        }
 
     def rows(self) -> list[dict[str, Any]]:
-        return [{"name": slot.name, "kind": slot.metadata["kind"], "dtype": slot.dtype, "shape": list(slot.shape),
-                 "layout": slot.layout, "blob": slot.blob, "offset": slot.offset, "length": slot.length,
-                 "metadata": dict(slot.metadata)} for slot in self.decoded.slots]
+        return [
+            {
+                "name": slot.name,
+                "kind": slot.metadata["kind"],
+                "dtype": slot.dtype,
+                "shape": list(slot.shape),
+                "layout": slot.layout,
+                "blob": slot.blob,
+                "offset": slot.offset,
+                "length": slot.length,
+                "metadata": dict(slot.metadata),
+            }
+            for slot in self.decoded.slots
+        ]
 
     def verify(self, strict: bool = False) -> list[Finding]:
         """The container was verified on opening; here its descriptors and parameters."""

@@ -20,7 +20,7 @@ from nvdla.descriptors.enums import ConvMode, DataFormat, MemType, OpType, Preci
 from nvdla.errors import FormatError
 from nvdla.firmware.choice import choose_configuration
 from nvdla.hardware.configuration import configuration
-from nvdla.hardware.weights import decompress, unpack_direct, unpack_image, unpack_winograd
+from nvdla.hardware.convolution.weights import decompress, unpack_direct, unpack_image, unpack_winograd
 from nvdla.loadable.model import Loadable
 from nvdla.memory.weights import pack_direct, pack_image, pack_winograd
 
@@ -66,8 +66,10 @@ class LoadableParameters:
         self.slots = self._slots()
         size = sum(blob.size for blob in loadable.blobs)
         if sum(_decoded_size(slot) for slot in self.slots) > _WORK * size + (1 << 20):
-            raise FormatError(f"{loadable.name}: operations share overlapping weights: decoded they would take more "
-                              f"than {_WORK} times the file")
+            raise FormatError(
+                f"{loadable.name}: operations share overlapping weights: decoded they would take more "
+                f"than {_WORK} times the file"
+            )
 
     def _slots(self) -> list[Slot]:
         """One slot for each distinct place: tiles and batches that share one are listed in its metadata."""
@@ -123,12 +125,29 @@ class LoadableParameters:
         if is_image and not is_winograd and pixel and channels % pixel == 0:
             # Columns and channels of an image are one axis in memory.
             shape, layout = (kernels, pixel, rows, channels // pixel), "image"
-        metadata = {"kind": "weights", "layout": "KCRS", "transformed": is_winograd, "image": is_image,
-                    "compressed": bool(op.weight_format), "configuration": self.config.name, "shared_with": [],
-                    **self._scales(task, operation)}
-        return Slot(f"{name}.weights", layout, dtype, shape, *place, length, self.config.mac_atomic_k // size,
-                    self.config.mac_atomic_c, 1 << op.post_extension if layout == "image" else 1,
-                    mask=(*mask, -(-count // 8)) if mask else None, metadata=metadata)
+        metadata = {
+            "kind": "weights",
+            "layout": "KCRS",
+            "transformed": is_winograd,
+            "image": is_image,
+            "compressed": bool(op.weight_format),
+            "configuration": self.config.name,
+            "shared_with": [],
+            **self._scales(task, operation),
+        }
+        return Slot(
+            f"{name}.weights",
+            layout,
+            dtype,
+            shape,
+            *place,
+            length,
+            self.config.mac_atomic_k // size,
+            self.config.mac_atomic_c,
+            1 << op.post_extension if layout == "image" else 1,
+            mask=(*mask, -(-count // 8)) if mask else None,
+            metadata=metadata,
+        )
 
     def _operands(self, name: str, task: DlaTask, operation: DlaOperation, stage: str) -> Iterator[Slot]:
         settings, cube = getattr(operation.op, f"{stage}_op"), getattr(operation.surface, f"{stage}_data")
@@ -141,12 +160,32 @@ class LoadableParameters:
         if place is None:
             return
         for column, operand in enumerate(operands):
-            kind = "multiplier" if operand == "mul" else \
-                "bias" if settings.alu_type == SdpAlu.SUM else SdpAlu(settings.alu_type).name.lower()
-            metadata = {"kind": kind, "stage": stage, "shift_value": settings.shift_value,
-                        "truncate": settings.truncate, "shared_with": [], **_converter(operation.op.out_cvt)}
-            yield Slot(f"{name}.{stage}.{operand}", "operands", dtype, (cube.channel,), *place, length, column=column,
-                       columns=len(operands), metadata=metadata)
+            kind = (
+                "multiplier"
+                if operand == "mul"
+                else "bias"
+                if settings.alu_type == SdpAlu.SUM
+                else SdpAlu(settings.alu_type).name.lower()
+            )
+            metadata = {
+                "kind": kind,
+                "stage": stage,
+                "shift_value": settings.shift_value,
+                "truncate": settings.truncate,
+                "shared_with": [],
+                **_converter(operation.op.out_cvt),
+            }
+            yield Slot(
+                f"{name}.{stage}.{operand}",
+                "operands",
+                dtype,
+                (cube.channel,),
+                *place,
+                length,
+                column=column,
+                columns=len(operands),
+                metadata=metadata,
+            )
 
     def _scales(self, task: DlaTask, operation: DlaOperation) -> dict[str, Any]:
         """The output converter of the SDP operation that takes the convolution's sums."""
@@ -161,8 +200,10 @@ class LoadableParameters:
 
     def parameters(self) -> list[Parameter]:
         """Every parameter, decoded."""
-        return [replace(Parameter.from_array(slot.name, self.decode(slot), slot.metadata), origin=slot)
-                for slot in self.slots]
+        return [
+            replace(Parameter.from_array(slot.name, self.decode(slot), slot.metadata), origin=slot)
+            for slot in self.slots
+        ]
 
     def decode(self, slot: Slot) -> np.ndarray:
         """One parameter as an array of the slot's shape."""
@@ -180,8 +221,9 @@ class LoadableParameters:
             unpacked = unpack_direct(elements, (kernels, rows, columns, channels), slot.group, slot.block)
             return unpacked.transpose(0, 3, 1, 2)
         if slot.layout == "image":
-            flat = unpack_image(elements, (kernels, rows, columns * channels), slot.group, slot.block,
-                                slot.post_extension)
+            flat = unpack_image(
+                elements, (kernels, rows, columns * channels), slot.group, slot.block, slot.post_extension
+            )
             return flat.reshape(kernels, rows, columns, channels).transpose(0, 3, 1, 2)
         cubes = unpack_winograd(elements, kernels, channels, slot.group)
         return cubes.transpose(0, 1, 4, 2, 3).reshape(kernels, channels, 4, 4)
@@ -210,15 +252,21 @@ class LoadableParameters:
             if slot is None:
                 raise FormatError(f"{self.loadable.name}: has no parameter {name!r}; `nvdla container list` shows them")
             if (parameter.dtype, parameter.shape) != (slot.dtype, slot.shape):
-                raise FormatError(f"{self.loadable.name}: parameter {name!r} is {slot.dtype} {slot.shape}, "
-                                  f"{parameter.dtype} {parameter.shape} is given")
+                raise FormatError(
+                    f"{self.loadable.name}: parameter {name!r} is {slot.dtype} {slot.shape}, "
+                    f"{parameter.dtype} {parameter.shape} is given"
+                )
             content = blobs.setdefault(slot.blob, bytearray(self.loadable.blob(slot.blob).data))
             place = _bytes_of(slot)
             content[place] = self.encode(slot, parameter.as_array(), content[place])
         changed = {name: bytes(data) for name, data in blobs.items() if data != self.loadable.blob(name).data}
-        return replace(self.loadable, blobs=tuple(
-            replace(blob, data=memoryview(changed[blob.name])) if blob.name in changed else blob
-            for blob in self.loadable.blobs))
+        return replace(
+            self.loadable,
+            blobs=tuple(
+                replace(blob, data=memoryview(changed[blob.name])) if blob.name in changed else blob
+                for blob in self.loadable.blobs
+            ),
+        )
 
 
 def _bytes_of(slot: Slot) -> slice:
@@ -233,5 +281,3 @@ def _decoded_size(slot: Slot) -> int:
 def _converter(cvt: Any) -> dict[str, Any]:
     """The SDP's output converter: (x - offset) * scale >> truncate."""
     return {"output_offset": cvt.offset, "output_scale": cvt.scale, "output_truncate": cvt.truncate}
-
-

@@ -56,15 +56,25 @@ class NpzContainer(Container):
         return {"arrays": len(self.arrays), "data_bytes": sum(p.length for p in self.arrays)}
 
     def rows(self) -> list[dict[str, Any]]:
-        return [{"name": p.name, "dtype": p.dtype, "shape": list(p.shape or ()), "length": p.length,
-                 "compressed": m.compress_type != zipfile.ZIP_STORED}
-                for p, m in zip(self.arrays, self.members, strict=True)]
+        return [
+            {
+                "name": p.name,
+                "dtype": p.dtype,
+                "shape": list(p.shape or ()),
+                "length": p.length,
+                "compressed": m.compress_type != zipfile.ZIP_STORED,
+            }
+            for p, m in zip(self.arrays, self.members, strict=True)
+        ]
 
     def verify(self, strict: bool = False) -> list[Finding]:
         """Checksums were checked on opening; what is left are names."""
         counts = Counter(p.name for p in self.arrays)
-        return [Finding(Severity.ERROR, f"member {name!r}", None, "the name appears more than once")
-                for name, count in counts.items() if count > 1]
+        return [
+            Finding(Severity.ERROR, f"member {name!r}", None, "the name appears more than once")
+            for name, count in counts.items()
+            if count > 1
+        ]
 
     def parameters(self) -> list[Parameter]:
         return list(self.arrays)
@@ -112,8 +122,9 @@ def read_npy(raw: bytes, where: str) -> np.ndarray:
     except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError, OverflowError, EOFError) as error:
         raise FormatError(f"{where}: broken .npy header: {' '.join(str(error).split())[:200]}") from None
     if dtype.hasobject or dtype.name not in ELEMENT_BITS:
-        raise FormatError(f"{where}: element type {dtype} is not a plain number type; known are "
-                          f"{', '.join(ELEMENT_BITS)}")
+        raise FormatError(
+            f"{where}: element type {dtype} is not a plain number type; known are {', '.join(ELEMENT_BITS)}"
+        )
     if len(shape) > 32 or any(n < 0 for n in shape):
         raise FormatError(f"{where}: shape {str(shape)[:80]} is not possible")
     body = memoryview(raw)[stream.tell() :]

@@ -65,8 +65,14 @@ class Parameter:
     origin: Any = field(default=None, repr=False, compare=False)
 
     @classmethod
-    def from_bytes(cls, name: str, data: bytes | memoryview, dtype: str | None = None,
-                   shape: tuple[int, ...] | None = None, metadata: Mapping[str, Any] | None = None) -> Parameter:
+    def from_bytes(
+        cls,
+        name: str,
+        data: bytes | memoryview,
+        dtype: str | None = None,
+        shape: tuple[int, ...] | None = None,
+        metadata: Mapping[str, Any] | None = None,
+    ) -> Parameter:
         """A parameter on existing bytes (not copied)."""
         view = memoryview(data).toreadonly().cast("B") if len(data) else memoryview(b"")
         return cls(name, dtype, shape, view, len(view), None, metadata or _NO_METADATA)
@@ -76,8 +82,9 @@ class Parameter:
         """A parameter on a numpy array; copied only where it is not C-contiguous and little-endian."""
         plain = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False).reshape(array.shape)
         if plain.dtype.name not in ELEMENT_BITS:
-            raise FormatError(f"parameter {name!r}: element type {array.dtype} cannot be stored; known are "
-                              f"{', '.join(ELEMENT_BITS)}")
+            raise FormatError(
+                f"parameter {name!r}: element type {array.dtype} cannot be stored; known are {', '.join(ELEMENT_BITS)}"
+            )
         return cls.from_bytes(name, plain.reshape(-1).view(np.uint8).data, plain.dtype.name, plain.shape, metadata)
 
     def as_bytes(self, limit: int = MATERIALISE_LIMIT) -> memoryview:
@@ -85,11 +92,15 @@ class Parameter:
         if self.data is not None:
             return self.data
         if self.pattern is None:
-            raise FormatError(f"parameter {self.name!r}: its {self.length} bytes lie in an external file; name the "
-                              "folder that may be read (option external)")
+            raise FormatError(
+                f"parameter {self.name!r}: its {self.length} bytes lie in an external file; name the "
+                "folder that may be read (option external)"
+            )
         if self.length > limit:
-            raise FormatError(f"parameter {self.name!r}: a splat of {self.length} bytes, over the limit of {limit}; "
-                              "keep it a splat, or raise the limit")
+            raise FormatError(
+                f"parameter {self.name!r}: a splat of {self.length} bytes, over the limit of {limit}; "
+                "keep it a splat, or raise the limit"
+            )
         pattern = self.pattern or b"\0"
         return memoryview((pattern * (self.length // len(pattern) + 1))[: self.length]).toreadonly()
 
@@ -105,8 +116,10 @@ class Parameter:
             raise FormatError(f"parameter {self.name!r}: unknown element type {self.dtype!r}")
         expected = packed_size(self.dtype, self.shape)
         if expected != len(data):
-            raise FormatError(f"parameter {self.name!r}: {self.dtype} of shape {self.shape} takes {expected} bytes, "
-                              f"but {len(data)} are stored")
+            raise FormatError(
+                f"parameter {self.name!r}: {self.dtype} of shape {self.shape} takes {expected} bytes, "
+                f"but {len(data)} are stored"
+            )
         if bits < 8:
             return np.frombuffer(data, np.uint8)
         return np.frombuffer(data, numpy_dtype(self.dtype)).reshape(self.shape)
@@ -116,8 +129,10 @@ def check_splats(parameters: Iterable[Parameter], limit: int = MATERIALISE_LIMIT
     """FormatError when all splats written out would take more than ``limit`` bytes: a small file may ask for that."""
     total = sum(parameter.length for parameter in parameters if parameter.data is None)
     if total > limit:
-        raise FormatError(f"the splats would take {total} bytes when written out, over the limit of {limit}; exclude "
-                          "them, or write a format that keeps splats (irpa)")
+        raise FormatError(
+            f"the splats would take {total} bytes when written out, over the limit of {limit}; exclude "
+            "them, or write a format that keeps splats (irpa)"
+        )
 
 
 def numpy_dtype(dtype: str) -> np.dtype:

@@ -143,13 +143,17 @@ class Container(ABC):
             missing -= keys
             target = Path(folder, safe_relative_path(name))
             if target in written:
-                raise FormatError(f"{self.source.name}: {name!r} and {written[target]!r} would both be written to "
-                                  f"{target}; extract them one at a time")
+                raise FormatError(
+                    f"{self.source.name}: {name!r} and {written[target]!r} would both be written to "
+                    f"{target}; extract them one at a time"
+                )
             write_whole(target, [data])
             written[target] = name
         if missing:
-            raise FormatError(f"{self.source.name}: nothing named {', '.join(sorted(map(repr, missing)))}; "
-                              "`nvdla container list` shows the names")
+            raise FormatError(
+                f"{self.source.name}: nothing named {', '.join(sorted(map(repr, missing)))}; "
+                "`nvdla container list` shows the names"
+            )
         return list(written)
 
     def disassemble(self) -> str:
@@ -268,12 +272,16 @@ def detect(source: Source) -> Format:
         if candidate.sniff(header, source.path):
             return candidate
     start = header[:8].hex(" ") or "nothing"
-    raise FormatError(f"{source.name}: no known container format (it begins with {start}); known are "
-                      f"{', '.join(formats())}")
+    raise FormatError(
+        f"{source.name}: no known container format (it begins with {start}); known are {', '.join(formats())}"
+    )
 
 
-def open(source: Source | str | os.PathLike[str] | bytes | bytearray | memoryview,
-         options: Options | None = None, format: str | None = None) -> Container:
+def open(
+    source: Source | str | os.PathLike[str] | bytes | bytearray | memoryview,
+    options: Options | None = None,
+    format: str | None = None,
+) -> Container:
     """Opens any known container: a path (mapped) or bytes (viewed), the format found by content unless it is named."""
     where = Source.of(source)
     return (detect(where) if format is None else format_named(format)).open(where, options)
@@ -299,5 +307,3 @@ def write_whole(path: str | os.PathLike[str], chunks: Iterable[bytes | memoryvie
     with whole_file(target) as file:
         for chunk in chunks:
             file.write(chunk)
-
-

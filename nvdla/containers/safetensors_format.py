@@ -56,16 +56,36 @@ class SafetensorsContainer(Container):
             raise FormatError(f"{where}: {dtype} of shape {shape} takes {expected} bytes, not {end - begin}")
         extra = self.extra.get(name)
         data = self.source.data[self.data_start + begin : self.data_start + end]
-        return Parameter(name, DTYPES[dtype], tuple(shape), data, end - begin,
-                         metadata=extra if isinstance(extra, dict) else {}, origin=(begin, end))
+        return Parameter(
+            name,
+            DTYPES[dtype],
+            tuple(shape),
+            data,
+            end - begin,
+            metadata=extra if isinstance(extra, dict) else {},
+            origin=(begin, end),
+        )
 
     def info(self) -> dict[str, Any]:
-        return {"tensors": len(self.tensors), "data_start": self.data_start,
-                "data_bytes": len(self.source.data) - self.data_start, "metadata": self.metadata}
+        return {
+            "tensors": len(self.tensors),
+            "data_start": self.data_start,
+            "data_bytes": len(self.source.data) - self.data_start,
+            "metadata": self.metadata,
+        }
 
     def rows(self) -> list[dict[str, Any]]:
-        return [{"name": p.name, "dtype": p.dtype, "shape": list(p.shape or ()), "length": p.length,
-                 "start": self.data_start + p.origin[0], "end": self.data_start + p.origin[1]} for p in self.tensors]
+        return [
+            {
+                "name": p.name,
+                "dtype": p.dtype,
+                "shape": list(p.shape or ()),
+                "length": p.length,
+                "start": self.data_start + p.origin[0],
+                "end": self.data_start + p.origin[1],
+            }
+            for p in self.tensors
+        ]
 
     def verify(self, strict: bool = False) -> list[Finding]:
         """Tensors must cover the data without gap or overlap."""
@@ -74,8 +94,14 @@ class SafetensorsContainer(Container):
             begin, end = tensor.origin
             if begin != position:
                 word = "overlaps the tensor before it" if begin < position else "leaves a gap before it"
-                found.append(Finding(Severity.ERROR, f"tensor {tensor.name!r}", self.data_start + begin,
-                                     f"begins at data byte {begin}, must at {position}: {word}"))
+                found.append(
+                    Finding(
+                        Severity.ERROR,
+                        f"tensor {tensor.name!r}",
+                        self.data_start + begin,
+                        f"begins at data byte {begin}, must at {position}: {word}",
+                    )
+                )
             position = max(position, end)
         left = len(self.source.data) - self.data_start - position
         if left:
@@ -95,8 +121,10 @@ def _read_header(source: Source) -> tuple[dict[str, Any], int]:
         raise FormatError(f"{source.name}: a safetensors file has at least 8 bytes, this has {size}")
     length = int.from_bytes(source.data[:8], "little")
     if length > min(size - 8, MAX_HEADER):
-        raise FormatError(f"{source.name}: header length is {length}; the file has {size - 8} bytes after it and the "
-                          f"limit is {MAX_HEADER}")
+        raise FormatError(
+            f"{source.name}: header length is {length}; the file has {size - 8} bytes after it and the "
+            f"limit is {MAX_HEADER}"
+        )
     try:
         header = json.loads(bytes(source.data[8 : 8 + length]), object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:

@@ -10,8 +10,13 @@ from nvdla.containers.values import element_type, pattern_of
 from nvdla.errors import FormatError
 
 
-def transform(parameters: Sequence[Parameter], exclude: Sequence[str] = (), rename: Mapping[str, str] | None = None,
-              strip: bool = False, splat: Sequence[str] = ()) -> list[Parameter]:
+def transform(
+    parameters: Sequence[Parameter],
+    exclude: Sequence[str] = (),
+    rename: Mapping[str, str] | None = None,
+    strip: bool = False,
+    splat: Sequence[str] = (),
+) -> list[Parameter]:
     """The changed list, in the same order.
 
     ``strip`` turns every parameter into a splat of zero, ``splat`` those it names into a splat of a value: ``NAME``,
@@ -52,8 +57,9 @@ def _as_splat(parameter: Parameter, text: str) -> Parameter:
     if not value:
         return replace(parameter, data=None, pattern=b"\0")
     if dtype is None or ELEMENT_BITS[dtype] < 8:
-        raise FormatError(f"parameter {parameter.name!r}: its element type is not recorded; give {parameter.name}="
-                          "TYPE=VALUE")
+        raise FormatError(
+            f"parameter {parameter.name!r}: its element type is not recorded; give {parameter.name}=TYPE=VALUE"
+        )
     pattern = pattern_of(dtype, value)
     if parameter.length % len(pattern):
         raise FormatError(f"parameter {parameter.name!r}: {parameter.length} bytes are no whole number of {dtype}")

@@ -34,9 +34,16 @@ class LibraryContainer(Container):
         }  # fmt: skip
 
     def rows(self) -> list[dict[str, Any]]:
-        return [{"path": member.path, "type": member.kind, "size": member.size, "offset": member.offset,
-                 "sha256": hashlib.sha256(member.data).hexdigest() if member.kind == "file" else None}
-                for member in self.library.archive.members]
+        return [
+            {
+                "path": member.path,
+                "type": member.kind,
+                "size": member.size,
+                "offset": member.offset,
+                "sha256": hashlib.sha256(member.data).hexdigest() if member.kind == "file" else None,
+            }
+            for member in self.library.archive.members
+        ]
 
     def verify(self, strict: bool = False) -> list[Finding]:
         return mlf_verify.verify(self.library, strict)
@@ -51,8 +58,17 @@ class LibraryContainer(Container):
             for tensor in params.read(member.data, dialect).tensors if member else ():
                 parameter = tensor.parameter()
                 name = f"{module.name}/{parameter.name}" if several else parameter.name
-                found.append(Parameter(name, parameter.dtype, parameter.shape, parameter.data, parameter.length,
-                                       None, parameter.metadata))
+                found.append(
+                    Parameter(
+                        name,
+                        parameter.dtype,
+                        parameter.shape,
+                        parameter.data,
+                        parameter.length,
+                        None,
+                        parameter.metadata,
+                    )
+                )
         return found
 
     def parts(self) -> Iterator[tuple[str, memoryview]]:

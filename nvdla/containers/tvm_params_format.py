@@ -23,12 +23,18 @@ class ParamsContainer(Container):
 
     def info(self) -> dict[str, Any]:
         stored = sum(len(tensor.stored) for tensor in self.file.tensors)
-        return {"tensors": len(self.file.tensors), "data_bytes": stored, "trailing_bytes": len(self.file.trailing),
-                "dialect": self.dialect}
+        return {
+            "tensors": len(self.file.tensors),
+            "data_bytes": stored,
+            "trailing_bytes": len(self.file.trailing),
+            "dialect": self.dialect,
+        }
 
     def rows(self) -> list[dict[str, Any]]:
-        return [{"name": t.name, "dtype": t.type_name, "shape": list(t.shape), "bytes": len(t.stored),
-                 "offset": t.offset} for t in self.file.tensors]
+        return [
+            {"name": t.name, "dtype": t.type_name, "shape": list(t.shape), "bytes": len(t.stored), "offset": t.offset}
+            for t in self.file.tensors
+        ]
 
     def verify(self, strict: bool = False) -> list[Finding]:
         return self.file.verify(strict)

@@ -75,8 +75,10 @@ class VmfbContainer(Container):
         machine = Machine(self.module, limits=Limits(**_limits(options)))
         values = machine.call(function, arguments)
         kinds = [LETTERS[letter] for letter in target.signature.results]
-        results = [{"type": kind, "value": value if isinstance(value, (int, float)) else str(value)}
-                   for kind, value in zip(kinds, values, strict=True)]
+        results = [
+            {"type": kind, "value": value if isinstance(value, (int, float)) else str(value)}
+            for kind, value in zip(kinds, values, strict=True)
+        ]
         return {"results": results, "instructions": machine.executed}
 
     def convert(self, target: Format, options: Options | None = None) -> bytes:
@@ -90,30 +92,70 @@ class VmfbContainer(Container):
 
 def _rows(module: Module, prefix: str) -> Iterable[dict[str, Any]]:
     for imported in module.imports:
-        yield _row("import", prefix + imported.name, signature=imported.signature.convention,
-                   attributes=imported.signature.attributes, optional=imported.is_optional)
+        yield _row(
+            "import",
+            prefix + imported.name,
+            signature=imported.signature.convention,
+            attributes=imported.signature.attributes,
+            optional=imported.is_optional,
+        )
     for export in module.exports:
         function = module.functions[export.ordinal]
-        yield _row("export", prefix + export.name, export.ordinal, signature=function.signature.convention,
-                   attributes=function.signature.attributes)
+        yield _row(
+            "export",
+            prefix + export.name,
+            export.ordinal,
+            signature=function.signature.convention,
+            attributes=function.signature.attributes,
+        )
     for function in module.functions:
-        yield _row("function", prefix + (function.name or f"fn{function.ordinal}"), function.ordinal,
-                   module.bytecode_offset + function.offset, function.length, function.signature.convention,
-                   function.signature.attributes, requirements=feature_names(function.requirements),
-                   registers=function.registers, ref_registers=function.ref_registers)
+        yield _row(
+            "function",
+            prefix + (function.name or f"fn{function.ordinal}"),
+            function.ordinal,
+            module.bytecode_offset + function.offset,
+            function.length,
+            function.signature.convention,
+            function.signature.attributes,
+            requirements=feature_names(function.requirements),
+            registers=function.registers,
+            ref_registers=function.ref_registers,
+        )
     nested = dict(module.nested())
     for segment in module.rodata:
-        yield _row("rodata", f"{prefix}rodata[{segment.index}]", segment.index, segment.offset, len(segment.data),
-                   external=segment.is_external)
+        yield _row(
+            "rodata",
+            f"{prefix}rodata[{segment.index}]",
+            segment.index,
+            segment.offset,
+            len(segment.data),
+            external=segment.is_external,
+        )
         if segment.index in nested:
             yield from _rows(nested[segment.index], f"{prefix}rodata[{segment.index}]/")
 
 
-def _row(kind: str, name: str, ordinal: int | None = None, offset: int | None = None, length: int | None = None,
-         signature: str | None = None, attributes: Mapping[str, str] | None = None, **more: Any) -> dict[str, Any]:
+def _row(
+    kind: str,
+    name: str,
+    ordinal: int | None = None,
+    offset: int | None = None,
+    length: int | None = None,
+    signature: str | None = None,
+    attributes: Mapping[str, str] | None = None,
+    **more: Any,
+) -> dict[str, Any]:
     keys = ("requirements", "registers", "ref_registers", "optional", "external")
-    return {"kind": kind, "name": name, "ordinal": ordinal, "offset": offset, "length": length, "signature": signature,
-            "attributes": dict(attributes or {}), **{key: more.get(key) for key in keys}}
+    return {
+        "kind": kind,
+        "name": name,
+        "ordinal": ordinal,
+        "offset": offset,
+        "length": length,
+        "signature": signature,
+        "attributes": dict(attributes or {}),
+        **{key: more.get(key) for key in keys},
+    }
 
 
 def feature_names(bits: int) -> list[str]:
@@ -129,8 +171,10 @@ def parse_arguments(module: Module, function: Function, inputs: Sequence[str]) -
 
     letters, _ = signature_letters(function.signature, f"{module.source.name}: {function.name}")
     if len(inputs) != len(letters):
-        raise FormatError(f"{module.source.name}: {function.name} takes {len(letters)} inputs "
-                          f"({', '.join(LETTERS[c] for c in letters) or 'none'}), {len(inputs)} are given")
+        raise FormatError(
+            f"{module.source.name}: {function.name} takes {len(letters)} inputs "
+            f"({', '.join(LETTERS[c] for c in letters) or 'none'}), {len(inputs)} are given"
+        )
     return [_argument(letter, text, number) for number, (letter, text) in enumerate(zip(letters, inputs, strict=True))]
 
 
@@ -183,8 +227,10 @@ class VmfbFormat(Format):
             return modules.looks_like_module(header)
         name_length, extra_length = (int.from_bytes(header[at : at + 2], "little") for at in (26, 28))
         start = 30 + name_length + extra_length
-        return modules.looks_like_module(header) or b"IREE" in (header[start + 4 : start + 8],
-                                                                header[start + 8 : start + 12])
+        return modules.looks_like_module(header) or b"IREE" in (
+            header[start + 4 : start + 8],
+            header[start + 8 : start + 12],
+        )
 
     def open(self, source: Source, options: Options | None = None) -> VmfbContainer:
         chosen = self.check_options(options)

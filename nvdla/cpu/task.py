@@ -56,9 +56,7 @@ class CpuOperation:
 class CpuTask:
     """A CPU task of a linked loadable. Raises DescriptorError for what it cannot compute."""
 
-    def __init__(
-        self, linked: LinkedLoadable, task: TaskEntry, abi: Abi, limits: TaskLimits | None = None
-    ) -> None:
+    def __init__(self, linked: LinkedLoadable, task: TaskEntry, abi: Abi, limits: TaskLimits | None = None) -> None:
         self.id = task.id
         self._abi = abi.name
         self._windows = linked.address_list(task)

@@ -115,7 +115,7 @@ ABIS = {abi.name: abi for abi in (OLD, NEW)}
 
 
 def abi_named(name: str) -> Abi:
-    """"old" or "new" -> ABI; DescriptorError for anything else."""
+    """ "old" or "new" -> ABI; DescriptorError for anything else."""
     try:
         return ABIS[name]
     except (KeyError, TypeError):

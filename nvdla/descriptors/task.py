@@ -55,7 +55,7 @@ class DlaOperation:
 
     @property
     def engine(self) -> str:
-        """"bdma", "conv", "sdp", "pdp", "cdp" or "rubik"."""
+        """ "bdma", "conv", "sdp", "pdp", "cdp" or "rubik"."""
         return self.op_type.name.lower()
 
 

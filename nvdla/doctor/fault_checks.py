@@ -71,9 +71,12 @@ def wide_image_kernels_have_their_weights(chart: Chart) -> Iterator[Said]:
         op = subject.op
         components = max(subject.surface.src_data.channel, 1)
         if subject.is_image and op.post_extension and op.kernel_channel_csc == 5 * components:
-            yield subject, (
-                f"5 columns of {components} components, {op.kernel_height_csc} lines, {1 << op.post_extension} lines "
-                "joined"
+            yield (
+                subject,
+                (
+                    f"5 columns of {components} components, {op.kernel_height_csc} lines, {1 << op.post_extension} "
+                    "lines joined"
+                ),
             )
 
 
@@ -104,9 +107,12 @@ def softmax_sees_all_its_input(chart: Chart) -> Iterator[Said]:
     for task_id, operation in _cpu_operations(chart, EmuOpType.SOFTMAX):
         source = operation.src
         if source.width * source.height > 1:
-            yield task_id, (
-                f"CPU operation {operation.index}: {source.channel} of "
-                f"{source.channel * source.width * source.height} elements are computed"
+            yield (
+                task_id,
+                (
+                    f"CPU operation {operation.index}: {source.channel} of "
+                    f"{source.channel * source.width * source.height} elements are computed"
+                ),
             )
 
 

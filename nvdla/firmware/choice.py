@@ -52,9 +52,7 @@ def check_atoms(loadable: Loadable, config: Configuration) -> None:
             )
 
 
-def choose_configuration(
-    loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTask]
-) -> tuple[Configuration, str]:
+def choose_configuration(loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTask]) -> tuple[Configuration, str]:
     """The configuration and, in one line, why. ``tasks`` as from :func:`nvdla.descriptors.decode_tasks`.
 
     When none has all that the file asks for (a compiler's mistake), it is the one whose atoms fit, and the reason says

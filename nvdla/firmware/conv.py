@@ -177,9 +177,7 @@ def _program_sequencer_window(csb: Csb, op: Any) -> None:
         CONV_X_STRIDE_EXT=op.conv_stride_x - 1 if direct else 0,
         CONV_Y_STRIDE_EXT=op.conv_stride_y - 1 if direct else 0,
     )
-    csb.write_fields(
-        "CSC", "D_DILATION_EXT", X_DILATION_EXT=op.dilation_x - 1, Y_DILATION_EXT=op.dilation_y - 1
-    )
+    csb.write_fields("CSC", "D_DILATION_EXT", X_DILATION_EXT=op.dilation_x - 1, Y_DILATION_EXT=op.dilation_y - 1)
     csb.write_fields(
         "CSC",
         "D_ZERO_PADDING",
@@ -277,9 +275,7 @@ def _program_conversion(csb: Csb, operation: Operation) -> None:
         csb.write("CDMA", "D_CVT_SCALE", op.in_cvt.scale)
     else:
         csb.write("CDMA", "D_CVT_CFG", 0)
-    csb.write_fields(
-        "CDMA", "D_CONV_STRIDE", CONV_X_STRIDE=op.conv_stride_x - 1, CONV_Y_STRIDE=op.conv_stride_y - 1
-    )
+    csb.write_fields("CDMA", "D_CONV_STRIDE", CONV_X_STRIDE=op.conv_stride_x - 1, CONV_Y_STRIDE=op.conv_stride_y - 1)
     csb.write_fields(
         "CDMA",
         "D_ZERO_PADDING",
@@ -288,7 +284,5 @@ def _program_conversion(csb: Csb, operation: Operation) -> None:
         PAD_TOP=op.pad_y_top,
         PAD_BOTTOM=op.pad_y_bottom,
     )
-    csb.write(
-        "CDMA", "D_ZERO_PADDING_VALUE", op.pad_val & csb.field_mask("CDMA", "D_ZERO_PADDING_VALUE", "PAD_VALUE")
-    )
+    csb.write("CDMA", "D_ZERO_PADDING_VALUE", op.pad_val & csb.field_mask("CDMA", "D_ZERO_PADDING_VALUE", "PAD_VALUE"))
     csb.write_fields("CDMA", "D_BANK", WEIGHT_BANK=op.weight_bank - 1, DATA_BANK=op.data_bank - 1)

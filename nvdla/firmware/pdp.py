@@ -66,9 +66,7 @@ class PdpDriver:
         operation.require_choice(op.pool_width, POOL_SIZES, "pool_width (size - 1)")
         operation.require_choice(op.pool_height, POOL_SIZES, "pool_height (size - 1)")
         operation.require_choice(op.pool_mode, POOL_MODES, "pool_mode")
-        operation.require(
-            op.precision != FP16 or not any(op.padding_value), "padding values must be 0 in fp16"
-        )
+        operation.require(op.precision != FP16 or not any(op.padding_value), "padding values must be 0 in fp16")
 
     def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None:
         unmask_interrupts(csb, "PDP_DONE")

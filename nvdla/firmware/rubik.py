@@ -90,6 +90,4 @@ def _program_output(csb: Csb, operation: Operation) -> None:
         surfaces = -(-dst.channel * ELEMENT_BYTES[op.precision] // ATOM)
         csb.write("RBK", "D_CONTRACT_STRIDE_0", surfaces * src.surf_stride)
         csb.write("RBK", "D_CONTRACT_STRIDE_1", op.stride_y * dst.line_stride)
-        csb.write_fields(
-            "RBK", "D_DECONV_STRIDE", DECONV_X_STRIDE=op.stride_x - 1, DECONV_Y_STRIDE=op.stride_y - 1
-        )
+        csb.write_fields("RBK", "D_DECONV_STRIDE", DECONV_X_STRIDE=op.stride_x - 1, DECONV_Y_STRIDE=op.stride_y - 1)

@@ -107,9 +107,7 @@ class Scheduler:
     def _note(self, what: str, group: Group) -> None:
         operation = group.operation
         self.csb.note(what, operation.index, operation.type.name, group.id)
-        self.steps.append(
-            ScheduleStep(what, operation.task, operation.index, operation.roi, operation.type, group.id)
-        )
+        self.steps.append(ScheduleStep(what, operation.task, operation.index, operation.roi, operation.type, group.id))
 
     # Reading the graph
 

@@ -80,7 +80,7 @@ class CdpJob:
         converters = (self._settings["icvt"], self._settings["ocvt"])
         answers = self._answers.get(data, out) if self._answers else None
         if answers is not None:
-            from nvdla.kernels.cdp_int8 import loop_settings, normalise_int8
+            from nvdla.kernels.fast.cdp_int8 import loop_settings, normalise_int8
 
             return normalise_int8(data, out, self.channels, loop_settings(function, *converters), answers), {}
         from nvdla.kernels.cdp import normalise
@@ -101,7 +101,7 @@ class _AnswersOnce:
 
     def get(self, data: np.ndarray, out: np.ndarray) -> Any:
         """The answers, or None where the general kernel must (or had better) do it."""
-        from nvdla.kernels import cdp_int8
+        from nvdla.kernels.fast import cdp_int8
 
         if not _words_fit(data, out):
             return None

@@ -66,10 +66,10 @@ ENGINES = {
         Link(
             "conv",
             ("CACC", "CMAC_A", "CMAC_B", "CSC", "CDMA"),
-            "nvdla.hardware.convolution:Convolution",
+            "nvdla.hardware.convolution.engine:Convolution",
             ("CACC_DONE", "CDMA_DAT_DONE", "CDMA_WT_DONE"),
         ),
-        Link("sdp", ("SDP", "SDP_RDMA"), "nvdla.hardware.sdp:Sdp", ("SDP_DONE",)),
+        Link("sdp", ("SDP", "SDP_RDMA"), "nvdla.hardware.sdp.engine:Sdp", ("SDP_DONE",)),
         Link("pdp", ("PDP", "PDP_RDMA"), "nvdla.hardware.pdp:Pdp", ("PDP_DONE",)),
         Link("cdp", ("CDP", "CDP_RDMA"), "nvdla.hardware.cdp:Cdp", ("CDP_DONE",)),
         Link("rubik", ("RBK",), "nvdla.hardware.rubik:Rubik", ("RUBIK_DONE",)),

@@ -26,8 +26,9 @@ def banks_fit_the_buffer(context: Context) -> Iterator[Said]:
     for subject in context.of_type(OpType.CONV):
         op, banks = subject.op, context.config.cbuf_banks
         if min(op.data_bank, op.weight_bank) < 1 or op.data_bank + op.weight_bank > banks:
-            yield subject, (
-                f"data_bank {op.data_bank} + weight_bank {op.weight_bank} of {banks} banks of {context.config.name}"
+            yield (
+                subject,
+                (f"data_bank {op.data_bank} + weight_bank {op.weight_bank} of {banks} banks of {context.config.name}"),
             )
 
 
@@ -55,9 +56,12 @@ def slices_have_the_entries_of_the_buffer(context: Context) -> Iterator[Said]:
         packed = cube.width if in_entry == 4 and rest == 3 else -(-rest * cube.width // in_entry)
         expected = whole * cube.width + packed
         if subject.op.entry_per_slice != expected:
-            yield subject, (
-                f"entry_per_slice is {subject.op.entry_per_slice}; a line of {cube.width} x {cube.channel} elements "
-                f"takes {expected} entries of {entry} bytes"
+            yield (
+                subject,
+                (
+                    f"entry_per_slice is {subject.op.entry_per_slice}; a line of {cube.width} x {cube.channel} "
+                    f"elements takes {expected} entries of {entry} bytes"
+                ),
             )
 
 
@@ -72,9 +76,12 @@ def data_fit_their_banks(context: Context) -> Iterator[Said]:
         span = (op.kernel_height_csc - 1) * max(op.dilation_y, 1) + 1
         lines = min(span, subject.surface.src_data.height)
         if lines * op.entry_per_slice > op.data_bank * entries:
-            yield subject, (
-                f"{lines} lines of {op.entry_per_slice} entries at once, {op.data_bank} data banks hold "
-                f"{op.data_bank * entries}"
+            yield (
+                subject,
+                (
+                    f"{lines} lines of {op.entry_per_slice} entries at once, {op.data_bank} data banks hold "
+                    f"{op.data_bank * entries}"
+                ),
             )
 
 
@@ -170,9 +177,12 @@ def convolution_results_have_their_size(context: Context) -> Iterator[Said]:
             op.input_height_csc + op.pad_y_top + op.pad_y_bottom, op.kernel_height_csc, op.conv_stride_y, op.dilation_y
         )
         if target.width > columns or target.height > lines:
-            yield subject, (
-                f"the result has {target.width} columns and {target.height} lines, the padded input makes {columns} "
-                f"and {lines}"
+            yield (
+                subject,
+                (
+                    f"the result has {target.width} columns and {target.height} lines, the padded input makes "
+                    f"{columns} and {lines}"
+                ),
             )
 
 

@@ -33,9 +33,12 @@ def surfaces_lie_in_their_windows(context: Context) -> Iterator[Said]:
             memory = context.loadable.memory(entry.mem_id)
             end, room = entry.offset + each.end, -(-memory.size // PAGE) * PAGE
             if end > room:
-                yield subject, (
-                    f"{each.what} ends at byte {end} of memory {memory.id}, which has {memory.size} "
-                    f"(address index {each.address}, bytes {each.start} to {each.end})"
+                yield (
+                    subject,
+                    (
+                        f"{each.what} ends at byte {end} of memory {memory.id}, which has {memory.size} "
+                        f"(address index {each.address}, bytes {each.start} to {each.end})"
+                    ),
                 )
 
 
@@ -73,8 +76,9 @@ def lines_do_not_overlap(context: Context) -> Iterator[Said]:
             if name not in ("src_data", "dst_data") or (subject.is_image and name == "src_data"):
                 continue
             if cube.height > 1 and cube.line_stride < cube.width * subject.atom:
-                yield subject, (
-                    f"{name}: lines of {cube.width} x {subject.atom} bytes lie {cube.line_stride} bytes apart"
+                yield (
+                    subject,
+                    (f"{name}: lines of {cube.width} x {subject.atom} bytes lie {cube.line_stride} bytes apart"),
                 )
             atoms = subject.surfaces(cube, subject.element_bytes(name))
             least = max(cube.height - 1, 0) * cube.line_stride + cube.width * subject.atom

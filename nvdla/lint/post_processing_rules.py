@@ -47,9 +47,12 @@ def neighbours_on_the_fly_agree(context: Context) -> Iterator[Said]:
             given = _size(subjects[giver].surface.dst_data)
             taken = _size(subjects[taker].surface.src_data)
             if given != taken:
-                yield subjects[taker], (
-                    f"takes width x height x channels {taken} on the fly, operation {giver} "
-                    f"({subjects[giver].type.name}) hands over {given}"
+                yield (
+                    subjects[taker],
+                    (
+                        f"takes width x height x channels {taken} on the fly, operation {giver} "
+                        f"({subjects[giver].type.name}) hands over {given}"
+                    ),
                 )
 
 
@@ -114,9 +117,12 @@ def pooling_is_fed(context: Context) -> Iterator[Said]:
         ):
             needed = (count - 1) * stride + kernel
             if needed > size + padding:
-                yield subject, (
-                    f"{count} {axis} of windows of {kernel} in steps of {stride} need {needed}, there are {size} and "
-                    f"{padding} of padding"
+                yield (
+                    subject,
+                    (
+                        f"{count} {axis} of windows of {kernel} in steps of {stride} need {needed}, there are {size} "
+                        f"and {padding} of padding"
+                    ),
                 )
 
 

@@ -83,9 +83,7 @@ def _table(table: str, /, **fields: Scalar | Struct | String | Vector) -> Table:
     return Table(table, tuple(Field(key, kind, defaults[type(kind)]) for key, kind in fields.items()))
 
 
-BLOB = _table(
-    "Blob", name=STRING, size=U64, interface=U32, sub_interface=U32, version=VERSION, data=Vector(U8)
-)
+BLOB = _table("Blob", name=STRING, size=U64, interface=U32, sub_interface=U32, version=VERSION, data=Vector(U8))
 MEMORY = _table(
     "MemoryListEntry",
     id=U16,

@@ -1,4 +1,4 @@
-"""Weight layouts: kernels as arrays to the bytes that CDMA fetches (the inverse is nvdla/hardware/weights.py).
+"""Weight layouts: kernels as arrays to the bytes that CDMA fetches (inverse: nvdla/hardware/convolution/weights.py).
 
 Source: "In-memory data formats", weight format; cmod/csc/NV_NVDLA_csc.cpp:1150 (direct), :1553 (image).
 """

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from nvdla.svg import clean
+from nvdla.analysis.svg import clean
 
 VOID = {"br", "col", "img", "input", "meta", "link"}
 

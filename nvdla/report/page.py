@@ -9,11 +9,11 @@ from functools import cache
 from importlib import resources
 
 import nvdla
+from nvdla.analysis.study import Study
 from nvdla.doctor.examination import Examination
 from nvdla.report import sections
 from nvdla.report.html import Html, joined, tag
 from nvdla.report.run import RunView
-from nvdla.study import Study
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from nvdla.analysis.study import Study
 from nvdla.compare.naming import Names
 from nvdla.compare.observation import Observation
 from nvdla.doctor.examination import Examination, Recording, examine
-from nvdla.study import Study
 from nvdla.tensors.ranking import Rank, top
 
 TOP = 5
@@ -36,9 +36,7 @@ def examine_and_run(
 ) -> tuple[Examination, RunView | None]:
     """The doctor's findings, and with ``inputs`` its run on the first of them. Raises FormatError for unfit inputs."""
     recording = Recording()
-    found = examine(
-        study.loadable, study.config.name, study.abi.name, names=names, inputs=inputs, recording=recording
-    )
+    found = examine(study.loadable, study.config.name, study.abi.name, names=names, inputs=inputs, recording=recording)
     if inputs is None:
         return found, None
     if found.run_error is not None or recording.runtime is None:

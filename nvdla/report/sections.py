@@ -5,19 +5,19 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from nvdla.analysis.cycles.document import caveats, cycles_document
+from nvdla.analysis.cycles.svg import schedule_svg
+from nvdla.analysis.graph.document import graph_document
+from nvdla.analysis.graph.dot import dot_program, dot_svg, dot_text
+from nvdla.analysis.memorymap.memory_map import MemoryMap
+from nvdla.analysis.memorymap.svg import memory_svg
+from nvdla.analysis.study import Study
+from nvdla.analysis.views.views import describe_tensor, operation_counts
 from nvdla.doctor.examination import Examination
 from nvdla.errors import FormatError
-from nvdla.graph.document import graph_document
-from nvdla.graph.dot import dot_program, dot_svg, dot_text
-from nvdla.inspect.views import describe_tensor, operation_counts
-from nvdla.memorymap.memory_map import MemoryMap
-from nvdla.memorymap.svg import memory_svg
-from nvdla.perf.document import caveats, cycles_document
-from nvdla.perf.svg import schedule_svg
 from nvdla.report.html import Html, joined, number, pairs, table, tag
 from nvdla.report.pictures import feature_maps, histogram
 from nvdla.report.run import RunView
-from nvdla.study import Study
 
 #: graphviz takes minutes for graphs of thousands of boxes
 MAX_DRAWN = 1500

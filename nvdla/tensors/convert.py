@@ -77,8 +77,9 @@ class Form:
         needed = filled.bytes
         size = (self.size or needed) if size is None else size
         if not 0 < needed <= MAX_BYTES or size > MAX_BYTES:
-            raise FormatError(f"a tensor {self.shape} of {self.dtype} as {self.layout} takes {needed} bytes; "
-                              f"the limit is {MAX_BYTES}")
+            raise FormatError(
+                f"a tensor {self.shape} of {self.dtype} as {self.layout} takes {needed} bytes; the limit is {MAX_BYTES}"
+            )
         if self.layout in DENSE:
             if size != needed:
                 raise FormatError(f"a tensor {self.shape} of {self.dtype} takes {needed} bytes, not {size}")

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
-from attack_files import ATTACKS, FILES
+from support.attack_files import ATTACKS, FILES
 
 import nvdla
 

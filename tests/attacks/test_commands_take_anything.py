@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from attack_files import ATTACKS, FILES, good
+from support.attack_files import ATTACKS, FILES, good
 
 #: words of each command that reads a loadable first; {file} is the bad one
 LOADABLE_COMMANDS = {
@@ -117,7 +117,7 @@ def test_a_name_that_steers_the_terminal_is_printed_as_text(nvdla_command, tmp_p
 
 def test_names_are_text_in_pages_and_pictures(nvdla_command, tmp_path, samples):
     """What is written into HTML and SVG is escaped."""
-    from attack_files import changed
+    from support.attack_files import changed
 
     (tmp_path / "x.nvdla").write_bytes(changed("tensors", 0, name='"><script>alert(1)</script>'))
     for words in (

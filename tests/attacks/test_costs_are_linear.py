@@ -8,7 +8,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
-from attack_files import chain, network
+from support.attack_files import chain, network
 
 import nvdla
 from nvdla.loadable import AddressEntry, Blob, EventEntry, MemoryEntry, TaskEntry, TensorDesc, to_bytes

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from attack_files import ATTACKS, FILES
+from support.attack_files import ATTACKS, FILES
 
 WATCHED = """
 import contextlib, io, json, os, sys

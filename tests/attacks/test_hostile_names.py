@@ -10,7 +10,7 @@ import time
 import pytest
 
 import nvdla
-from nvdla.build import sidecar
+from nvdla.builder import sidecar
 from nvdla.compare.goldens import _entries
 from nvdla.compare.naming import from_calibration, from_sidecar, from_yaml
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from attack_files import INPUT, OUTPUT, Op, chain, copy, network, pool
+from support.attack_files import INPUT, OUTPUT, Op, chain, copy, network, pool
 
 import nvdla
 from nvdla.descriptors import NEW, DlaTask
@@ -46,7 +46,7 @@ def test_limits_of_tasks_are_those_of_a_runtime(config, name, value):
 
 
 def test_data_behind_shared_offsets_is_limited_and_the_limit_adjustable():
-    from attack_files import FILES
+    from support.attack_files import FILES
 
     data = FILES.joinpath("shared_strings.nvdla").read_bytes()
     with pytest.raises(nvdla.LoadableError, match=r"must be at most 8 times the file size \(Limits\.sharing\)"):

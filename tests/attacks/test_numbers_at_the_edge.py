@@ -10,9 +10,9 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from attack_files import INPUT, OUTPUT, Op, network
-from attack_files import filled as with_fields
-from handmade import copy, pool
+from support.attack_files import INPUT, OUTPUT, Op, network
+from support.attack_files import filled as with_fields
+from support.handmade import copy, pool
 
 import nvdla
 from nvdla.cpu import power, softmax

@@ -8,7 +8,7 @@ import random
 
 import numpy as np
 import pytest
-from attack_files import INPUT, OUTPUT, WORK, Op, chain, copy, network
+from support.attack_files import INPUT, OUTPUT, WORK, Op, chain, copy, network
 
 import nvdla
 from nvdla.descriptors import NEW
@@ -56,7 +56,7 @@ def test_nothing_outside_the_regions_is_read_or_written():
 
 def test_guards_see_what_leaves_a_region():
     """A byte too many, written or read."""
-    from guards import guarded
+    from support.guards import guarded
 
     from nvdla.memory.address_space import AddressSpace, Space
 
@@ -95,7 +95,7 @@ def test_an_operation_that_reads_the_firmwares_counts_reads_them_in_every_run():
 def test_descriptors_overwritten_by_an_operation_are_checked_again(target):
     """The first operation copies input over the descriptors of the third, before that is programmed: what it says then
     is refused, or stays inside the regions (with guards around them); and it is the same in every run."""
-    from guards import guarded
+    from support.guards import guarded
 
     refused = 0
     for seed in range(24):  # eight bytes each

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from caffe_writer import caffemodel, layer, prototxt
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_layers import convolution, deconvolution, lrn_across, lrn_within, pooled_size, pooling, softmax
+from support.caffe_writer import caffemodel, layer, prototxt
+from support.plain_layers import convolution, deconvolution, lrn_across, lrn_within, pooled_size, pooling, softmax
 
 pytest.importorskip("onnx", reason="needs the extra nvdla[onnx]")
 pytest.importorskip("onnxruntime", reason="needs the extra nvdla[onnx]")

@@ -1,7 +1,7 @@
 """The .prototxt: which layers run, in which forms they may be written, and what is refused."""
 
 import pytest
-from caffe_writer import layer, prototxt
+from support.caffe_writer import layer, prototxt
 
 from nvdla import FormatError
 from nvdla.caffe import read_network

@@ -4,9 +4,9 @@ import contextlib
 
 import numpy as np
 import pytest
-from caffe_writer import blob, caffemodel, field, number, varint
 from hypothesis import given
 from hypothesis import strategies as st
+from support.caffe_writer import blob, caffemodel, field, number, varint
 
 from nvdla import FormatError
 from nvdla.caffe import read_weights

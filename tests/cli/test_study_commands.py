@@ -28,6 +28,7 @@ KEYS = {
     "timeline": {"traceEvents", "displayTimeUnit", "otherData"},
 }  # fmt: skip
 
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_layer_names_are_shown_where_they_are_known(nvdla_command, lenet, command):
     code, out, _ = nvdla_command(command, lenet)

@@ -122,9 +122,7 @@ def test_a_tolerance_lets_small_differences_pass(compared, lenet_loadable, plant
     assert compared(broken, limits=Limits(tolerance=2)).passed
 
 
-@given(
-    st.integers(1, 40), st.integers(1, 5), st.integers(1, 5), st.sampled_from([(8, "i1"), (32, "i1"), (32, "<f2")])
-)
+@given(st.integers(1, 40), st.integers(1, 5), st.integers(1, 5), st.sampled_from([(8, "i1"), (32, "i1"), (32, "<f2")]))
 def test_a_surface_unpacks_as_its_layout_says(channels, height, width, kind):
     atom, dtype = kind[0], np.dtype(kind[1])
     surfaces = -(-channels * dtype.itemsize // atom)

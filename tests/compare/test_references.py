@@ -205,7 +205,7 @@ def convolution_model(path, weights, bias):
 @pytest.fixture
 def built(tmp_path):
     """A small network as a loadable with its layer file, and as an ONNX model."""
-    from nvdla.build import Network, build, calibrate
+    from nvdla.builder import Network, build, calibrate
 
     rng = np.random.default_rng(1)
     weights = rng.normal(0, 0.3, (8, 3, 3, 3)).astype(np.float32)

@@ -9,7 +9,7 @@ import hashlib
 import json
 
 import pytest
-from golden import LOADABLES, REGRESSION, golden_log, inputs_of, manifest, quick, read, runtime_of, sha
+from support.golden import LOADABLES, REGRESSION, golden_log, inputs_of, manifest, quick, read, runtime_of, sha
 
 import nvdla
 

@@ -16,7 +16,7 @@ CORPUS = (Path(__file__).resolve().parents[2] / ".." / "shared" / "corpus").reso
 
 
 def hardware_tests() -> dict[str, list[Path]]:
-    """"configuration/unit" -> traces."""
+    """ "configuration/unit" -> traces."""
     manifest = CORPUS / "trace-tests" / "manifest.json"
     found: dict[str, list[Path]] = {}
     for test in json.loads(manifest.read_text())["tests"] if manifest.exists() else []:
@@ -27,7 +27,7 @@ def hardware_tests() -> dict[str, list[Path]]:
 
 
 def random_traces() -> dict[str, list[Path]]:
-    """"configuration/feature" -> traces."""
+    """ "configuration/feature" -> traces."""
     found: dict[str, list[Path]] = {}
     root = CORPUS / "register-traces"
     for path in sorted(root.glob("*/*/*/*.cfg")):

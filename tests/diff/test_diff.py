@@ -158,8 +158,7 @@ def _no_deadline():
 
 def test_nothing_is_compiled_to_compare_files(samples):
     script = (
-        "import sys; from nvdla.cli.main import main; "
-        "main(['diff', *sys.argv[1:]]); sys.exit('numba' in sys.modules)"
+        "import sys; from nvdla.cli.main import main; main(['diff', *sys.argv[1:]]); sys.exit('numba' in sys.modules)"
     )
     files = [str(samples / name) for name in ("lenet.loadable", "lenet_nv_large.loadable")]
     assert subprocess.run([sys.executable, "-c", script, *files], capture_output=True, timeout=60).returncode == 0

@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from fault_commands import DIGITS, LENET, NVDLA, RUN, finish, one_line, start
+from support.fault_commands import DIGITS, LENET, NVDLA, RUN, finish, one_line, start
 
 from nvdla.errors import FormatError
 from nvdla.files import read_file, whole_file, write_file

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from fault_commands import DIGITS, LENET, RUN, finish, start
+from support.fault_commands import DIGITS, LENET, RUN, finish, start
 
 
 def take_interrupts() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nvdla.kernels import cache_folder as folders
-from nvdla.kernels import compilation, kernel_cache
+from nvdla.kernels.jit import cache_folder as folders
+from nvdla.kernels.jit import compilation, kernel_cache
 
 posix = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="Windows has access lists instead of modes")
 
@@ -194,13 +194,13 @@ def test_code_that_is_imported_late_counts_too(monkeypatch):
     """The tile's instructions are emitted by a module that kernels import only when they are compiled."""
     seen, source = [], kernel_cache._source
     monkeypatch.setattr(kernel_cache, "_source", lambda name: seen.append(name) or source(name))
-    kernel_cache.source_digest.__wrapped__("conv_sdp_int8")
-    assert "dot_tile_code" in seen
+    kernel_cache.source_digest.__wrapped__("fast.conv_sdp_int8")
+    assert "fast.dot_tile_code" in seen
 
 
 def test_every_kernel_goes_through_this_cache():
     """And no kernel's module imports numba before something is compiled."""
-    for path in Path(compilation.__file__).parent.glob("*.py"):
+    for path in Path(compilation.__file__).parents[1].rglob("*.py"):
         if path.name not in ("dot_tile_code.py", "kernel_cache.py"):
             assert "\nfrom numba" not in path.read_text(), path.name
             assert "\nimport numba" not in path.read_text(), path.name
@@ -209,7 +209,7 @@ def test_every_kernel_goes_through_this_cache():
 SCRIPT = """
 import sys, numpy as np
 from nvdla.kernels.conversion import convert_input
-from nvdla.hardware.convolution_settings import Precision
+from nvdla.hardware.convolution.settings import Precision
 cube = np.arange(48, dtype=np.int8).reshape(4, 3, 4)
 print(convert_input(cube, np.zeros(4, np.int64), 3, 1, Precision.INT8).sum())
 """

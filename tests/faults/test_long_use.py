@@ -1,4 +1,4 @@
-"""Long use: nothing grows. The short form of tests/faults/long_use.py, whose 10,000 cycles are in docs/security.md."""
+"""Long use: nothing grows. The short form of tests/support/long_use.py, whose 10,000 cycles are in docs/security.md."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import weakref
 from pathlib import Path
 
 import pytest
-from long_use import LENET, cycle, grown, watch
+from support.long_use import LENET, cycle, grown, watch
 
 import nvdla
 

@@ -6,7 +6,7 @@ import os
 import sys
 
 import pytest
-from fault_commands import DIGITS, LENET, RUN, start
+from support.fault_commands import DIGITS, LENET, RUN, start
 
 pty = pytest.importorskip("pty") if sys.platform != "win32" else pytest.skip("no terminals", allow_module_level=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from handmade import INPUT, OUTPUT, Op, chain, copy, network
+from support.handmade import INPUT, OUTPUT, Op, chain, copy, network
 from test_scheduler import bdma
 
 from nvdla.descriptors import NEW, decode_tasks

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from handmade import INPUT, OUTPUT, Op, copy, cube, network, pool
+from support.handmade import INPUT, OUTPUT, Op, copy, cube, network, pool
 from test_scheduler import bdma, convolution
 
 import nvdla

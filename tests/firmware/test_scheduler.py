@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from handmade import INPUT, OUTPUT, WORK, Op, chain, copy, cube, network, pool
+from support.handmade import INPUT, OUTPUT, WORK, Op, chain, copy, cube, network, pool
 
 import nvdla
 from nvdla.descriptors.enums import Event, OpType

@@ -88,7 +88,7 @@ def _place(error: BaseException) -> str:
 def child(args: argparse.Namespace) -> None:
     """The process that fuzzes."""
     resource.setrlimit(resource.RLIMIT_AS, (args.memory << 20, args.memory << 20))
-    sys.path.insert(0, str(HERE))
+    sys.path[:0] = [str(HERE), str(HERE.parent)]
     sys.setrecursionlimit(1000)
     folder = Path(args.work) / args.target
     corpus = folder / "corpus"
@@ -101,7 +101,7 @@ def child(args: argparse.Namespace) -> None:
     from fuzz_mutator import inherit
 
     if args.plain:
-        from nvdla.kernels.compilation import plain_work
+        from nvdla.kernels.jit.compilation import plain_work
 
         plain_work.left = 1 << 62
     target = fuzz_targets.TARGETS[args.target]
@@ -110,7 +110,7 @@ def child(args: argparse.Namespace) -> None:
         return _plain(target, Recorder(target.one_input(), folder, args.slow), args, corpus)
     for room in ("kernels", *target.elsewhere):  # numba cannot compile instrumented functions
         package = importlib.import_module(f"nvdla.{room}")
-        for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
+        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(module.name)
     with atheris.instrument_imports(include=["nvdla"]):
         one_input = target.one_input()

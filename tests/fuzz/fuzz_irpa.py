@@ -21,8 +21,9 @@ def one_input(data: bytes) -> None:
     container.parameters()
     try:
         again = form.open(Source.of(container.convert(form)))
-        if [(e.name, e.length, e.pattern, e.path) for e in container.archive] != \
-                [(e.name, e.length, e.pattern, e.path) for e in again.archive]:
+        if [(e.name, e.length, e.pattern, e.path) for e in container.archive] != [
+            (e.name, e.length, e.pattern, e.path) for e in again.archive
+        ]:
             raise RuntimeError("an archive changed when it was rewritten")
     except FormatError:
         pass  # odd patterns are read but not written

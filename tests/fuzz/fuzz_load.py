@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 
-from nvdla import inspect as views
+from nvdla.analysis import views as views
 from nvdla.descriptors import decode_tasks, detect
 from nvdla.errors import ConfigError, DescriptorError, LoadableError
 from nvdla.firmware.choice import choose_configuration

@@ -23,9 +23,18 @@ def one_input(data: bytes) -> None:
         pass
     for path in (mlf.METADATA, "codegen/host/src/net_lib0.c"):
         try:
-            mlf_verify.verify(mlf.read(memoryview(tar.write([
-                tar.Member("./metadata.json", "file", memoryview(_METADATA)),
-                tar.Member(f"./{path}", "file", memoryview(data))]))))
+            mlf_verify.verify(
+                mlf.read(
+                    memoryview(
+                        tar.write(
+                            [
+                                tar.Member("./metadata.json", "file", memoryview(_METADATA)),
+                                tar.Member(f"./{path}", "file", memoryview(data)),
+                            ]
+                        )
+                    )
+                )
+            )
         except FormatError:
             continue
     try:
@@ -34,5 +43,6 @@ def one_input(data: bytes) -> None:
         return
 
 
-_METADATA = (b'{"version": 7, "modules": {"net": {"model_name": "net", "executors": ["aot"], '
-             b'"memory": {"functions": {}}}}}')
+_METADATA = (
+    b'{"version": 7, "modules": {"net": {"model_name": "net", "executors": ["aot"], "memory": {"functions": {}}}}}'
+)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 
-from guards import guarded
+from support.guards import guarded
 
 import nvdla
-import nvdla.batch
 import nvdla.cpu.power
 import nvdla.cpu.softmax
+import nvdla.execution.batch
 import nvdla.hardware.bdma
 import nvdla.hardware.cdp
-import nvdla.hardware.convolution
+import nvdla.hardware.convolution.engine
 import nvdla.hardware.pdp
 import nvdla.hardware.rubik
-import nvdla.hardware.sdp
-import nvdla.hardware.sdp_floats
-import nvdla.hardware.sdp_integers
+import nvdla.hardware.sdp.engine
+import nvdla.hardware.sdp.floats
+import nvdla.hardware.sdp.integers
 import nvdla.runtime
 from nvdla.limits import RunBudget
 

@@ -144,8 +144,8 @@ read_mem 0x80000000 0xffffffffffffffffffffffffffffffff 0x00112233445566778899aab
 
 def _networks() -> Iterator[bytes]:
     """Loadables made by hand, which need nothing beside the project."""
-    sys.path.insert(0, str(ROOT / "tests" / "firmware"))
-    from handmade import Op, chain, copy, network, pool
+    sys.path.insert(0, str(ROOT / "tests"))
+    from support.handmade import Op, chain, copy, network, pool
 
     from nvdla.descriptors.enums import Event, OpType
     from nvdla.loadable import to_bytes

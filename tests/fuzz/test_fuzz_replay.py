@@ -51,7 +51,11 @@ for path in sorted((REGRESSIONS / sys.argv[1]).iterdir()):
 @pytest.mark.slow
 def test_no_kernel_leaves_its_arrays(tmp_path):
     """numba checks every index here, which it otherwise does not; long runs do so with --boundscheck."""
-    settings = {"NUMBA_BOUNDSCHECK": "1", "NVDLA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parent)}
+    settings = {
+        "NUMBA_BOUNDSCHECK": "1",
+        "NVDLA_CACHE_DIR": str(tmp_path),
+        "PYTHONPATH": os.pathsep.join(str(Path(__file__).parents[up]) for up in (0, 1)),
+    }
     words = [sys.executable, "-c", _CHECKED, "run"]
     done = subprocess.run(words, env={**os.environ, **settings}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from engine_bench import SOURCE, TARGET, Bench
+from support.engine_bench import SOURCE, TARGET, Bench
 
 from nvdla.errors import ConfigError, LinkError, ScheduleError
 from nvdla.memory.address_space import Space

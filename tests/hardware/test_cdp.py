@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from engine_bench import SOURCE, TARGET, Bench, from_atoms, to_atoms
+from support.engine_bench import SOURCE, TARGET, Bench, from_atoms, to_atoms
 
 from nvdla.errors import ConfigError, LinkError, ScheduleError
 from nvdla.hardware import cdp
-from nvdla.kernels import cdp_int8
+from nvdla.kernels.fast import cdp_int8
 from nvdla.memory.address_space import Space
 
 

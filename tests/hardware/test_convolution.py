@@ -6,12 +6,21 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from convolution_layers import DATA, WEIGHTS, Bench, program, random_layer, store_cube, weight_bytes, window_element
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.convolution_layers import (
+    DATA,
+    WEIGHTS,
+    Bench,
+    program,
+    random_layer,
+    store_cube,
+    weight_bytes,
+    window_element,
+)
 
 from nvdla.errors import ConfigError, LinkError, ScheduleError
-from nvdla.hardware import convolution_arithmetic
+from nvdla.hardware.convolution import arithmetic as convolution_arithmetic
 from nvdla.memory.address_space import Space
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from convolution_layers import DATA, SECOND, WEIGHTS, Bench, image_weight_bytes, program
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.convolution_layers import DATA, SECOND, WEIGHTS, Bench, image_weight_bytes, program
 
 from nvdla.errors import ConfigError, ScheduleError
 from nvdla.hardware.pixel_formats import NAMES, PIXEL_FORMATS

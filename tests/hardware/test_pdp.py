@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from engine_bench import SOURCE, TARGET, Bench, from_atoms, to_atoms
+from support.engine_bench import SOURCE, TARGET, Bench, from_atoms, to_atoms
 
 from nvdla.errors import ConfigError, LinkError, NvdlaError, ScheduleError
 from nvdla.memory.address_space import Space

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from engine_bench import SOURCE, TARGET, Bench
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
+from support.engine_bench import SOURCE, TARGET, Bench
 
 from nvdla.errors import NvdlaError
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from engine_bench import SOURCE, TARGET, Bench, to_atoms
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.engine_bench import SOURCE, TARGET, Bench, to_atoms
 
 from nvdla.errors import ConfigError, LinkError, ScheduleError
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from convolution_layers import image_weight_bytes, weight_bytes, winograd_weight_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.convolution_layers import image_weight_bytes, weight_bytes, winograd_weight_bytes
 
 from nvdla.errors import ConfigError
-from nvdla.hardware.weights import decompress, unpack_direct, unpack_image, unpack_winograd
+from nvdla.hardware.convolution.weights import decompress, unpack_direct, unpack_image, unpack_winograd
 
 
 def kernels(seed, shape, dtype=np.int16):

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pdp_reference import half_away
+from support.pdp_reference import half_away
 from test_floats import encode, expected_product, expected_sum, nan, parts, value, widened
 
-from nvdla.kernels import cdp, cdp_int8
+from nvdla.kernels import cdp
 from nvdla.kernels.cdp import Converter, Function, Priority, Table, normalise
 from nvdla.kernels.cdp_fp16 import normalise_fp16
+from nvdla.kernels.fast import cdp_int8
 from nvdla.kernels.floats import FP16, FP17, FP32, fp17_to_fp16
 
 RANDOM = np.random.default_rng(7)

@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
-from conv_reference import plain_sums
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.conv_reference import plain_sums
 
-from nvdla.kernels import conv_int8_dot as fast
+from nvdla.kernels.fast import conv_int8_dot as fast
 
 pytestmark = pytest.mark.skipif(not fast.available(), reason="this processor has no AVX512-VNNI")
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from conv_reference import plain_sums
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.conv_reference import plain_sums
 
-from nvdla.kernels import conv_int8_dot as dot
-from nvdla.kernels import conv_sdp_int8 as fused
+from nvdla.kernels.fast import conv_int8_dot as dot
+from nvdla.kernels.fast import conv_sdp_int8 as fused
 
 pytestmark = pytest.mark.skipif(not dot.available(), reason="this processor has no AVX512-VNNI")
 

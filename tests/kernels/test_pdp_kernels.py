@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from pdp_reference import average, pool_plane, signed
+from support.pdp_reference import average, pool_plane, signed
 from test_floats import expected_product, expected_sum, nan, parts, widened
 
 from nvdla.kernels.floats import FP16, FP17, fp17_to_fp16

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nvdla.kernels import compilation, conv, pdp, sdp
-from nvdla.kernels.conv_int8_dot import MAX_TERMS, accumulate, available, pack_weights, padded_cube, tap_offsets
+from nvdla.kernels import conv, pdp, sdp
+from nvdla.kernels.fast.conv_int8_dot import MAX_TERMS, accumulate, available, pack_weights, padded_cube, tap_offsets
+from nvdla.kernels.jit import compilation
 
 with_dots = pytest.mark.skipif(not available(), reason="this processor has no AVX512-VNNI")
 seeds = st.integers(0, 2**32 - 1).map(np.random.default_rng)
@@ -183,7 +184,8 @@ def test_plain_forms_end_with_their_work():
 LENET = """
 import sys
 import nvdla
-from nvdla.kernels import compilation, dot_tile
+from nvdla.kernels.jit import compilation
+from nvdla.kernels.fast import dot_tile
 compilation.plain_work.left = int(sys.argv[3])
 if sys.argv[4] == "without":
     dot_tile.available = lambda: False
@@ -205,7 +207,8 @@ def test_lenet_is_through_before_numba_is_there(samples, dots):
 
 
 def test_reading_and_running_import_numba_for_kernels_only():
-    names = [path.stem for path in Path(compilation.__file__).parent.glob("*.py")]
-    names = [f"nvdla.kernels.{name}" for name in names if name not in ("__init__", "dot_tile_code", "kernel_cache")]
+    kernels = Path(compilation.__file__).parents[1]
+    paths = [path for path in kernels.rglob("*.py") if path.stem not in ("__init__", "dot_tile_code", "kernel_cache")]
+    names = [".".join(("nvdla.kernels", *path.relative_to(kernels).with_suffix("").parts)) for path in paths]
     words = [sys.executable, "-c", f"import sys, nvdla.cli.run, {', '.join(names)}; print('numba' in sys.modules)"]
     assert subprocess.run(words, check=True, capture_output=True, text=True).stdout == "False\n"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import sdp_reference as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import sdp_reference as reference
 
 from nvdla.kernels import sdp, sdp_y
 from nvdla.kernels.sdp_fp16_output import integers_to_fp16

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nvdla.kernels import sdp_int8_add as fast
+from nvdla.kernels.fast import sdp_int8_add as fast
 
 BYTES = np.arange(-128, 128, dtype=np.int8)
 FIRST, SECOND = (np.ascontiguousarray(each.reshape(-1)) for each in np.meshgrid(BYTES, BYTES))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import sdp_reference as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import sdp_reference as reference
 
 from nvdla.kernels import sdp_lut
 

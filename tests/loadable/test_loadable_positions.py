@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import random
 import re
-import sys
 from pathlib import Path
 
 import pytest
+from support.attack_files import ATTACKS, chain, changed, good, network
 
 import nvdla
 from nvdla.loadable import schema
 from nvdla.loadable.positions import position_of
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "attacks"))
-
-from attack_files import ATTACKS, chain, changed, good, network
 
 TABLES = [field.name for field in schema.LOADABLE.fields]
 #: a limit: what the value must be, or with what it does not agree

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.build import Network, build, calibrate
+from nvdla.builder import Network, build, calibrate
 from nvdla.memory.pages import PAGE, Pages, Readers
 
 

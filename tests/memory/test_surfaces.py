@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nvdla.errors import FormatError, LinkError
-from nvdla.hardware.weights import unpack_direct, unpack_image, unpack_winograd
+from nvdla.hardware.convolution.weights import unpack_direct, unpack_image, unpack_winograd
 from nvdla.loadable.enums import DataFormat, DataType, PixelFormat
 from nvdla.loadable.model import TensorDesc
 from nvdla.memory.surfaces import FeatureLayout, PixelLayout, tensor_layout

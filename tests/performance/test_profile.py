@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.profile import profile
+from nvdla.execution.profile import profile
 
 
 @pytest.fixture(scope="module")

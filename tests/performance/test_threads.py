@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.build import Network, build, calibrate
+from nvdla.builder import Network, build, calibrate
 
 CPU_TIME = """
 import sys, time

@@ -1,13 +1,13 @@
 from pathlib import Path
 
 import pytest
-from browser import Browser, chromium
+from support.browser import Browser, chromium
 
 import nvdla
+from nvdla.analysis.study import Study
 from nvdla.compare.naming import names_for
 from nvdla.report.page import make_report
 from nvdla.report.run import examine_and_run
-from nvdla.study import Study
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 

@@ -21,9 +21,7 @@ def numbers_in(browser, column):
 
 
 def column_of(browser, name):
-    found = browser.value(
-        "Array.from(document.querySelectorAll('#operations-table th')).map(each => each.textContent)"
-    )
+    found = browser.value("Array.from(document.querySelectorAll('#operations-table th')).map(each => each.textContent)")
     return found.index(name)
 
 

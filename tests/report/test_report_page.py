@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.graph import dot
+from nvdla.analysis.graph import dot
+from nvdla.analysis.study import Study
 from nvdla.report import sections
 from nvdla.report.html import Html, number, table, tag
 from nvdla.report.pictures import feature_maps, histogram
-from nvdla.study import Study
 
 SAMPLES = sorted((Path(__file__).resolve().parents[2] / "samples").glob("*.loadable"))
 VOID = {"br", "col", "img", "input", "meta", "link"}

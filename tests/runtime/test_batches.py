@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.batch import MOST_LANES, Batch, lanes_for
-from nvdla.build import Network, build, calibrate
+from nvdla.builder import Network, build, calibrate
 from nvdla.errors import FormatError, LinkError
+from nvdla.execution.batch import MOST_LANES, Batch, lanes_for
 
 SAMPLE_FILES = ["lenet.loadable", "lenet_nv_large.loadable", "colour_digits.loadable"]
 
@@ -169,7 +169,7 @@ def test_images_that_need_much_memory_besides_go_in_smaller_groups(lenet_loadabl
     batch = Batch(runtime._plan, runtime.linked.lanes)
     assert batch.together() == 9
     largest = max(step[0].scratch_bytes for step in runtime._plan.fused if hasattr(step, "__len__"))
-    monkeypatch.setattr("nvdla.batch.LANE_BYTES", 2 * largest)
+    monkeypatch.setattr("nvdla.execution.batch.LANE_BYTES", 2 * largest)
     assert batch.together() == 2
     assert runtime.run_many(images) == expected
 

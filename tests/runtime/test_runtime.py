@@ -185,9 +185,9 @@ def test_memory_does_not_grow_from_run_to_run(runtime):
 
 def test_layers_with_the_same_weights_keep_one_copy_of_them():
     """A global average of 13 x 13 is a convolution for every 24 channels on nv_small, always with the same kernels."""
-    from nvdla.build import Network, build, calibrate
-    from nvdla.hardware.fusion import FusedConvolution
-    from nvdla.kernels.conv_int8_dot import available
+    from nvdla.builder import Network, build, calibrate
+    from nvdla.execution.fusing import FusedConvolution
+    from nvdla.kernels.fast.conv_int8_dot import available
 
     if not available():
         pytest.skip("this processor has no AVX512-VNNI: convolutions are not fused")

@@ -1,7 +1,7 @@
 """IREE parameter archives (.irpa): read, verify, write, edit in place.
 
-    archive = nvdla.containers.irpa.read(data)
-    archive["layer0.weight"].data
+archive = nvdla.containers.irpa.read(data)
+archive["layer0.weight"].data
 """
 
 from __future__ import annotations
@@ -11,5 +11,18 @@ from nvdla.containers.irpa.reader import Archive, Entry, Header, read
 from nvdla.containers.irpa.verify import verify
 from nvdla.containers.irpa.writer import EntrySpec, build, chunks
 
-__all__ = ["Archive", "Entry", "EntrySpec", "Header", "append", "append_file", "build", "chunks", "erase", "read",
-           "replace", "replace_splat", "verify"]
+__all__ = [
+    "Archive",
+    "Entry",
+    "EntrySpec",
+    "Header",
+    "append",
+    "append_file",
+    "build",
+    "chunks",
+    "erase",
+    "read",
+    "replace",
+    "replace_splat",
+    "verify",
+]

@@ -49,8 +49,10 @@ def _check_records(archive: Archive, victims: list[Entry]) -> None:
     kept = _Ranges(_surviving(archive, victims))
     for entry in victims:
         if kept.touch(entry.record + layout.TYPE_FIELD, 4):
-            raise FormatError(f"parameter {entry.name!r}: its record at byte {entry.record} is also the name or data "
-                              "of another parameter; nothing was erased")
+            raise FormatError(
+                f"parameter {entry.name!r}: its record at byte {entry.record} is also the name or data "
+                "of another parameter; nothing was erased"
+            )
 
 
 def _exclusive_spans(archive: Archive, victims: list[Entry]) -> list[tuple[int, int]]:
@@ -103,8 +105,10 @@ def replace(buffer: Buffer, name: str, data: bytes | memoryview) -> None:
                 raise FormatError(f"parameter {name!r} is a {entry.kind.name.lower()} entry and has no data to replace")
             room = _room(archive, entry)
             if len(data) > room:
-                raise FormatError(f"parameter {name!r}: {len(data)} bytes do not fit where there is room for "
-                                  f"{room}; erase it, append the new one, and repack")
+                raise FormatError(
+                    f"parameter {name!r}: {len(data)} bytes do not fit where there is room for "
+                    f"{room}; erase it, append the new one, and repack"
+                )
             start = entry.offset or 0
             view[start : start + len(data)] = data
             if entry.length > len(data):
@@ -122,8 +126,9 @@ def _room(archive: Archive, entry: Entry) -> int:
             continue
         begin = other.offset or 0
         if begin < start + entry.length and start < begin + other.length:
-            raise FormatError(f"parameter {entry.name!r} shares bytes with {other.name!r}; "
-                              "replacing it would change both")
+            raise FormatError(
+                f"parameter {entry.name!r} shares bytes with {other.name!r}; replacing it would change both"
+            )
         if begin >= start:
             end = min(end, begin)
     return end - start
@@ -157,8 +162,9 @@ def append(data: bytes | memoryview, entries: Iterable[EntrySpec], alignment: in
     return bytes(result) + bytes(start - len(result)) + new
 
 
-def append_file(path: str | os.PathLike[str], entries: Iterable[EntrySpec],
-                alignment: int = layout.DATA_ALIGNMENT) -> int:
+def append_file(
+    path: str | os.PathLike[str], entries: Iterable[EntrySpec], alignment: int = layout.DATA_ALIGNMENT
+) -> int:
     """Links one more archive behind a file without rewriting it; returns the new archive's offset. The link is written
     last, so a reader at any moment sees the old chain or the new one; on an error the file is cut back."""
     archive = read(Path(path))
@@ -224,5 +230,3 @@ def _release(archive: Archive) -> None:
         if entry.data is not None:
             entry.data.release()
     archive.source.data.release()
-
-

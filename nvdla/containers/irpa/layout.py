@@ -41,25 +41,46 @@ class Range(_Structure):
 class HeaderPrefix(_Structure):
     """The part that every version has."""
 
-    _fields_ = (("magic", c_uint32), ("version_major", c_uint16), ("version_minor", c_uint16),
-                ("header_size", c_uint64), ("next_header_offset", c_uint64), ("flags", c_uint64))
+    _fields_ = (
+        ("magic", c_uint32),
+        ("version_major", c_uint16),
+        ("version_minor", c_uint16),
+        ("header_size", c_uint64),
+        ("next_header_offset", c_uint64),
+        ("flags", c_uint64),
+    )
 
 
 class HeaderV0(_Structure):
-    _fields_ = (("prefix", HeaderPrefix), ("entry_count", c_uint64),
-                ("entry_segment", Range), ("metadata_segment", Range), ("storage_segment", Range))
+    _fields_ = (
+        ("prefix", HeaderPrefix),
+        ("entry_count", c_uint64),
+        ("entry_segment", Range),
+        ("metadata_segment", Range),
+        ("storage_segment", Range),
+    )
 
 
 class EntryHeader(_Structure):
     """``entry_size`` leaves out the padding to the next multiple of 16; ``flags`` is not aligned."""
 
-    _fields_ = (("entry_size", c_uint64), ("type", c_uint32), ("flags", c_uint64),
-                ("name", Range), ("metadata", Range), ("minimum_alignment", c_uint64))
+    _fields_ = (
+        ("entry_size", c_uint64),
+        ("type", c_uint32),
+        ("flags", c_uint64),
+        ("name", Range),
+        ("metadata", Range),
+        ("minimum_alignment", c_uint64),
+    )
 
 
 class SplatEntry(_Structure):
-    _fields_ = (("header", EntryHeader), ("length", c_uint64), ("pattern", c_uint8 * MAX_PATTERN),
-                ("pattern_length", c_uint8))
+    _fields_ = (
+        ("header", EntryHeader),
+        ("length", c_uint64),
+        ("pattern", c_uint8 * MAX_PATTERN),
+        ("pattern_length", c_uint8),
+    )
 
 
 class DataEntry(_Structure):
@@ -76,7 +97,9 @@ PREFIX_SIZE = ctypes.sizeof(HeaderPrefix)
 HEADER_SIZE = ctypes.sizeof(HeaderV0)
 ENTRY_HEADER_SIZE = ctypes.sizeof(EntryHeader)
 ENTRY_STRUCTURES: dict[EntryType, type[_Structure]] = {
-    EntryType.SPLAT: SplatEntry, EntryType.DATA: DataEntry, EntryType.EXTERNAL: ExternalEntry,
+    EntryType.SPLAT: SplatEntry,
+    EntryType.DATA: DataEntry,
+    EntryType.EXTERNAL: ExternalEntry,
 }
 NEXT_HEADER_FIELD = HeaderPrefix.next_header_offset.offset
 TYPE_FIELD = EntryHeader.type.offset

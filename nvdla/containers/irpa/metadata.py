@@ -20,8 +20,17 @@ MAX_RANK = 256
 #: Key under which parameter metadata that IREE does not know travels in the blob.
 EXTRA = "nvdla"
 
-_ALIASES = {"float": "float32", "double": "float64", "half": "float16", "long": "int64", "int": "int32",
-            "short": "int16", "bool_": "bool", "cfloat": "complex64", "cdouble": "complex128"}
+_ALIASES = {
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "long": "int64",
+    "int": "int32",
+    "short": "int16",
+    "bool_": "bool",
+    "cfloat": "complex64",
+    "cdouble": "complex128",
+}
 
 
 def decode(blob: memoryview | bytes, length: int) -> tuple[str | None, tuple[int, ...] | None, dict[str, Any]]:
@@ -32,7 +41,7 @@ def decode(blob: memoryview | bytes, length: int) -> tuple[str | None, tuple[int
     if prefix is None:
         return None, None, _text(blob)
     try:
-        parsed = json.loads(raw[len(prefix):])
+        parsed = json.loads(raw[len(prefix) :])
     except (ValueError, RecursionError):
         return None, None, _text(blob)
     if not isinstance(parsed, dict):
@@ -79,7 +88,9 @@ def encode(parameter: Parameter) -> bytes:
     if bits is None:
         raise FormatError(f"parameter {parameter.name!r}: unknown element type {parameter.dtype!r}")
     content: dict[str, Any] = {
-        "type": "Tensor", "dtype": parameter.dtype, "shape": list(parameter.shape),
+        "type": "Tensor",
+        "dtype": parameter.dtype,
+        "shape": list(parameter.shape),
         "dtype_desc": {
             "class_name": f"{parameter.dtype.capitalize().replace('Uint', 'UInt')}DType",
             "is_complex": parameter.dtype.startswith("complex"),

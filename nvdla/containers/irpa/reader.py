@@ -90,23 +90,29 @@ class Archive:
     def external_data(self, entry: Entry, folder: Path | None) -> memoryview:
         """The bytes of an EXTERNAL entry, from a file below ``folder`` and nowhere else."""
         if folder is None:
-            raise FormatError(f"{self.source.name}: parameter {entry.name!r} lies in the external file {entry.path!r}; "
-                              "name the folder that may be read (option external)")
+            raise FormatError(
+                f"{self.source.name}: parameter {entry.name!r} lies in the external file {entry.path!r}; "
+                "name the folder that may be read (option external)"
+            )
         root = folder.resolve()
         try:
             path = (root / str(entry.path)).resolve()
         except (OSError, ValueError, RuntimeError) as error:
             raise FormatError(f"{self.source.name}: external path {entry.path!r}: {error}") from None
         if root not in path.parents:
-            raise FormatError(f"{self.source.name}: parameter {entry.name!r} points to {entry.path!r}, outside the "
-                              f"folder {folder} that may be read")
+            raise FormatError(
+                f"{self.source.name}: parameter {entry.name!r} points to {entry.path!r}, outside the "
+                f"folder {folder} that may be read"
+            )
         if not path.is_file():
             raise FormatError(f"{self.source.name}: parameter {entry.name!r}: no regular file {path}")
         data = Source.of(path).data
         start = entry.offset or 0
         if start > len(data) or entry.length > len(data) - start:
-            raise FormatError(f"{self.source.name}: parameter {entry.name!r} takes bytes {start} to "
-                              f"{start + entry.length} of {path}, which has {len(data)}")
+            raise FormatError(
+                f"{self.source.name}: parameter {entry.name!r} takes bytes {start} to "
+                f"{start + entry.length} of {path}, which has {len(data)}"
+            )
         return data[start : start + entry.length]
 
 
@@ -165,8 +171,12 @@ class _Parser:
         size = len(self.data)
         if offset + layout.PREFIX_SIZE > size:
             cycle = ": past 64 bits, where readers that wrap would go round in a cycle" if offset >> 64 else ""
-            self.stop(where, offset, f"an archive header takes {layout.HEADER_SIZE} bytes, but the file ends at {size}"
-                      + (f"; the link of the header before is wrong{cycle}" if index else ""))
+            self.stop(
+                where,
+                offset,
+                f"an archive header takes {layout.HEADER_SIZE} bytes, but the file ends at {size}"
+                + (f"; the link of the header before is wrong{cycle}" if index else ""),
+            )
         prefix = self.structure(layout.HeaderPrefix, offset)
         if prefix.magic != layout.MAGIC:
             self.stop(where, offset, f"magic is 0x{prefix.magic:08x}, must be 0x{layout.MAGIC:08x} (IRPA)")
@@ -177,17 +187,21 @@ class _Parser:
         if offset + layout.HEADER_SIZE > size:
             self.stop(where, offset, f"the header takes {layout.HEADER_SIZE} bytes, but the file ends at {size}")
         raw = self.structure(layout.HeaderV0, offset)
-        spans = {name: self.segment(where, offset, name, getattr(raw, f"{name}_segment"))
-                 for name in ("entry", "metadata", "storage")}
+        spans = {
+            name: self.segment(where, offset, name, getattr(raw, f"{name}_segment"))
+            for name in ("entry", "metadata", "storage")
+        }
         following = offset + prefix.next_header_offset if prefix.next_header_offset else None
-        return Header(index, offset, following, prefix.flags, raw.entry_count, spans["entry"], spans["metadata"],
-                      spans["storage"])
+        return Header(
+            index, offset, following, prefix.flags, raw.entry_count, spans["entry"], spans["metadata"], spans["storage"]
+        )
 
     def segment(self, where: str, base: int, name: str, span: Any) -> tuple[int, int]:
         start, size = base + span.offset, len(self.data)
         if start > size or span.length > size - start:
-            self.fault(f"{where}, {name} segment", base, f"takes bytes {start} to {start + span.length} of a file of "
-                       f"{size}")
+            self.fault(
+                f"{where}, {name} segment", base, f"takes bytes {start} to {start + span.length} of a file of {size}"
+            )
             return min(start, size), 0
         return start, span.length
 
@@ -196,20 +210,31 @@ class _Parser:
         start, length = header.entries
         self.table_budget -= length
         if self.table_budget < 0:
-            self.fault(f"header {header.index}, entry segment", start, "entry tables overlap: together they are longer "
-                       "than the file")
+            self.fault(
+                f"header {header.index}, entry segment",
+                start,
+                "entry tables overlap: together they are longer than the file",
+            )
             return start
         here, end = start, start + length
         for number in range(header.entry_count):
             where = f"header {header.index}, entry {number}"
             if end - here < layout.ENTRY_HEADER_SIZE:
-                self.fault(where, here, f"the table ends at byte {end}, but {header.entry_count} entries are counted, "
-                           f"each of at least {layout.ENTRY_HEADER_SIZE} bytes")
+                self.fault(
+                    where,
+                    here,
+                    f"the table ends at byte {end}, but {header.entry_count} entries are counted, "
+                    f"each of at least {layout.ENTRY_HEADER_SIZE} bytes",
+                )
                 break
             raw = self.structure(layout.EntryHeader, here)
             if not layout.ENTRY_HEADER_SIZE <= raw.entry_size <= end - here:
-                self.fault(where, here, f"entry_size is {raw.entry_size}, must be {layout.ENTRY_HEADER_SIZE} to "
-                           f"{end - here} (the end of the table)")
+                self.fault(
+                    where,
+                    here,
+                    f"entry_size is {raw.entry_size}, must be {layout.ENTRY_HEADER_SIZE} to "
+                    f"{end - here} (the end of the table)",
+                )
                 break
             self.read_entry(header, where, here, raw)
             # Padding counts from the start of the table, as IREE's parser has it.
@@ -220,26 +245,37 @@ class _Parser:
         try:
             kind = EntryType(raw.type)
         except ValueError:
-            self.fault(where, here + layout.TYPE_FIELD, f"type {raw.type} is not known (0 skip, 1 splat, 2 data, "
-                       "3 external)")
+            self.fault(
+                where, here + layout.TYPE_FIELD, f"type {raw.type} is not known (0 skip, 1 splat, 2 data, 3 external)"
+            )
             return
         if kind is EntryType.SKIP:
             # Erased: whatever else it holds is of no account.
-            self.archive.skipped.append(Entry(kind, "", memoryview(b""), 0, header.index, here, raw.flags,
-                                              raw.minimum_alignment))
+            self.archive.skipped.append(
+                Entry(kind, "", memoryview(b""), 0, header.index, here, raw.flags, raw.minimum_alignment)
+            )
             return
         structure = layout.ENTRY_STRUCTURES[kind]
         if raw.entry_size < ctypes.sizeof(structure):
-            self.fault(where, here, f"entry_size is {raw.entry_size}, a {kind.name.lower()} entry takes "
-                       f"{ctypes.sizeof(structure)}")
+            self.fault(
+                where,
+                here,
+                f"entry_size is {raw.entry_size}, a {kind.name.lower()} entry takes {ctypes.sizeof(structure)}",
+            )
             return
         name = self.reference(header, f"{where}, name", here, raw.name, is_blob=False)
         metadata = self.reference(header, f"{where}, metadata", here, raw.metadata, is_blob=True)
         if name is None or metadata is None:
             return
-        common = {"kind": kind, "name": bytes(name).decode("utf-8", "surrogateescape"), "metadata": metadata,
-                  "header": header.index, "record": here, "flags": raw.flags,
-                  "minimum_alignment": raw.minimum_alignment}
+        common = {
+            "kind": kind,
+            "name": bytes(name).decode("utf-8", "surrogateescape"),
+            "metadata": metadata,
+            "header": header.index,
+            "record": here,
+            "flags": raw.flags,
+            "minimum_alignment": raw.minimum_alignment,
+        }
         entry = self.read_body(header, where, here, self.structure(structure, here), common)
         if entry is not None:
             self.archive.entries.append(entry)
@@ -254,24 +290,34 @@ class _Parser:
         if common["kind"] is EntryType.DATA:
             start, length = header.storage
             if raw.storage.offset > length or raw.storage.length > length - raw.storage.offset:
-                self.fault(where, here, f"data take bytes {raw.storage.offset} to "
-                           f"{raw.storage.offset + raw.storage.length} of a storage segment of {length}")
+                self.fault(
+                    where,
+                    here,
+                    f"data take bytes {raw.storage.offset} to "
+                    f"{raw.storage.offset + raw.storage.length} of a storage segment of {length}",
+                )
                 return None
             begin = start + raw.storage.offset
-            return Entry(**common, length=raw.storage.length, offset=begin,
-                         data=self.view(begin, raw.storage.length))
+            return Entry(**common, length=raw.storage.length, offset=begin, data=self.view(begin, raw.storage.length))
         path = self.reference(header, f"{where}, path", here, raw.path, is_blob=False)
         if path is None:
             return None
-        return Entry(**common, length=raw.range.length, offset=raw.range.offset,
-                     path=bytes(path).decode("utf-8", "surrogateescape"))
+        return Entry(
+            **common,
+            length=raw.range.length,
+            offset=raw.range.offset,
+            path=bytes(path).decode("utf-8", "surrogateescape"),
+        )
 
     def reference(self, header: Header, where: str, here: int, span: Any, is_blob: bool) -> memoryview | None:
         """A range of the metadata segment."""
         start, length = header.metadata
         if span.offset > length or span.length > length - span.offset:
-            self.fault(where, here, f"takes bytes {span.offset} to {span.offset + span.length} of a metadata segment "
-                       f"of {length}")
+            self.fault(
+                where,
+                here,
+                f"takes bytes {span.offset} to {span.offset + span.length} of a metadata segment of {length}",
+            )
             return None
         begin = start + span.offset
         if is_blob:

@@ -32,18 +32,27 @@ def _headers(archive: Archive, rule: Severity) -> Iterator[Finding]:
     for header in archive.headers:
         where = f"header {header.index}"
         if header.offset % layout.HEADER_ALIGNMENT:
-            yield Finding(rule, where, header.offset, f"the header lies at byte {header.offset}, not a multiple of "
-                          f"{layout.HEADER_ALIGNMENT}")
+            yield Finding(
+                rule,
+                where,
+                header.offset,
+                f"the header lies at byte {header.offset}, not a multiple of {layout.HEADER_ALIGNMENT}",
+            )
         if header.flags:
             yield Finding(rule, where, header.offset, f"flags are 0x{header.flags:x}, version 0.0 reserves them as 0")
         left = header.entries[0] + header.entries[1] - header.entries_end
         if left >= layout.ENTRY_HEADER_SIZE:
-            yield Finding(rule, where, header.entries_end, f"{left} bytes of the entry table lie after the "
-                          f"{header.entry_count} entries that are counted")
+            yield Finding(
+                rule,
+                where,
+                header.entries_end,
+                f"{left} bytes of the entry table lie after the {header.entry_count} entries that are counted",
+            )
         if header.entries[1] and header.entries[0] < header.offset + layout.HEADER_SIZE:
             yield Finding(rule, f"{where}, entry segment", header.entries[0], "lies on the header")
-        yield from _segment_overlaps(where, rule, {"entry": header.entries, "metadata": header.metadata,
-                                                   "storage": header.storage})
+        yield from _segment_overlaps(
+            where, rule, {"entry": header.entries, "metadata": header.metadata, "storage": header.storage}
+        )
 
 
 def _segment_overlaps(where: str, rule: Severity, spans: dict[str, tuple[int, int]]) -> Iterator[Finding]:
@@ -63,15 +72,23 @@ def _entries(archive: Archive, rule: Severity) -> Iterator[Finding]:
         if entry.kind is EntryType.SPLAT:
             yield from _pattern(entry, where, rule)
         if entry.kind is EntryType.EXTERNAL:
-            yield Finding(Severity.NOTE, where, entry.record, f"lies in the external file {entry.path!r}, which IREE's "
-                          "own reader does not support")
+            yield Finding(
+                Severity.NOTE,
+                where,
+                entry.record,
+                f"lies in the external file {entry.path!r}, which IREE's own reader does not support",
+            )
 
 
 def _pattern(entry: Entry, where: str, rule: Severity) -> Iterator[Finding]:
     length = len(entry.pattern or b"")
     if length not in layout.PATTERN_LENGTHS:
-        yield Finding(rule, where, entry.record, f"pattern_length is {length}, must be one of "
-                      f"{', '.join(map(str, layout.PATTERN_LENGTHS))}")
+        yield Finding(
+            rule,
+            where,
+            entry.record,
+            f"pattern_length is {length}, must be one of {', '.join(map(str, layout.PATTERN_LENGTHS))}",
+        )
     if length and entry.length % length:
         yield Finding(rule, where, entry.record, f"length {entry.length} is no multiple of the pattern's {length}")
 
@@ -81,8 +98,12 @@ def _names(archive: Archive, rule: Severity) -> Iterator[Finding]:
     for entry in archive.entries:
         where = _where(entry)
         if entry.name in first:
-            yield Finding(rule, where, entry.record, "the same name as the entry at byte "
-                          f"{first[entry.name].record}; the first one counts")
+            yield Finding(
+                rule,
+                where,
+                entry.record,
+                f"the same name as the entry at byte {first[entry.name].record}; the first one counts",
+            )
         first.setdefault(entry.name, entry)
         if any("\ud800" <= c <= "\udfff" for c in entry.name):
             yield Finding(rule, where, entry.record, "the name is not valid UTF-8 (IREE's Python API refuses it)")
@@ -97,13 +118,18 @@ def _alignment(archive: Archive, rule: Severity) -> Iterator[Finding]:
             yield Finding(rule, _where(entry), entry.record, f"minimum_alignment {wanted} is no power of two")
         elif entry.kind is EntryType.DATA and wanted and entry.length and entry.offset % wanted:
             # IREE's writer stores 64 whatever --alignment it packs with.
-            yield Finding(rule, _where(entry), entry.record, f"data lie at byte {entry.offset}, no multiple of the "
-                          f"entry's minimum_alignment {wanted}")
+            yield Finding(
+                rule,
+                _where(entry),
+                entry.record,
+                f"data lie at byte {entry.offset}, no multiple of the entry's minimum_alignment {wanted}",
+            )
 
 
 def _overlaps(archive: Archive, rule: Severity) -> Iterator[Finding]:
-    data = sorted((e for e in archive.entries if e.kind is EntryType.DATA and e.length),
-                  key=lambda e: (e.offset, -e.length))
+    data = sorted(
+        (e for e in archive.entries if e.kind is EntryType.DATA and e.length), key=lambda e: (e.offset, -e.length)
+    )
     reach: Entry | None = None
     for entry in data:
         if reach is not None and entry.offset < reach.offset + reach.length:
@@ -122,8 +148,13 @@ def _unlinked(archive: Archive, rule: Severity) -> Iterator[Finding]:
     tail = bytes(archive.source.data[end:])
     at = tail.find(_HEADER_START)
     if at >= 0:
-        yield Finding(rule, "file", end + at, f"no header links to the archive at byte {end + at}, so readers ignore "
-                      "it; `nvdla container edit --append` links files properly")
+        yield Finding(
+            rule,
+            "file",
+            end + at,
+            f"no header links to the archive at byte {end + at}, so readers ignore "
+            "it; `nvdla container edit --append` links files properly",
+        )
 
 
 def _external(archive: Archive, folder: Path | None) -> Iterator[Finding]:

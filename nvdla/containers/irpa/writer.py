@@ -41,9 +41,17 @@ class EntrySpec:
         """The same entry again. Data keep their alignment; zero (unspecified) and odd values become the default."""
         wanted = entry.minimum_alignment
         is_usable = 0 < wanted <= layout.MAX_ALIGNMENT and not wanted & (wanted - 1)
-        return cls(entry.name_bytes, entry.data, entry.pattern, entry.path, entry.length,
-                   (entry.offset or 0) if entry.kind is EntryType.EXTERNAL else 0, entry.metadata,
-                   wanted if is_usable else None, entry.flags)
+        return cls(
+            entry.name_bytes,
+            entry.data,
+            entry.pattern,
+            entry.path,
+            entry.length,
+            (entry.offset or 0) if entry.kind is EntryType.EXTERNAL else 0,
+            entry.metadata,
+            wanted if is_usable else None,
+            entry.flags,
+        )
 
     @property
     def kind(self) -> EntryType:
@@ -61,15 +69,24 @@ class EntrySpec:
         return replace(self, data=None, path=None, pattern=pattern, length=length, offset=0, minimum_alignment=None)
 
 
-def build(entries: Iterable[EntrySpec], alignment: int = layout.DATA_ALIGNMENT,
-          file_alignment: int = layout.FILE_ALIGNMENT, packing: int | None = None, base: int = 0) -> bytes:
+def build(
+    entries: Iterable[EntrySpec],
+    alignment: int = layout.DATA_ALIGNMENT,
+    file_alignment: int = layout.FILE_ALIGNMENT,
+    packing: int | None = None,
+    base: int = 0,
+) -> bytes:
     """A whole archive as bytes; see :func:`chunks`."""
     return b"".join(chunks(entries, alignment, file_alignment, packing, base))
 
 
-def chunks(entries: Iterable[EntrySpec], alignment: int = layout.DATA_ALIGNMENT,
-           file_alignment: int = layout.FILE_ALIGNMENT, packing: int | None = None,
-           base: int = 0) -> Iterator[bytes | memoryview]:
+def chunks(
+    entries: Iterable[EntrySpec],
+    alignment: int = layout.DATA_ALIGNMENT,
+    file_alignment: int = layout.FILE_ALIGNMENT,
+    packing: int | None = None,
+    base: int = 0,
+) -> Iterator[bytes | memoryview]:
     """The archive piece by piece, data not copied.
 
     ``alignment`` (bytes) is written as minimum_alignment of entries that name none of their own and honoured for each.
@@ -82,8 +99,9 @@ def chunks(entries: Iterable[EntrySpec], alignment: int = layout.DATA_ALIGNMENT,
             raise FormatError(f"{name} is {value}, must be a power of two from 1 to {layout.MAX_ALIGNMENT}")
     for spec in specs:
         _check(spec, alignment)
-    metadata = b"".join(spec.name_bytes + bytes(spec.metadata) + (spec.path or "").encode("utf-8", "surrogateescape")
-                        for spec in specs)
+    metadata = b"".join(
+        spec.name_bytes + bytes(spec.metadata) + (spec.path or "").encode("utf-8", "surrogateescape") for spec in specs
+    )
     table_length = _table_length(specs)
     metadata_at = _ENTRIES_AT + table_length
     storage_at, offsets, storage_length = _place(specs, alignment, packing, base, metadata_at + len(metadata))
@@ -111,14 +129,16 @@ def _check(spec: EntrySpec, alignment: int) -> None:
         if len(spec.pattern) not in layout.PATTERN_LENGTHS:
             raise FormatError(f"entry {label}: a pattern has 1, 2, 4, 8 or 16 bytes, not {len(spec.pattern)}")
         if spec.length % len(spec.pattern):
-            raise FormatError(f"entry {label}: length {spec.length} is no multiple of the pattern's "
-                              f"{len(spec.pattern)} bytes")
+            raise FormatError(
+                f"entry {label}: length {spec.length} is no multiple of the pattern's {len(spec.pattern)} bytes"
+            )
     if not 0 <= spec.length < 1 << 64 or not 0 <= spec.offset < 1 << 64:
         raise FormatError(f"entry {label}: length {spec.length} and offset {spec.offset} must fit 64 bits")
     wanted = alignment if spec.minimum_alignment is None else spec.minimum_alignment
     if not 0 < wanted <= layout.MAX_ALIGNMENT or wanted & (wanted - 1):
-        raise FormatError(f"entry {label}: minimum alignment is {wanted}, must be a power of two from 1 to "
-                          f"{layout.MAX_ALIGNMENT}")
+        raise FormatError(
+            f"entry {label}: minimum alignment is {wanted}, must be a power of two from 1 to {layout.MAX_ALIGNMENT}"
+        )
 
 
 def _check_padding(specs: Sequence[EntrySpec], length: int, asked: int) -> None:
@@ -129,9 +149,11 @@ def _check_padding(specs: Sequence[EntrySpec], length: int, asked: int) -> None:
     if padding > limit:
         worst = max(data, key=lambda spec: spec.minimum_alignment or 0)
         label = repr(worst.name_bytes[:80].decode("utf-8", "replace"))
-        raise FormatError(f"entry {label}: minimum alignment {worst.minimum_alignment} and those of the other entries "
-                          f"take {padding} bytes of padding, over the limit of {limit}; name a packing to place data "
-                          "closer together")
+        raise FormatError(
+            f"entry {label}: minimum alignment {worst.minimum_alignment} and those of the other entries "
+            f"take {padding} bytes of padding, over the limit of {limit}; name a packing to place data "
+            "closer together"
+        )
 
 
 def _table_length(specs: Sequence[EntrySpec]) -> int:
@@ -141,8 +163,9 @@ def _table_length(specs: Sequence[EntrySpec]) -> int:
     return end
 
 
-def _place(specs: Sequence[EntrySpec], alignment: int, packing: int | None, base: int,
-           header_end: int) -> tuple[int, list[int], int]:
+def _place(
+    specs: Sequence[EntrySpec], alignment: int, packing: int | None, base: int, header_end: int
+) -> tuple[int, list[int], int]:
     """Where storage begins, each entry's offset in it (0 for those without data), and how long it is."""
     needs = [packing or spec.minimum_alignment or alignment for spec in specs]
     largest = max((need for need, spec in zip(needs, specs, strict=True) if spec.data is not None), default=1)

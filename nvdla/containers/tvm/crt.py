@@ -65,8 +65,10 @@ class FuncRegistry:
     def __init__(self, names: Sequence[str], functions: Sequence[PackedFunction] = (), count_bytes: int = 2) -> None:
         limit = 255 if count_bytes == 1 else 0xFFFF
         if count_bytes not in (1, 2) or len(names) > limit:
-            raise FormatError(f"{len(names)} names with a count of {count_bytes} bytes; the count takes 1 byte (up to "
-                              "255 names) or 2 (up to 65535)")
+            raise FormatError(
+                f"{len(names)} names with a count of {count_bytes} bytes; the count takes 1 byte (up to "
+                "255 names) or 2 (up to 65535)"
+            )
         if functions and len(functions) != len(names):
             raise FormatError(f"{len(names)} names but {len(functions)} functions")
         self.names = list(names)
@@ -81,8 +83,10 @@ class FuncRegistry:
             count_bytes = 2 if _counted(text, 2, byteorder) is not None else 1
         names = _counted(text, count_bytes, byteorder)
         if names is None:
-            raise FormatError(f"a function registry of {len(text)} bytes beginning with {text[:4].hex(' ')}: the count "
-                              f"of {count_bytes} bytes does not agree with the names")
+            raise FormatError(
+                f"a function registry of {len(text)} bytes beginning with {text[:4].hex(' ')}: the count "
+                f"of {count_bytes} bytes does not agree with the names"
+            )
         return cls(names, (), count_bytes)
 
     def encode(self, byteorder: str = "little") -> bytes:
@@ -99,8 +103,10 @@ class FuncRegistry:
 
     def by_index(self, index: int) -> PackedFunction:
         if not 0 <= index < len(self.functions):
-            raise CrtError(CrtStatus.FUNCTION_INDEX_INVALID,
-                           f"invalid function index {index:04x}; the registry holds {len(self.functions)}")
+            raise CrtError(
+                CrtStatus.FUNCTION_INDEX_INVALID,
+                f"invalid function index {index:04x}; the registry holds {len(self.functions)}",
+            )
         return self.functions[index]
 
 
@@ -133,8 +139,9 @@ class MutableFuncRegistry(FuncRegistry):
 
     def __init__(self, buffer_bytes: int, count_bytes: int = 2) -> None:
         if buffer_bytes < AVERAGE_ENTRY_BYTES:
-            raise CrtError(CrtStatus.BUFFER_TOO_SMALL,
-                           f"a registry of {buffer_bytes} bytes; one entry takes {AVERAGE_ENTRY_BYTES}")
+            raise CrtError(
+                CrtStatus.BUFFER_TOO_SMALL, f"a registry of {buffer_bytes} bytes; one entry takes {AVERAGE_ENTRY_BYTES}"
+            )
         super().__init__([], [], count_bytes)
         self.max_functions = buffer_bytes // AVERAGE_ENTRY_BYTES
         self._names_room = buffer_bytes - self.max_functions * _POINTER_BYTES
@@ -150,9 +157,11 @@ class MutableFuncRegistry(FuncRegistry):
             return index
         size = len(_name_bytes(name)) + 1
         if len(self.names) >= self.max_functions or self._used + size + 1 > self._names_room:
-            raise CrtError(CrtStatus.FUNCTION_REGISTRY_FULL,
-                           f"the registry is full: {len(self.names)} of {self.max_functions} functions, "
-                           f"{self._names_room - self._used} bytes left for names")
+            raise CrtError(
+                CrtStatus.FUNCTION_REGISTRY_FULL,
+                f"the registry is full: {len(self.names)} of {self.max_functions} functions, "
+                f"{self._names_room - self._used} bytes left for names",
+            )
         self.names.append(name)
         self.functions.append(function)
         self._used += size
@@ -167,8 +176,10 @@ def encode_handle(module: int | None, function: int, layout: str = "landed") -> 
     if layout == "rfc":
         return function if module is None else (module | _VALID) << 16 | function
     if layout != "landed" or module is None:
-        raise FormatError(f"function handle layout {layout!r} with module {module}; known are landed (which always has "
-                          "a module) and rfc")
+        raise FormatError(
+            f"function handle layout {layout!r} with module {module}; known are landed (which always has "
+            "a module) and rfc"
+        )
     return (module | _VALID) << 16 | function | _VALID
 
 
@@ -338,9 +349,11 @@ class CrtRuntime:
             raise CrtError(CrtStatus.WRONG_ARGUMENT_TYPE, "RPCTimeEvaluator takes a module, a name and seven integers")
         number, repeat, milliseconds = numbers[2:5]
         if min(number, repeat) < 1 or number * repeat > MAX_EVALUATIONS or not 0 <= milliseconds <= 60_000:
-            raise CrtError(CrtStatus.INVALID_ARGUMENT,
-                           f"RPCTimeEvaluator: {number} times {repeat} calls and {milliseconds} ms; at most "
-                           f"{MAX_EVALUATIONS} calls and 60000 ms")
+            raise CrtError(
+                CrtStatus.INVALID_ARGUMENT,
+                f"RPCTimeEvaluator: {number} times {repeat} calls and {milliseconds} ms; at most "
+                f"{MAX_EVALUATIONS} calls and 60000 ms",
+            )
         if module is None:
             function = self.get_global(name)
             if function is None:
@@ -369,9 +382,10 @@ class CrtRuntime:
             for _ in range(state.number):
                 self.call(state.function, *arguments)
                 if time.monotonic() > deadline:
-                    raise CrtError(CrtStatus.INVALID_ARGUMENT,
-                                   f"the time evaluator took more than {MAX_EVALUATION_SECONDS:.0f} seconds; ask for "
-                                   "fewer calls")
+                    raise CrtError(
+                        CrtStatus.INVALID_ARGUMENT,
+                        f"the time evaluator took more than {MAX_EVALUATION_SECONDS:.0f} seconds; ask for fewer calls",
+                    )
             elapsed = time.perf_counter() - start
             if elapsed >= state.min_repeat_seconds or state.number >= MAX_EVALUATIONS:
                 return elapsed / state.number

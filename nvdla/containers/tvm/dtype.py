@@ -27,11 +27,13 @@ _DLPACK = {
 }  # fmt: skip
 
 #: dialect -> type code -> name; the names of codes 0 to 5 take the number of bits behind them, the others contain it.
-DIALECTS: Mapping[str, Mapping[int, str]] = MappingProxyType({
-    "0.8": {code: name for code, name in _COMMON.items() if code != 5},
-    "0.14": {**_COMMON, 6: "float8_e4m3fn", 7: "float8_e5m2", 8: "float4_e2m1fn"},
-    "0.27": {**_COMMON, **_DLPACK},
-})
+DIALECTS: Mapping[str, Mapping[int, str]] = MappingProxyType(
+    {
+        "0.8": {code: name for code, name in _COMMON.items() if code != 5},
+        "0.14": {**_COMMON, 6: "float8_e4m3fn", 7: "float8_e5m2", 8: "float4_e2m1fn"},
+        "0.27": {**_COMMON, **_DLPACK},
+    }
+)
 
 _SIZED_BITS = {"bool": 8, "float8": 8, "float6": 6, "float4": 4}
 _LANES = re.compile(r"(?<!comple)x(\d{1,5})\Z")

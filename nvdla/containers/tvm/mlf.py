@@ -117,10 +117,17 @@ class LibraryModule:
         return rows + [_row(self.name, function, 1, None, None, size) for function, size in sizes.items()]
 
 
-def _row(module: str, function: str, device: int, workspace: int | None, constants: int | None,
-         io: int | None) -> dict[str, Any]:
-    return {"module": module, "function": function, "device": device, "workspace_bytes": workspace,
-            "constants_bytes": constants, "io_bytes": io}
+def _row(
+    module: str, function: str, device: int, workspace: int | None, constants: int | None, io: int | None
+) -> dict[str, Any]:
+    return {
+        "module": module,
+        "function": function,
+        "device": device,
+        "workspace_bytes": workspace,
+        "constants_bytes": constants,
+        "io_bytes": io,
+    }
 
 
 @dataclass(frozen=True)
@@ -202,8 +209,9 @@ def _walk(folder: Path) -> Iterator[Member]:
                 path, found = Path(root, name), found + 1
                 relative = f"./{path.relative_to(folder).as_posix()}"
                 if path.is_symlink() or not path.is_file():
-                    yield Member(relative, "link", memoryview(b""), link=os.fspath(path.readlink())
-                                 if path.is_symlink() else "")
+                    yield Member(
+                        relative, "link", memoryview(b""), link=os.fspath(path.readlink()) if path.is_symlink() else ""
+                    )
                     continue
                 total += path.stat().st_size
                 if total > MAX_BYTES or found > MAX_FILES:
@@ -220,12 +228,14 @@ def _open(archive: Archive, name: str) -> ModelLibrary:
     metadata = parse_json(files[METADATA].data, f"{name}: {METADATA}")
     version = take(metadata, "version", int, METADATA)
     if version not in VERSIONS:
-        raise FormatError(f"{name}: model library version {str(version)[:20]}; known are {VERSIONS[0]} to "
-                          f"{VERSIONS[-1]}")
+        raise FormatError(
+            f"{name}: model library version {str(version)[:20]}; known are {VERSIONS[0]} to {VERSIONS[-1]}"
+        )
     if version >= 7 and "modules" in metadata:
         entries = take(metadata, "modules", dict, METADATA)
-        modules = tuple(_module(entry, version, f"{METADATA}: modules: {key[:60]}", key)
-                        for key, entry in entries.items())
+        modules = tuple(
+            _module(entry, version, f"{METADATA}: modules: {key[:60]}", key) for key, entry in entries.items()
+        )
     else:
         modules = (_module(metadata, version, METADATA, None),)
     return ModelLibrary(version, modules, archive, files, metadata, name)
@@ -261,8 +271,13 @@ def _paths(name: str, version: int, full: bool, executors: tuple[Any, ...]) -> d
     relay = f"src/{name}.relay" if version >= 7 else "src/relay.txt" if version >= 4 else "relay.txt"
     graph = None
     if "graph" in executors:
-        graph = ("runtime-config/graph/graph.json" if version < 5 else "executor-config/graph/graph.json"
-                 if version < 7 else f"executor-config/graph/{name}.graph")
+        graph = (
+            "runtime-config/graph/graph.json"
+            if version < 5
+            else "executor-config/graph/graph.json"
+            if version < 7
+            else f"executor-config/graph/{name}.graph"
+        )
     return {"relay_path": relay, "graph_path": graph, "params_path": f"parameters/{name}.params"}
 
 
@@ -280,22 +295,33 @@ def _targets(entry: Any, where: str) -> tuple[str, ...]:
 
 
 def _main(item: Any, where: str) -> MainMemory:
-    return MainMemory(count(item, "device", where), count(item, "workspace_size_bytes", where, 0),
-                      count(item, "constants_size_bytes", where, 0), count(item, "io_size_bytes", where, 0),
-                      _tensors(item, "inputs", where), _tensors(item, "outputs", where))
+    return MainMemory(
+        count(item, "device", where),
+        count(item, "workspace_size_bytes", where, 0),
+        count(item, "constants_size_bytes", where, 0),
+        count(item, "io_size_bytes", where, 0),
+        _tensors(item, "inputs", where),
+        _tensors(item, "outputs", where),
+    )
 
 
 def _tensors(item: Any, key: str, where: str) -> dict[str, tuple[int, str]]:
     listed = take(item, key, dict, where, {})
-    return {name: (count(said, "size", f"{where}: {key}: {name[:60]}"),
-                   take(said, "dtype", str, f"{where}: {key}: {name[:60]}", "?")) for name, said in listed.items()}
+    return {
+        name: (
+            count(said, "size", f"{where}: {key}: {name[:60]}"),
+            take(said, "dtype", str, f"{where}: {key}: {name[:60]}", "?"),
+        )
+        for name, said in listed.items()
+    }
 
 
 def _operator(item: Any, where: str) -> OperatorFunction:
     workspaces = take(item, "workspace", list, where, [])
-    return OperatorFunction(take(item, "function_name", str, where),
-                            tuple(Workspace(count(w, "device", where), count(w, "workspace_size_bytes", where))
-                                  for w in workspaces))
+    return OperatorFunction(
+        take(item, "function_name", str, where),
+        tuple(Workspace(count(w, "device", where), count(w, "workspace_size_bytes", where)) for w in workspaces),
+    )
 
 
 def _storage(item: Any, where: str) -> Storage:
@@ -310,5 +336,10 @@ def _buffers(memory: Any, where: str) -> Iterator[OperatorBuffer]:
             shape = take(item, "shape", list, at)
             if len(shape) > 64 or not all(isinstance(e, int) and 0 <= e < 1 << 62 for e in shape):
                 raise FormatError(f"{at}: the shape holds something other than extents")
-            yield OperatorBuffer(function, take(item, "input_binding", str, at), count(item, "size_bytes", at),
-                                 tuple(shape), take(item, "dtype", str, at))
+            yield OperatorBuffer(
+                function,
+                take(item, "input_binding", str, at),
+                count(item, "size_bytes", at),
+                tuple(shape),
+                take(item, "dtype", str, at),
+            )

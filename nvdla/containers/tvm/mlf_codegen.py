@@ -61,8 +61,10 @@ def identifier(name: str) -> str:
 def support_files() -> dict[str, bytes]:
     """The header and source that are the same for every network, by their paths in the library."""
     here = importlib.resources.files("nvdla.containers.tvm")
-    return {"codegen/host/include/nvdla_crt.h": (here / "nvdla_crt.h").read_bytes(),
-            "codegen/host/src/nvdla_crt.c": (here / "nvdla_crt.c").read_bytes()}
+    return {
+        "codegen/host/include/nvdla_crt.h": (here / "nvdla_crt.h").read_bytes(),
+        "codegen/host/src/nvdla_crt.c": (here / "nvdla_crt.c").read_bytes(),
+    }
 
 
 def registry_source(network: Network, count_bytes: int = 2) -> str:
@@ -73,11 +75,13 @@ def registry_source(network: Network, count_bytes: int = 2) -> str:
     declarations = "\n".join(_declaration(name) + ";" for name in network.functions)
     array, initial = _names(text, names, count_bytes)
     table = ",\n".join(f"    {name}" for name in functions)
-    return (f"{_INTRODUCTION}#include <nvdla_crt.h>\n\n{declarations}\n\n"
-            f"static const TVMBackendPackedCFunc functions[] = {{\n{table},\n}};\n\n{array}"
-            f"static const TVMFuncRegistry registry = {{\n{initial},\n    functions,\n}};\n\n"
-            "static const TVMModule system_library = {\n    &registry,\n};\n\n"
-            "const TVMModule* TVMSystemLibEntryPoint(void) { return &system_library; }\n")
+    return (
+        f"{_INTRODUCTION}#include <nvdla_crt.h>\n\n{declarations}\n\n"
+        f"static const TVMBackendPackedCFunc functions[] = {{\n{table},\n}};\n\n{array}"
+        f"static const TVMFuncRegistry registry = {{\n{initial},\n    functions,\n}};\n\n"
+        "static const TVMModule system_library = {\n    &registry,\n};\n\n"
+        "const TVMModule* TVMSystemLibEntryPoint(void) { return &system_library; }\n"
+    )
 
 
 def _names(text: bytes, names: Sequence[str], count_bytes: int) -> tuple[str, str]:
@@ -91,8 +95,10 @@ def _names(text: bytes, names: Sequence[str], count_bytes: int) -> tuple[str, st
 
 
 def _declaration(name: str) -> str:
-    return (f"int {name}(\n    TVMValue* args, int* type_codes, int num_args, TVMValue* out_ret_value, "
-            "int* out_ret_tcode,\n    void* resource_handle)")
+    return (
+        f"int {name}(\n    TVMValue* args, int* type_codes, int num_args, TVMValue* out_ret_value, "
+        "int* out_ret_tcode,\n    void* resource_handle)"
+    )
 
 
 def tables_source(network: Network) -> str:
@@ -144,10 +150,17 @@ def _submits(network: Network) -> list[str]:
         for task in map(loadable.task, entry.task_ids):
             name = f"addresses_{entry.id}_{len(tasks)}"
             addresses = [loadable.address(address) for address in task.address_list]
-            sections.append(_table("nvdla_address_t", name, (
-                f"{a.mem_id}u, {a.offset}u, {loadable.address_bytes(a)}u" for a in addresses)))
-            tasks.append(f"{task.id}u, {int(task.interface)}u, {task.instance}, "
-                         f"{name if addresses else 'NULL'}, {len(addresses)}u")
+            sections.append(
+                _table(
+                    "nvdla_address_t",
+                    name,
+                    (f"{a.mem_id}u, {a.offset}u, {loadable.address_bytes(a)}u" for a in addresses),
+                )
+            )
+            tasks.append(
+                f"{task.id}u, {int(task.interface)}u, {task.instance}, "
+                f"{name if addresses else 'NULL'}, {len(addresses)}u"
+            )
         sections.append(_table("nvdla_task_t", f"tasks_{entry.id}", tasks))
         submits.append(f"{entry.id}u, {f'tasks_{entry.id}' if tasks else 'NULL'}, {len(tasks)}u")
     return [*sections, _table("nvdla_submit_t", "submits", submits)]
@@ -165,16 +178,20 @@ def _instance(network: Network) -> str:
         "outputs": len(loadable.outputs),
     }  # fmt: skip
     members = "".join(f"    {name if size else 'NULL'}, {size}u,\n" for name, size in sizes.items())
-    return (f"static const nvdla_network_t network = {{\n    {_literal(network.name)},\n{members}}};\n\n"
-            f"static const void* parameter_data[{max(sizes['parameters'], 1)}];\n\n"
-            "static nvdla_instance_t instance = {&network, NULL, parameter_data, 0};\n")
+    return (
+        f"static const nvdla_network_t network = {{\n    {_literal(network.name)},\n{members}}};\n\n"
+        f"static const void* parameter_data[{max(sizes['parameters'], 1)}];\n\n"
+        "static nvdla_instance_t instance = {&network, NULL, parameter_data, 0};\n"
+    )
 
 
 def _entry_points(network: Network) -> list[str]:
     prefix = network.prefix
-    yielded = [f"void {prefix}_set_platform(const nvdla_platform_t* platform) {{ instance.platform = platform; }}\n",
-               _entry(f"{prefix}_run", "nvdla_crt_run(&instance, args, type_codes, num_args)", True),
-               _entry(f"{prefix}_load", "nvdla_crt_load(&instance, args, type_codes, num_args)", True)]
+    yielded = [
+        f"void {prefix}_set_platform(const nvdla_platform_t* platform) {{ instance.platform = platform; }}\n",
+        _entry(f"{prefix}_run", "nvdla_crt_run(&instance, args, type_codes, num_args)", True),
+        _entry(f"{prefix}_load", "nvdla_crt_load(&instance, args, type_codes, num_args)", True),
+    ]
     for index, entry in enumerate(network.loadable.submit_order):
         yielded.append(_entry(f"{prefix}_submit_{entry.id}", f"nvdla_crt_submit(&instance, {index}u, num_args)", False))
     return [*yielded, _entry(f"{prefix}_unload", "nvdla_crt_unload(&instance, num_args)", False)]
@@ -189,8 +206,10 @@ def _entry(name: str, call: str, takes_arguments: bool) -> str:
 
 def _literal(text: str) -> str:
     """A C string literal; everything but plain characters as octal (three digits, so nothing runs on)."""
-    plain = "".join(chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}"
-                    for byte in text.encode("utf-8", "replace"))
+    plain = "".join(
+        chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}"
+        for byte in text.encode("utf-8", "replace")
+    )
     return f'"{plain}"'
 
 

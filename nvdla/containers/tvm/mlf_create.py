@@ -84,11 +84,14 @@ def unpack(library: ModelLibrary, module: LibraryModule) -> Loadable:
         if blob_name not in data:
             raise FormatError(f"{path}: blob {blob_name[:80]!r} is not in {module.params_path}")
         blobs.append(_revive(Blob, {**said, "data": data[blob_name]}, f"{path}: blob {index}"))
-    rows = {name: tuple(_revive(kind, row, f"{path}: {name} {i}")
-                        for i, row in enumerate(take(tables, name, list, path))) for name, kind in _TABLES.items()}
+    rows = {
+        name: tuple(_revive(kind, row, f"{path}: {name} {i}") for i, row in enumerate(take(tables, name, list, path)))
+        for name, kind in _TABLES.items()
+    }
     version = _revive(Version, take(tables, "version", dict, path), f"{path}: version")
-    return Loadable(version=version, blobs=tuple(blobs), identifier=take(tables, "identifier", str, path),
-                    name=module.name, **rows)  # type: ignore[arg-type]
+    return Loadable(
+        version=version, blobs=tuple(blobs), identifier=take(tables, "identifier", str, path), name=module.name, **rows
+    )  # type: ignore[arg-type]
 
 
 def _now() -> int:
@@ -115,8 +118,10 @@ def _members(files: Mapping[str, bytes], stamp: int) -> Iterable[Member]:
 
 def _files(network: Network, count_bytes: int) -> dict[str, bytes]:
     name = network.name
-    blobs = [Parameter.from_bytes(blob, network.loadable.blob(blob).data, "uint8",
-                                  (len(network.loadable.blob(blob).data),)) for blob in network.parameters]
+    blobs = [
+        Parameter.from_bytes(blob, network.loadable.blob(blob).data, "uint8", (len(network.loadable.blob(blob).data),))
+        for blob in network.parameters
+    ]
     return {
         f"codegen/host/src/{name}_lib0.c": mlf_codegen.registry_source(network, count_bytes).encode(),
         f"codegen/host/src/{name}_lib1.c": mlf_codegen.tables_source(network).encode(),
@@ -186,11 +191,17 @@ def _metadata(network: Network, stamp: int) -> dict[str, Any]:
         "inputs": {name: {"size": size, "dtype": "uint8"} for name, size in inputs},
         "outputs": {name: {"size": size, "dtype": "uint8"} for name, size in outputs},
     }
-    operators = [{"function_name": f"{network.prefix}_submit_{entry.id}",
-                  "workspace": [{"device": DEVICE, "workspace_size_bytes": _workspace(network, entry)}]}
-                 for entry in loadable.submit_order]
-    sids = [{"storage_id": index, "size_bytes": size} | ({"input_binding": name} if name is not None else {})
-            for index, (name, size) in enumerate(_entries(network))]
+    operators = [
+        {
+            "function_name": f"{network.prefix}_submit_{entry.id}",
+            "workspace": [{"device": DEVICE, "workspace_size_bytes": _workspace(network, entry)}],
+        }
+        for entry in loadable.submit_order
+    ]
+    sids = [
+        {"storage_id": index, "size_bytes": size} | ({"input_binding": name} if name is not None else {})
+        for index, (name, size) in enumerate(_entries(network))
+    ]
     return {
         "model_name": network.name,
         "export_datetime": time.strftime("%Y-%m-%d %H:%M:%SZ", time.gmtime(stamp)),
@@ -210,8 +221,9 @@ def _is_workspace(memory: MemoryEntry) -> bool:
 def _workspace(network: Network, entry: SubmitEntry) -> int:
     """Scratch memory that the tasks of one submit reach."""
     loadable = network.loadable
-    reached = {loadable.address(address).mem_id for task in map(loadable.task, entry.task_ids)
-               for address in task.address_list}
+    reached = {
+        loadable.address(address).mem_id for task in map(loadable.task, entry.task_ids) for address in task.address_list
+    }
     return sum(m.size for m in network.memories if m.id in reached and _is_workspace(m))
 
 
@@ -239,10 +251,17 @@ def _schedule(network: Network) -> dict[str, Any]:
 
 def _tensor(network: Network, memory: MemoryEntry) -> dict[str, Any]:
     tensor = network.loadable.tensor(memory.tensor_desc_id)
-    return {"name": tensor.name, "memory": memory.id, "bytes": memory.size,
-            "shape": [tensor.n, tensor.c, tensor.h, tensor.w], "data_type": tensor.data_type.name,
-            "data_format": tensor.data_format.name, "pixel_format": tensor.pixel_format.name,
-            "line_stride": tensor.line_stride, "surface_stride": tensor.surface_stride}
+    return {
+        "name": tensor.name,
+        "memory": memory.id,
+        "bytes": memory.size,
+        "shape": [tensor.n, tensor.c, tensor.h, tensor.w],
+        "data_type": tensor.data_type.name,
+        "data_format": tensor.data_format.name,
+        "pixel_format": tensor.pixel_format.name,
+        "line_stride": tensor.line_stride,
+        "surface_stride": tensor.surface_stride,
+    }
 
 
 def _task(task: TaskEntry, decoded: Any) -> dict[str, Any]:
@@ -250,29 +269,42 @@ def _task(task: TaskEntry, decoded: Any) -> dict[str, Any]:
         rois = range(max(decoded.network.num_rois, 1))
         operations = [_operation(operation) for roi in rois for operation in decoded.operations(roi)]
     else:
-        operations = [{"index": op.index, "engine": "cpu", "operation": op.op_type.name.lower()}
-                      for op in decoded.operations()]
+        operations = [
+            {"index": op.index, "engine": "cpu", "operation": op.op_type.name.lower()} for op in decoded.operations()
+        ]
     return {"id": task.id, "interface": task.interface.name, "operations": operations}
 
 
 def _operation(operation: Any) -> dict[str, Any]:
     common = operation.common
-    consumers = [{"engine": OpType(engine).name.lower(), "index": consumer.index, "event": Event(consumer.event).name}
-                 for engine, consumer in enumerate(common.consumers) if consumer.index >= 0]
+    consumers = [
+        {"engine": OpType(engine).name.lower(), "index": consumer.index, "event": Event(consumer.event).name}
+        for engine, consumer in enumerate(common.consumers)
+        if consumer.index >= 0
+    ]
     fused = common.fused_parent.index
-    return {"index": operation.index, "roi": operation.roi, "engine": operation.engine,
-            "dependencies": common.dependency_count, "consumers": consumers,
-            "fused_parent": fused if fused >= 0 else None}
+    return {
+        "index": operation.index,
+        "roi": operation.roi,
+        "engine": operation.engine,
+        "dependencies": common.dependency_count,
+        "consumers": consumers,
+        "fused_parent": fused if fused >= 0 else None,
+    }
 
 
 def _relay(network: Network) -> str:
     """The signature of the network as Relay text; the body is compiled already."""
-    arguments = ", ".join(f"%{mlf_codegen.identifier(name)}: Tensor[({size}), uint8]"
-                          for name, size in _bound(network, network.loadable.inputs))
+    arguments = ", ".join(
+        f"%{mlf_codegen.identifier(name)}: Tensor[({size}), uint8]"
+        for name, size in _bound(network, network.loadable.inputs)
+    )
     results = [f"Tensor[({size}), uint8]" for _, size in _bound(network, network.loadable.outputs)]
     result = results[0] if len(results) == 1 else f"({', '.join(results)})"
-    return (f"/* {network.name}: compiled for NVDLA; tensors are the bound surfaces, byte for byte. */\n"
-            f"def @main({arguments}) -> {result};\n")
+    return (
+        f"/* {network.name}: compiled for NVDLA; tensors are the bound surfaces, byte for byte. */\n"
+        f"def @main({arguments}) -> {result};\n"
+    )
 
 
 def _plain(row: Any, skip: str = "") -> dict[str, Any]:

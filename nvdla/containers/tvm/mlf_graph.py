@@ -86,8 +86,9 @@ def read_graph(data: bytes | memoryview, what: str) -> Graph:
         raise FormatError(f"{what}: node_row_ptr must rise from 0 to {len(entries)} over {len(raw_nodes)} nodes")
     nodes = tuple(_node(node, index, rows, what) for index, node in enumerate(raw_nodes))
     arguments = _integers(take(root, "arg_nodes", list, what), f"{what}: arg_nodes", len(nodes))
-    heads = tuple(_entry_index(head, rows, f"{what}: head {i}")
-                  for i, head in enumerate(take(root, "heads", list, what)))
+    heads = tuple(
+        _entry_index(head, rows, f"{what}: head {i}") for i, head in enumerate(take(root, "heads", list, what))
+    )
     return Graph(nodes, entries, rows, arguments, heads)
 
 
@@ -153,8 +154,10 @@ def _entries(attributes: Mapping[str, Any], what: str) -> tuple[Entry, ...]:
 def _node(node: Any, index: int, rows: tuple[int, ...], what: str) -> Node:
     where = f"{what}: node {index}"
     op, name = take(node, "op", str, where), take(node, "name", str, where)
-    inputs = tuple(_entry_index(value, rows, f"{where}, input {i}")
-                   for i, value in enumerate(take(node, "inputs", list, where, [])))
+    inputs = tuple(
+        _entry_index(value, rows, f"{where}, input {i}")
+        for i, value in enumerate(take(node, "inputs", list, where, []))
+    )
     function = ""
     if op != "null":
         function = take(take(node, "attrs", dict, where), "func_name", str, where)

@@ -18,7 +18,8 @@ from nvdla.errors import FormatError
 
 _KNOWN_FOLDERS = ("codegen/", "parameters/", "src/", "executor-config/", "runtime-config/", "runtime/", "templates/")
 _REGISTRY = re.compile(
-    rb'TVMFuncRegistry\s{1,20}\w{1,100}\s{0,20}=\s{0,20}\{\s{0,200}((?:"(?:[^"\\\n]|\\.)*"\s{0,200})+)')
+    rb'TVMFuncRegistry\s{1,20}\w{1,100}\s{0,20}=\s{0,20}\{\s{0,200}((?:"(?:[^"\\\n]|\\.)*"\s{0,200})+)'
+)
 _PIECE = re.compile(rb'"((?:[^"\\\n]|\\.)*)"')
 _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]+)|([0-7]{1,3})|(.))", re.DOTALL)
 _SIMPLE = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
@@ -81,12 +82,17 @@ class _Verification:
         for member in archive.members:
             reason = tar.unsafe(member)
             if reason:
-                yield Finding(Severity.ERROR, f"member {member.path[:200]!r}", member.offset,
-                              f"{reason}; it is never extracted")
+                yield Finding(
+                    Severity.ERROR, f"member {member.path[:200]!r}", member.offset, f"{reason}; it is never extracted"
+                )
             elif member.kind == "file":
                 if member.name in seen:
-                    yield Finding(self.minor, f"member {member.path[:200]!r}", member.offset,
-                                  "is there twice; the later one counts")
+                    yield Finding(
+                        self.minor,
+                        f"member {member.path[:200]!r}",
+                        member.offset,
+                        "is there twice; the later one counts",
+                    )
                 seen.add(member.name)
 
     def _metadata(self, module: LibraryModule, where: str) -> Iterator[Finding]:
@@ -121,8 +127,12 @@ class _Verification:
         if parameters is not None:
             for finding in parameters.verify():
                 if finding.severity is not Severity.NOTE:
-                    yield Finding(finding.severity, f"{where}, {module.params_path}, {finding.where}", finding.offset,
-                                  finding.message)
+                    yield Finding(
+                        finding.severity,
+                        f"{where}, {module.params_path}, {finding.where}",
+                        finding.offset,
+                        finding.message,
+                    )
             yield from self._constants(module, parameters, where)
         if graph is not None:
             yield from self._storage(module, graph, where)
@@ -143,8 +153,12 @@ class _Verification:
         stored = sum(len(tensor.stored) for tensor in parameters.tensors)
         for main in module.main:
             if main.constants and main.constants != stored and len(module.main) == 1:
-                yield Finding(self.minor, f"{where}, memory of main", None,
-                              f"constants take {main.constants} bytes, the parameter file holds {stored}")
+                yield Finding(
+                    self.minor,
+                    f"{where}, memory of main",
+                    None,
+                    f"constants take {main.constants} bytes, the parameter file holds {stored}",
+                )
 
     def _storage(self, module: LibraryModule, graph: Graph, where: str) -> Iterator[Finding]:
         """Storage ids against the graph. TVM looks up the shape under the id's number where the node's was meant (both
@@ -167,14 +181,16 @@ class _Verification:
                 fitting = " or ".join(map(str, sorted(sizes[item.storage_id])[:8]))
                 yield Finding(self.minor, at, None, f"{item.size} bytes in the metadata, {fitting} in the graph")
             elif item.binding != names.get(item.storage_id):
-                yield _error(at, f"is bound to {item.binding!r} in the metadata, to {names.get(item.storage_id)!r} in "
-                                 "the graph")
+                yield _error(
+                    at, f"is bound to {item.binding!r} in the metadata, to {names.get(item.storage_id)!r} in the graph"
+                )
         missing = sorted(set(sizes) - listed)
         if module.storage and missing:
             yield _error(where, f"storage id {missing[0]} of the graph is missing in the metadata")
 
-    def _bindings(self, module: LibraryModule, graph: Graph, parameters: ParamsFile | None,
-                  where: str) -> Iterator[Finding]:
+    def _bindings(
+        self, module: LibraryModule, graph: Graph, parameters: ParamsFile | None, where: str
+    ) -> Iterator[Finding]:
         """Parameters against the graph's arguments, and the bytes of inputs and outputs against the metadata."""
         arguments = graph.argument_names()
         bound: set[str] = set()
@@ -192,8 +208,12 @@ class _Verification:
             inputs = [n for name, n in arguments.items() if name not in bound and graph.rows[n] < graph.rows[n + 1]]
             total = sum(graph.entry_of(n).size for n in inputs) + sum(graph.entries[h].size for h in graph.heads)
             if total != module.main[0].io:
-                yield Finding(self.minor, f"{where}, memory of main", None,
-                              f"inputs and outputs take {module.main[0].io} bytes, in the graph {total}")
+                yield Finding(
+                    self.minor,
+                    f"{where}, memory of main",
+                    None,
+                    f"inputs and outputs take {module.main[0].io} bytes, in the graph {total}",
+                )
 
     def _sources(self, module: LibraryModule, graph: Graph | None, where: str) -> Iterator[Finding]:
         """Generated code: some must be there, its registry must be sound, and hold the functions that are called."""
@@ -215,9 +235,13 @@ class _Verification:
             if registry is not None:
                 found = True
                 names.update(registry.names)
-                yield Finding(Severity.NOTE, f"{where}, {member.name}", member.offset,
-                              f"registry of {len(registry.names)} functions, counted in {registry.count_bytes} bytes "
-                              f"({'TVM 0.9 and later' if registry.count_bytes == 2 else 'up to TVM 0.8'})")
+                yield Finding(
+                    Severity.NOTE,
+                    f"{where}, {member.name}",
+                    member.offset,
+                    f"registry of {len(registry.names)} functions, counted in {registry.count_bytes} bytes "
+                    f"({'TVM 0.9 and later' if registry.count_bytes == 2 else 'up to TVM 0.8'})",
+                )
         called = {node.function for node in graph.nodes if node.op == "tvm_op"} if graph else set()
         if found:
             for name in sorted(called - names - {"__nop", "__copy"}):
@@ -227,14 +251,19 @@ class _Verification:
         for buffer in module.buffers:
             taken = Entry(buffer.dtype, buffer.shape, 0).size
             if taken != buffer.size:
-                yield Finding(self.minor, f"{where}, {buffer.function[:80]}, {buffer.name[:80]!r}", None,
-                              f"{buffer.size} bytes, but {buffer.dtype[:40]} {buffer.shape[:8]} takes {taken}")
+                yield Finding(
+                    self.minor,
+                    f"{where}, {buffer.function[:80]}, {buffer.name[:80]!r}",
+                    None,
+                    f"{buffer.size} bytes, but {buffer.dtype[:40]} {buffer.shape[:8]} takes {taken}",
+                )
 
     def _unknown_files(self) -> Iterator[Finding]:
         for path, member in self.library.files.items():
             if path not in self.expected and not path.startswith(_KNOWN_FOLDERS):
-                yield Finding(self.minor, f"member {path[:200]!r}", member.offset,
-                              "belongs to nothing that the format knows")
+                yield Finding(
+                    self.minor, f"member {path[:200]!r}", member.offset, "belongs to nothing that the format knows"
+                )
 
 
 def _error(where: str, message: str) -> Finding:

@@ -75,9 +75,11 @@ class Tensor:
     def data(self) -> memoryview:
         """The meaningful bytes, packed; FormatError when the writer dropped a part of them."""
         if not self.complete:
-            raise FormatError(f"tensor {self.name!r}: {self.type_name} of shape {self.shape} takes {self.needed} bytes "
-                              f"but the file holds {len(self.stored)} (TVM does not count the lanes when it writes); "
-                              "the rest is lost, write it again with the lanes as a dimension")
+            raise FormatError(
+                f"tensor {self.name!r}: {self.type_name} of shape {self.shape} takes {self.needed} bytes "
+                f"but the file holds {len(self.stored)} (TVM does not count the lanes when it writes); "
+                "the rest is lost, write it again with the lanes as a dimension"
+            )
         return self.stored[: self.needed]
 
     def parameter(self) -> Parameter:
@@ -129,8 +131,12 @@ class ParamsFile:
 
     def _file_findings(self) -> Iterator[Finding]:
         if len(self.trailing):
-            yield Finding(Severity.ERROR, "end of file", self.size - len(self.trailing),
-                          f"{len(self.trailing)} bytes follow the last tensor; cut them off")
+            yield Finding(
+                Severity.ERROR,
+                "end of file",
+                self.size - len(self.trailing),
+                f"{len(self.trailing)} bytes follow the last tensor; cut them off",
+            )
         if self.reserved:
             yield Finding(Severity.WARNING, "header, reserved field", 8, f"is {self.reserved:#x}, not 0")
 
@@ -150,10 +156,12 @@ def read(data: bytes | bytearray | memoryview, dialect: str = CURRENT_DIALECT) -
     names = _read_names(reader, count)
     (tensors,) = reader.unpack(_U64, "tensor count")
     if tensors != count:
-        raise FormatError(f"the file has {count} names but {tensors} tensors (byte {reader.offset - 8}); "
-                          "one of the two counts is wrong")
+        raise FormatError(
+            f"the file has {count} names but {tensors} tensors (byte {reader.offset - 8}); "
+            "one of the two counts is wrong"
+        )
     found = tuple(_read_tensor(reader, name, dialect) for name in names)
-    return ParamsFile(found, reserved, reader.data[reader.offset:], len(reader.data))
+    return ParamsFile(found, reserved, reader.data[reader.offset :], len(reader.data))
 
 
 class _Reader:
@@ -169,8 +177,9 @@ class _Reader:
     def take(self, size: int, what: str) -> memoryview:
         left = len(self.data) - self.offset
         if size > left:
-            raise FormatError(f"the parameter file is cut short: {what} at byte {self.offset} takes {size} bytes, "
-                              f"{left} are left")
+            raise FormatError(
+                f"the parameter file is cut short: {what} at byte {self.offset} takes {size} bytes, {left} are left"
+            )
         self.offset += size
         return self.data[self.offset - size : self.offset]
 
@@ -178,8 +187,9 @@ class _Reader:
 def _read_names(reader: _Reader, count: int) -> list[bytes]:
     left = len(reader.data) - reader.offset
     if count > left // 8:
-        raise FormatError(f"the name count at byte 16 is {count}, but the {left} bytes that follow hold at most "
-                          f"{left // 8}")
+        raise FormatError(
+            f"the name count at byte 16 is {count}, but the {left} bytes that follow hold at most {left // 8}"
+        )
     names = []
     for index in range(count):
         (length,) = reader.unpack(_U64, f"length of name {index}")
@@ -203,8 +213,10 @@ def _read_tensor(reader: _Reader, raw_name: bytes, dialect: str) -> Tensor:
     elements = _elements(shape, f"{what} at byte {start}")
     expected = (bits + 7) // 8 * elements
     if stored != expected:
-        raise FormatError(f"{what} at byte {start}: {DataType(code, bits, lanes).name(dialect)} of shape "
-                          f"{_brief(shape)} is stored in {expected} bytes, the file says {stored}")
+        raise FormatError(
+            f"{what} at byte {start}: {DataType(code, bits, lanes).name(dialect)} of shape "
+            f"{_brief(shape)} is stored in {expected} bytes, the file says {stored}"
+        )
     data = reader.take(stored, f"data of {what}")
     return Tensor(raw_name, DataType(code, bits, lanes), shape, data, device_id, reserved, start, dialect)
 
@@ -235,8 +247,10 @@ def _brief(shape: Sequence[int]) -> str:
 
 def _tensor_faults(tensor: Tensor) -> Iterator[str]:
     if not tensor.complete:
-        yield (f"{tensor.type_name} of shape {_brief(tensor.shape)} takes {tensor.needed} bytes, the file holds "
-               f"{len(tensor.stored)}: TVM does not count the lanes and drops the rest")
+        yield (
+            f"{tensor.type_name} of shape {_brief(tensor.shape)} takes {tensor.needed} bytes, the file holds "
+            f"{len(tensor.stored)}: TVM does not count the lanes and drops the rest"
+        )
     if tensor.shape and tensor.shape[0] != 0 and 0 in tensor.shape:
         yield f"shape {_brief(tensor.shape)} holds no data and TVM refuses to read it back (it only takes a leading 0)"
 
@@ -284,8 +298,10 @@ def _tensor_of(parameter: Parameter, dialect: str) -> Tensor:
     stored = (dtype.bits + 7) // 8 * elements
     tensor = Tensor(_encode_name(parameter.name), dtype, tuple(shape), data, dialect=dialect)
     if len(data) != tensor.needed:
-        raise FormatError(f"parameter {parameter.name!r}: {name} of shape {_brief(shape)} takes {tensor.needed} bytes, "
-                          f"but {len(data)} are given")
+        raise FormatError(
+            f"parameter {parameter.name!r}: {name} of shape {_brief(shape)} takes {tensor.needed} bytes, "
+            f"but {len(data)} are given"
+        )
     if stored > len(data):  # under 8 bits: packed data first, then the bytes TVM expects and does not use
         data = memoryview(bytes(data) + bytes(stored - len(data)))
     return Tensor(tensor.raw_name, dtype, tensor.shape, data, dialect=dialect)

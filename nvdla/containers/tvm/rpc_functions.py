@@ -71,8 +71,13 @@ class Network:
 
     def describe(self, *_: Any) -> str:
         """JSON: the configuration, and name, shape, dtype and size of every input and output."""
-        tensors = {kind: [{"name": t.name, "shape": list(t.shape), "dtype": str(np.dtype(t.dtype)), "bytes": t.size}
-                          for t in getattr(self.runtime, kind)] for kind in ("inputs", "outputs")}
+        tensors = {
+            kind: [
+                {"name": t.name, "shape": list(t.shape), "dtype": str(np.dtype(t.dtype)), "bytes": t.size}
+                for t in getattr(self.runtime, kind)
+            ]
+            for kind in ("inputs", "outputs")
+        }
         return json.dumps({"config": self.runtime.config.name, "config_reason": self.runtime.config_reason, **tensors})
 
     def set_input(self, *arguments: Any) -> None:
@@ -123,12 +128,15 @@ class Network:
         """Arguments as inputs and outputs; both may be absent."""
         ins, outs = len(self.runtime.inputs), len(self.runtime.outputs)
         if len(arguments) not in (0, ins, ins + outs) or not all(isinstance(a, TensorView) for a in arguments):
-            raise FormatError(f"run takes tensors: nothing, the {ins} inputs, or the {ins} inputs and {outs} outputs; "
-                              f"it got {len(arguments)} arguments")
+            raise FormatError(
+                f"run takes tensors: nothing, the {ins} inputs, or the {ins} inputs and {outs} outputs; "
+                f"it got {len(arguments)} arguments"
+            )
         return arguments[:ins], arguments[ins:]
 
-    def _deliver(self, arguments: tuple[Any, ...], views: tuple[Any, ...],
-                 arrays: list[np.ndarray]) -> np.ndarray | None:
+    def _deliver(
+        self, arguments: tuple[Any, ...], views: tuple[Any, ...], arrays: list[np.ndarray]
+    ) -> np.ndarray | None:
         if views:
             self._write(views, arrays)
             return None
@@ -140,8 +148,10 @@ class Network:
                 raise FormatError("an output is written to a tensor")
             target = self._session.array(view)
             if target.shape != array.shape or target.dtype != array.dtype:
-                raise FormatError(f"the output is {array.dtype} of shape {array.shape}, the tensor given for it is "
-                                  f"{target.dtype} of shape {target.shape}")
+                raise FormatError(
+                    f"the output is {array.dtype} of shape {array.shape}, the tensor given for it is "
+                    f"{target.dtype} of shape {target.shape}"
+                )
             target[...] = array
 
 
@@ -200,8 +210,10 @@ class Functions:
         loadable = nvdla.load(data)
         size = sum(memory.size for memory in loadable.memories)
         if self._held + size > self._service.memory_limit:
-            raise FormatError(f"the network takes {size} bytes, {self._service.memory_limit - self._held} of "
-                              f"{self._service.memory_limit} are left; free others, or start with a larger --memory")
+            raise FormatError(
+                f"the network takes {size} bytes, {self._service.memory_limit - self._held} of "
+                f"{self._service.memory_limit} are left; free others, or start with a larger --memory"
+            )
         with self._service.engine:
             network = Network(self._service, self._session, loadable, config, abi)
         handle = self._runtime.add_module(network.module(lambda: self._release(size)))
@@ -234,8 +246,10 @@ class Functions:
         name, data = arguments
         held = sum(len(value) for key, value in self._files.items() if key != name)
         if len(self._files) >= _MAX_UPLOADS or held + len(data) > self._service.memory_limit:
-            raise FormatError(f"upload of {len(data)} bytes: at most {_MAX_UPLOADS} files and "
-                              f"{self._service.memory_limit} bytes are kept; remove some")
+            raise FormatError(
+                f"upload of {len(data)} bytes: at most {_MAX_UPLOADS} files and "
+                f"{self._service.memory_limit} bytes are kept; remove some"
+            )
         self._files[name] = data
 
     def _download(self, *arguments: Any) -> bytes:

@@ -26,8 +26,10 @@ class RemoteMemory:
     def allocate(self, size: int) -> int:
         """Address of a new block of zeros."""
         if not 0 <= size <= self.limit - self.used:
-            raise FormatError(f"{size} bytes asked for, {self.limit - self.used} of {self.limit} are left; "
-                              "free tensors, or start the server with a larger --memory")
+            raise FormatError(
+                f"{size} bytes asked for, {self.limit - self.used} of {self.limit} are left; "
+                "free tensors, or start the server with a larger --memory"
+            )
         if len(self._blocks) >= MAX_BLOCKS:
             raise FormatError(f"{MAX_BLOCKS} blocks of memory are in use; free some")
         address = self._next

@@ -138,8 +138,10 @@ class Reader:
 
     def take(self, size: int) -> memoryview:
         if not 0 <= size <= len(self._data) - self._at:
-            raise FormatError(f"an RPC packet is cut short: {size} bytes are needed at byte {self._at}, "
-                              f"{len(self._data) - self._at} are left")
+            raise FormatError(
+                f"an RPC packet is cut short: {size} bytes are needed at byte {self._at}, "
+                f"{len(self._data) - self._at} are left"
+            )
         self._at += size
         return self._data[self._at - size : self._at]
 
@@ -174,9 +176,16 @@ class Reader:
 
 
 def pack_tensor_view(view: TensorView) -> bytes:
-    return b"".join([_U64.pack(view.data), _DEVICE.pack(view.device.type, view.device.index),
-                     _I32.pack(len(view.shape)), _DTYPE.pack(*view.dtype),
-                     *(_I64.pack(extent) for extent in view.shape), _U64.pack(view.byte_offset)])
+    return b"".join(
+        [
+            _U64.pack(view.data),
+            _DEVICE.pack(view.device.type, view.device.index),
+            _I32.pack(len(view.shape)),
+            _DTYPE.pack(*view.dtype),
+            *(_I64.pack(extent) for extent in view.shape),
+            _U64.pack(view.byte_offset),
+        ]
+    )
 
 
 def packet(code: Code, *body: bytes | memoryview) -> bytes:

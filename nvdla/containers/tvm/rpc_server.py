@@ -50,8 +50,14 @@ class _Closed(Exception):
 class RpcServer:
     """Listens on ``address`` once it is made; :meth:`serve` answers until :meth:`stop`."""
 
-    def __init__(self, make_session: Callable[[], RpcSession], host: str = "127.0.0.1", port: int = 0,
-                 key: str | None = None, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        make_session: Callable[[], RpcSession],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        key: str | None = None,
+        limits: Limits | None = None,
+    ) -> None:
         self.limits = limits or Limits()
         self.key = key
         self._make_session = make_session
@@ -99,8 +105,9 @@ class RpcServer:
         with self._lock:
             full = len(self._open) >= self.limits.connections
             if not full:
-                thread = threading.Thread(target=self._run, args=(connection, peer), daemon=True,
-                                          name=f"rpc {peer[0]}:{peer[1]}")
+                thread = threading.Thread(
+                    target=self._run, args=(connection, peer), daemon=True, name=f"rpc {peer[0]}:{peer[1]}"
+                )
                 self._open[connection] = thread
         if full:
             _LOG.warning("refused %s: %d callers are connected already", peer[0], self.limits.connections)

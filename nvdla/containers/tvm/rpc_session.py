@@ -40,8 +40,14 @@ _CPU = 1
 _SMALL = 7
 _ATTRIBUTE_EXISTS = 0
 _MAX_MESSAGE_TEXT = 4000
-_ARRAY_TYPES = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
-                "float16", "bfloat16", "float32", "float64")
+_ARRAY_TYPES = (
+    "bool",
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+)
 
 
 class RpcSession:
@@ -110,8 +116,9 @@ class RpcSession:
             if len(attempt.rest()):
                 del fits[dialect]
         if not fits:
-            raise FormatError("the arguments of an RPC packet make sense in none of the known dialects "
-                              f"({', '.join(DIALECTS)})")
+            raise FormatError(
+                f"the arguments of an RPC packet make sense in none of the known dialects ({', '.join(DIALECTS)})"
+            )
         dialect, values = next(iter(fits.items()))
         if len(fits) == 1:
             self.dialect = dialect
@@ -133,8 +140,10 @@ class RpcSession:
             raise FormatError(f"the client speaks RPC protocol {said!r}, this server {PROTOCOL_VERSION.decode()!r}")
         arguments = self._sequence(reader)
         if arguments:
-            raise FormatError(f"this server makes no session of kind {str(arguments[0])[:80]!r}; connect without a "
-                              "session constructor")
+            raise FormatError(
+                f"this server makes no session of kind {str(arguments[0])[:80]!r}; connect without a "
+                "session constructor"
+            )
         return self._return(None)
 
     def _call(self, reader: Reader) -> bytes:
@@ -181,8 +190,10 @@ class RpcSession:
 
     def _check_device(self, device: Device) -> None:
         if device.type != _CPU or device.index != 0:
-            raise FormatError(f"device type {device.type} number {device.index}: this server has the CPU (1, 0) only; "
-                              "the accelerator is reached through nvdla.load and nvdla.run")
+            raise FormatError(
+                f"device type {device.type} number {device.index}: this server has the CPU (1, 0) only; "
+                "the accelerator is reached through nvdla.load and nvdla.run"
+            )
 
     def _block(self, view: TensorView, size: int) -> memoryview:
         self._check_device(view.device)

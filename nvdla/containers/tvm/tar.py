@@ -169,8 +169,10 @@ def _content(data: memoryview, offset: int, size: int) -> tuple[memoryview, int]
     """The data after a header, and where the next header begins."""
     start = offset + BLOCK
     if size > len(data) - start:
-        raise FormatError(f"the tar archive is cut short: the member at byte {offset} takes {size} bytes, "
-                          f"{len(data) - start} are left")
+        raise FormatError(
+            f"the tar archive is cut short: the member at byte {offset} takes {size} bytes, "
+            f"{len(data) - start} are left"
+        )
     return data[start : start + size], min(start + (size + BLOCK - 1) // BLOCK * BLOCK, len(data))
 
 
@@ -216,15 +218,26 @@ def _member(header: bytes, content: memoryview, records: dict[str, str], start: 
     if kind == "dir":
         path = path.rstrip("/") or "/"
     link = records.get("linkpath", _text(header[157:257].split(b"\0")[0]))
-    return Member(path, kind, content if kind == "file" else content[:0], _number(header, 100, 8, start) & 0o7777,
-                  _mtime(header, records, start), link if kind == "link" else "", start, raw)
+    return Member(
+        path,
+        kind,
+        content if kind == "file" else content[:0],
+        _number(header, 100, 8, start) & 0o7777,
+        _mtime(header, records, start),
+        link if kind == "link" else "",
+        start,
+        raw,
+    )
 
 
 def _mtime(header: bytes, records: dict[str, str], offset: int) -> int:
     """Seconds since 1970; pax writes fractions, and 0 in the header's own field."""
     seconds = records.get("mtime", "").split(".")[0]
-    return int(seconds) if seconds.isascii() and 0 < len(seconds) < 12 and seconds.isdigit() else (
-        _number(header, 136, 12, offset))
+    return (
+        int(seconds)
+        if seconds.isascii() and 0 < len(seconds) < 12 and seconds.isdigit()
+        else (_number(header, 136, 12, offset))
+    )
 
 
 def write(members: Iterable[Member], tail: memoryview | bytes | None = None) -> bytes:

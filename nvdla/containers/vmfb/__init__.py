@@ -1,7 +1,7 @@
 """IREE VM bytecode modules (.vmfb): read, verify, disassemble, interpret, re-wrap.
 
-    module = nvdla.containers.vmfb.read(data)
-    Machine(module).call("abs", [-5])      # nvdla.containers.vmfb.interpreter
+module = nvdla.containers.vmfb.read(data)
+Machine(module).call("abs", [-5])      # nvdla.containers.vmfb.interpreter
 """
 
 from __future__ import annotations

@@ -116,8 +116,12 @@ def _float(rounded: Callable[[float], float]) -> dict[str, Operation]:
         "rsqrt": _libm(lambda a: 1.0 / np.float64(rounded(float(np.sqrt(a))))), "tanh": _libm(np.tanh),
         "erf": math.erf, "cmp.nan": lambda a: int(_is_nan(a)),
     }  # fmt: skip
-    compares = {"eq": lambda a, b: a == b, "ne": lambda a, b: a != b, "lt": lambda a, b: a < b,
-                "lte": lambda a, b: a <= b}
+    compares = {
+        "eq": lambda a, b: a == b,
+        "ne": lambda a, b: a != b,
+        "lt": lambda a, b: a < b,
+        "lte": lambda a, b: a <= b,
+    }
     for name, compare in compares.items():
         plain[f"cmp.{name}.o"] = lambda a, b, compare=compare: int(compare(a, b))
         plain[f"cmp.{name}.u"] = lambda a, b, compare=compare: int(_is_nan(a, b) or compare(a, b))
@@ -164,8 +168,12 @@ _MASK = (1 << 64) - 1
 
 def siphash(data: bytes | memoryview) -> int:
     """SipHash-2-4 with the key 00 01 .. 0f: what vm.buffer.hash answers."""
-    v = [0x736F6D6570736575 ^ 0x0706050403020100, 0x646F72616E646F6D ^ 0x0F0E0D0C0B0A0908,
-         0x6C7967656E657261 ^ 0x0706050403020100, 0x7465646279746573 ^ 0x0F0E0D0C0B0A0908]
+    v = [
+        0x736F6D6570736575 ^ 0x0706050403020100,
+        0x646F72616E646F6D ^ 0x0F0E0D0C0B0A0908,
+        0x6C7967656E657261 ^ 0x0706050403020100,
+        0x7465646279746573 ^ 0x0F0E0D0C0B0A0908,
+    ]
     whole = len(data) & ~7
     for at in range(0, whole, 8):
         _absorb(v, int.from_bytes(data[at : at + 8], "little"))

@@ -20,8 +20,10 @@ def disassemble(module: Module) -> str:
     """The whole module: directives, then every function."""
     lines = [f"vm.module @{module.name} version {module.version}"]
     lines += [f"vm.type {name}" for name in module.types]
-    lines += [f'vm.import {"optional " if i.is_optional else ""}@{i.name} cconv "{i.signature.convention}"'
-              for i in module.imports]
+    lines += [
+        f'vm.import {"optional " if i.is_optional else ""}@{i.name} cconv "{i.signature.convention}"'
+        for i in module.imports
+    ]
     lines += [f"vm.rodata[{segment.index}] = {segment.data.hex().upper()}" for segment in module.rodata]
     lines.append("")
     for function in module.functions:
@@ -32,8 +34,11 @@ def disassemble(module: Module) -> str:
 def function_lines(module: Module, function: Function) -> list[str]:
     """One function: its exports, its signature, its instructions with their offsets."""
     name = function.name or f"fn{function.ordinal}"
-    lines = [f"vm.export @{e.name}" if e.name == name else f"vm.export @{e.name} = @{name}"
-             for e in module.exports if e.ordinal == function.ordinal]
+    lines = [
+        f"vm.export @{e.name}" if e.name == name else f"vm.export @{e.name} = @{name}"
+        for e in module.exports
+        if e.ordinal == function.ordinal
+    ]
     lines.append(f"vm.func @{name}({_arguments(function)}) -> ({_results(function)}) {{")
     instructions = list(Decoder(module, function).all())
     blocks = block_starts(instructions)

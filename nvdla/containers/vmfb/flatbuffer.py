@@ -121,8 +121,11 @@ class Table:
         if not inside:
             return 0
         if inside < 4 or inside + size > self.extent:
-            raise self.buffer.fail(f"{self.where}, field {slot}", self.position, f"{size} bytes at {inside} do not lie "
-                                   f"in its table of {self.extent}")
+            raise self.buffer.fail(
+                f"{self.where}, field {slot}",
+                self.position,
+                f"{size} bytes at {inside} do not lie in its table of {self.extent}",
+            )
         return self.position + inside
 
     def has(self, slot: int) -> bool:
@@ -162,8 +165,10 @@ class Table:
         if count != len(kinds):
             raise self.buffer.fail(f"{self.where}.{name}", at, f"{count} values for {len(kinds)} types")
         places = [(start + 4 * n, f"{self.where}.{name}[{n}]") for n in range(count)]
-        return [self.buffer.table(self.buffer.follow(*place), place[1]) if kind else None
-                for place, kind in zip(places, kinds, strict=True)]
+        return [
+            self.buffer.table(self.buffer.follow(*place), place[1]) if kind else None
+            for place, kind in zip(places, kinds, strict=True)
+        ]
 
     def octets(self, slot: int, name: str) -> memoryview | None:
         """A vector of bytes, as a view."""

@@ -48,9 +48,19 @@ _FIRST: dict[str, tuple[str, ...]] = {
     "NameLocDef": ("name", "child_location"),
     "FunctionSourceMapDef": ("locations",),
     "DebugDatabaseDef": ("location_table_type", "location_table", "functions"),
-    "BytecodeModuleDef": ("name", "types", "imported_functions", "exported_functions", "internal_functions",
-                          "rodata_segments", "rwdata_segments", "module_state", "function_descriptors", "bytecode_data",
-                          "debug_database"),
+    "BytecodeModuleDef": (
+        "name",
+        "types",
+        "imported_functions",
+        "exported_functions",
+        "internal_functions",
+        "rodata_segments",
+        "rwdata_segments",
+        "module_state",
+        "function_descriptors",
+        "bytecode_data",
+        "debug_database",
+    ),
 }
 
 _Change = Mapping[str, tuple[str, ...]]
@@ -81,11 +91,17 @@ def _generations() -> list[Generation]:
     generation("2022-04-19 79495f454f", None, {"ImportFunctionDef": ("full_name", "signature", "flags")})
     root = _insert(root, "bytecode_version", after="function_descriptors")
     generation("2022-05-16 66162780a4", range(3), {"BytecodeModuleDef": root})
-    rodata = ("compression_type_type", "compression_type", "embedded_data", "external_data_offset",
-              "external_data_length")
+    rodata = (
+        "compression_type_type",
+        "compression_type",
+        "embedded_data",
+        "external_data_offset",
+        "external_data_length",
+    )
     generation("2022-05-26 795070fe11", range(2, 4), {"RodataSegmentDef": rodata}, prefixed=True)
-    generation("2022-06-22 2cb393d345", range(3, 5), {"FunctionSourceMapDef": ("local_name", "locations")},
-               prefixed=True)
+    generation(
+        "2022-06-22 2cb393d345", range(3, 5), {"FunctionSourceMapDef": ("local_name", "locations")}, prefixed=True
+    )
     signature = ("calling_convention", "attrs")
     generation("2022-06-27 6c20d14d60", range(4, 5), {"FunctionSignatureDef": signature}, prefixed=True)
     root = _insert(root, "attrs", after="name")

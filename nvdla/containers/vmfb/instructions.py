@@ -34,8 +34,19 @@ BLOCK_MARKERS = 15
 #: First version whose buffers have 64-bit offsets, and from which on offsets count elements, not bytes.
 LONG_OFFSETS, ELEMENT_OFFSETS = 2, 13
 
-_TYPES = {"i8": "i", "i16": "i", "i32": "i", "i64": "l", "f32": "f", "f64": "d", "ref": "r", "si32": "i", "ui32": "i",
-          "si64": "l", "ui64": "l"}
+_TYPES = {
+    "i8": "i",
+    "i16": "i",
+    "i32": "i",
+    "i64": "l",
+    "f32": "f",
+    "f64": "d",
+    "ref": "r",
+    "si32": "i",
+    "ui32": "i",
+    "si64": "l",
+    "ui64": "l",
+}
 
 _FIXED = {
     "const.ref.zero": ">r", "const.ref.rodata": "O>r", "discard.refs": "L>", "assign.ref": "r>r",
@@ -85,8 +96,16 @@ def shape(mnemonic: str, major: int | None) -> str:
 
 def _buffer_shape(operation: str, kind: str, version: int) -> str:
     alignment = "i" if version >= BLOCK_MARKERS else ""
-    return {"alloc": f"o{alignment}>r", "clone": f"roo{alignment}>r", "length": "r>o", "compare": "roroo>i",
-            "fill": f"roo{kind}>", "load": f"ro>{kind}", "store": f"ro{kind}>", "hash": "roo>l"}[operation]
+    return {
+        "alloc": f"o{alignment}>r",
+        "clone": f"roo{alignment}>r",
+        "length": "r>o",
+        "compare": "roroo>i",
+        "fill": f"roo{kind}>",
+        "load": f"ro>{kind}",
+        "store": f"ro{kind}>",
+        "hash": "roo>l",
+    }[operation]
 
 
 @dataclass(frozen=True)
@@ -181,8 +200,9 @@ class Decoder:
     def check_register(self, value: int, kind: str = "") -> None:
         if kind == "r" or (not kind and value & REF_BIT):
             if value & REF_MASK >= self.function.ref_registers:
-                raise self.fail(self.start, f"reference register {value & REF_MASK}, the function has "
-                                f"{self.function.ref_registers}")
+                raise self.fail(
+                    self.start, f"reference register {value & REF_MASK}, the function has {self.function.ref_registers}"
+                )
             return
         width = 2 if kind in ("l", "d") else 1
         if value + width > self.function.registers:
@@ -259,5 +279,17 @@ class Decoder:
 
 
 #: Instructions after which a block is over.
-TERMINATORS = frozenset({"br", "cond_br", "br_table", "return", "fail", "yield", "break", "cond_break",
-                         "call.yieldable", "call.variadic.yieldable"})
+TERMINATORS = frozenset(
+    {
+        "br",
+        "cond_br",
+        "br_table",
+        "return",
+        "fail",
+        "yield",
+        "break",
+        "cond_break",
+        "call.yieldable",
+        "call.variadic.yieldable",
+    }
+)

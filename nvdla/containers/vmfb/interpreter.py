@@ -116,8 +116,10 @@ class Machine:
     def invoke(self, function: Function, arguments: Sequence[Any]) -> list[Any]:
         letters = signature_letters(function.signature, f"{self.module.source.name}: {function.name}")
         if len(arguments) != len(letters[0]):
-            raise VmError(f"{self.module.source.name}: {function.name} takes {len(letters[0])} arguments "
-                          f"({', '.join(LETTERS[c] for c in letters[0]) or 'none'}), {len(arguments)} are given")
+            raise VmError(
+                f"{self.module.source.name}: {function.name} takes {len(letters[0])} arguments "
+                f"({', '.join(LETTERS[c] for c in letters[0]) or 'none'}), {len(arguments)} are given"
+            )
         self.stack = []
         frame = self.enter(function)
         for (kind, register), value in zip(_places(letters[0]), arguments, strict=True):
@@ -127,8 +129,9 @@ class Machine:
 
     def enter(self, function: Function) -> Frame:
         if len(self.stack) >= self.limits.depth:
-            raise VmError(f"{self.module.source.name}: calls are nested more than {self.limits.depth} deep "
-                          "(option depth)")
+            raise VmError(
+                f"{self.module.source.name}: calls are nested more than {self.limits.depth} deep (option depth)"
+            )
         self.spend(function.registers + function.ref_registers)
         decoder = self.decoders.setdefault(function.ordinal, Decoder(self.module, function))
         frame = Frame(function, decoder, [0] * function.registers, [None] * function.ref_registers)
@@ -202,8 +205,9 @@ class Machine:
                 frame.registers[target] = frame.registers[source]
         frame.pc = branch.target
 
-    def call_function(self, frame: Frame, ordinal: int, sources: tuple[int, ...], targets: tuple[int, ...],
-                      resume: int | None) -> None:
+    def call_function(
+        self, frame: Frame, ordinal: int, sources: tuple[int, ...], targets: tuple[int, ...], resume: int | None
+    ) -> None:
         """Enters a function of the module; its arguments go to the first registers of each bank."""
         function = self.module.functions[ordinal]
         callee = self.enter(function)
@@ -226,8 +230,9 @@ class Machine:
         self.stack.pop()
         if not self.stack:
             if len(values) != len(outer_letters):
-                raise frame.decoder.fail(frame.pc, f"returns {len(values)} values, its signature has "
-                                         f"{len(outer_letters)}")
+                raise frame.decoder.fail(
+                    frame.pc, f"returns {len(values)} values, its signature has {len(outer_letters)}"
+                )
             return values
         caller = self.stack[-1]
         if len(frame.results) < len(values):
@@ -244,8 +249,14 @@ class Machine:
             caller.decoder.check_register(target, kind)
             caller.write(kind, target, value)
 
-    def call_import(self, frame: Frame, ordinal: int, segments: tuple[int, ...] | None, sources: tuple[int, ...],
-                    targets: tuple[int, ...]) -> None:
+    def call_import(
+        self,
+        frame: Frame,
+        ordinal: int,
+        segments: tuple[int, ...] | None,
+        sources: tuple[int, ...],
+        targets: tuple[int, ...],
+    ) -> None:
         wanted = self.module.imports[ordinal & ~IMPORT_BIT]
         provided = self.imports.get(wanted.name)
         if provided is None:
@@ -506,9 +517,17 @@ def _buffer_hash(machine: Machine, frame: Frame, instruction: Instruction) -> No
     frame.write("l", result, siphash(bytes(held.data[where])))
 
 
-_BUFFER_ACTIONS = {"alloc": _buffer_alloc, "clone": _buffer_clone, "length": _buffer_length, "copy": _buffer_copy,
-                   "compare": _buffer_compare, "fill": _buffer_fill, "load": _buffer_load, "store": _buffer_store,
-                   "hash": _buffer_hash}
+_BUFFER_ACTIONS = {
+    "alloc": _buffer_alloc,
+    "clone": _buffer_clone,
+    "length": _buffer_length,
+    "copy": _buffer_copy,
+    "compare": _buffer_compare,
+    "fill": _buffer_fill,
+    "load": _buffer_load,
+    "store": _buffer_store,
+    "hash": _buffer_hash,
+}
 
 
 def _branch(machine: Machine, frame: Frame, instruction: Instruction) -> None:

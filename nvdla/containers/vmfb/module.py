@@ -211,8 +211,10 @@ def read(source: Source | bytes | memoryview | str, any_wrapping: bool = False) 
         # The complaint of the generation that came furthest.
         raise min(reasons, key=lambda reason: reason[0])[1]
     if best.generation.is_prefixed and around.rodata_offset is None and not any_wrapping:
-        raise FormatError(f"{where.name}: a module of bytecode version {best.major} must begin with its size, and the "
-                          "prefix is missing (option wrapping=any reads it all the same)")
+        raise FormatError(
+            f"{where.name}: a module of bytecode version {best.major} must begin with its size, and the "
+            "prefix is missing (option wrapping=any reads it all the same)"
+        )
     best.candidates = candidates
     return best
 
@@ -236,8 +238,9 @@ class _Reader:
         """The table, after checking that it has no field this generation does not know."""
         fields = len(self.generation.schema[kind])
         if any(table.slots[fields:]):
-            raise FormatError(f"{self.source.name}: {table.where}: a field that {kind} of {self.generation.name} "
-                              "does not have")
+            raise FormatError(
+                f"{self.source.name}: {table.where}: a field that {kind} of {self.generation.name} does not have"
+            )
         return table
 
     def run(self) -> Module:
@@ -249,31 +252,57 @@ class _Reader:
         state = root.table(self.slot(root, "BytecodeModuleDef", "module_state"), "module_state")
         signatures = [self.signature(t) for t in self.list(root, "function_signatures", "FunctionSignatureDef")]
         exports, export_signatures = self.exports(root)
-        sizes = (self.number(state, "ModuleStateDef", "global_bytes_capacity"),
-                 self.number(state, "ModuleStateDef", "global_ref_count")) if state else (0, 0)
+        sizes = (
+            (
+                self.number(state, "ModuleStateDef", "global_bytes_capacity"),
+                self.number(state, "ModuleStateDef", "global_ref_count"),
+            )
+            if state
+            else (0, 0)
+        )
         locations, maps = self.debug(root)
         functions = self.functions(root, len(bytecode), signatures, export_signatures, exports, maps)
         for export in exports:
             if not 0 <= export.ordinal < len(functions):
-                raise FormatError(f"{self.source.name}: export {export.name!r}: internal ordinal {export.ordinal}, but "
-                                  f"there are {len(functions)} functions")
+                raise FormatError(
+                    f"{self.source.name}: export {export.name!r}: internal ordinal {export.ordinal}, but "
+                    f"there are {len(functions)} functions"
+                )
         return Module(
-            self.source, self.around, self.generation, [], name,
+            self.source,
+            self.around,
+            self.generation,
+            [],
+            name,
             root.scalar(self.slot(root, "BytecodeModuleDef", "version"), 4),
             root.scalar(self.slot(root, "BytecodeModuleDef", "requirements"), 4),
             self.attributes(root, "BytecodeModuleDef"),
             [self.text(t, "TypeDef", "full_name") for t in self.list(root, "types", "TypeDef")],
-            self.dependencies(root), self.imports(root), exports, functions, self.rodata(root),
-            [self.number(t, "RwdataSegmentDef", "byte_size") for t in self.list(root, "rwdata_segments",
-                                                                                "RwdataSegmentDef")],
-            *sizes, self.version(root), bytecode, self.bytecode_offset(root), locations, maps)
+            self.dependencies(root),
+            self.imports(root),
+            exports,
+            functions,
+            self.rodata(root),
+            [
+                self.number(t, "RwdataSegmentDef", "byte_size")
+                for t in self.list(root, "rwdata_segments", "RwdataSegmentDef")
+            ],
+            *sizes,
+            self.version(root),
+            bytecode,
+            self.bytecode_offset(root),
+            locations,
+            maps,
+        )
 
     def check_version(self, root: Table) -> None:
         version = self.version(root)
         expected = self.generation.versions
         if expected is not None and version is not None and version >> 16 not in expected:
-            raise FormatError(f"{self.source.name}: bytecode version {version >> 16}.{version & 0xFFFF} is not of "
-                              f"{self.generation.name}")
+            raise FormatError(
+                f"{self.source.name}: bytecode version {version >> 16}.{version & 0xFFFF} is not of "
+                f"{self.generation.name}"
+            )
 
     def version(self, root: Table) -> int | None:
         slot = self.generation.slot("BytecodeModuleDef", "bytecode_version")
@@ -291,8 +320,10 @@ class _Reader:
         """A string that must be there and not be empty."""
         value = table.string(self.slot(table, kind, name), name)
         if not value:
-            raise FormatError(f"{self.source.name}: {table.where} at byte {self.buffer.base + table.position}: its "
-                              f"{name} is missing or empty")
+            raise FormatError(
+                f"{self.source.name}: {table.where} at byte {self.buffer.base + table.position}: its "
+                f"{name} is missing or empty"
+            )
         return value
 
     def number(self, table: Table, kind: str, name: str) -> int:
@@ -303,8 +334,10 @@ class _Reader:
         return value
 
     def attributes(self, table: Table, kind: str) -> dict[str, str]:
-        return {self.text(t, "AttrDef", "key"): t.string(self.slot(t, "AttrDef", "value"), "value") or ""
-                for t in (self.known(t, "AttrDef") for t in table.tables(self.slot(table, kind, "attrs"), "attrs"))}
+        return {
+            self.text(t, "AttrDef", "key"): t.string(self.slot(t, "AttrDef", "value"), "value") or ""
+            for t in (self.known(t, "AttrDef") for t in table.tables(self.slot(table, kind, "attrs"), "attrs"))
+        }
 
     def signature(self, table: Table | None) -> Signature:
         if table is None:
@@ -318,16 +351,25 @@ class _Reader:
 
     def dependencies(self, root: Table) -> list[Dependency]:
         kind = "ModuleDependencyDef"
-        return [Dependency(self.text(t, kind, "name"), t.scalar(self.slot(t, kind, "minimum_version"), 4),
-                           bool(t.scalar(self.slot(t, kind, "flags"), 4, default=1) & 2))
-                for t in self.list(root, "dependencies", kind)]
+        return [
+            Dependency(
+                self.text(t, kind, "name"),
+                t.scalar(self.slot(t, kind, "minimum_version"), 4),
+                bool(t.scalar(self.slot(t, kind, "flags"), 4, default=1) & 2),
+            )
+            for t in self.list(root, "dependencies", kind)
+        ]
 
     def imports(self, root: Table) -> list[Import]:
         kind = "ImportFunctionDef"
-        return [Import(self.text(t, kind, "full_name"),
-                       self.signature(t.table(self.slot(t, kind, "signature"), "signature")),
-                       bool(t.scalar(self.slot(t, kind, "flags"), 4, default=1) & 2))
-                for t in self.list(root, "imported_functions", kind)]
+        return [
+            Import(
+                self.text(t, kind, "full_name"),
+                self.signature(t.table(self.slot(t, kind, "signature"), "signature")),
+                bool(t.scalar(self.slot(t, kind, "flags"), 4, default=1) & 2),
+            )
+            for t in self.list(root, "imported_functions", kind)
+        ]
 
     def exports(self, root: Table) -> tuple[list[Export], dict[int, Signature]]:
         """The exports, and the signatures they carried before 2023-03, by internal ordinal."""
@@ -341,8 +383,15 @@ class _Reader:
                 signatures[ordinal] = self.signature(own)
         return exports, signatures
 
-    def functions(self, root: Table, code_size: int, signatures: list[Signature], exported: dict[int, Signature],
-                  exports: list[Export], maps: list[SourceMap]) -> list[Function]:
+    def functions(
+        self,
+        root: Table,
+        code_size: int,
+        signatures: list[Signature],
+        exported: dict[int, Signature],
+        exports: list[Export],
+        maps: list[SourceMap],
+    ) -> list[Function]:
         size = self.generation.descriptor_size
         slot = self.slot(root, "BytecodeModuleDef", "function_descriptors")
         names = {e.ordinal: e.name for e in reversed(exports)}
@@ -352,16 +401,31 @@ class _Reader:
             halves = [int.from_bytes(record[at : at + 2], "little", signed=True) for at in range(8, size, 2)]
             offset, length = words
             if offset < 0 or length < 0 or offset + length > code_size:
-                raise FormatError(f"{self.source.name}: function {ordinal}: takes bytes {offset} to {offset + length} "
-                                  f"of a bytecode of {code_size}")
+                raise FormatError(
+                    f"{self.source.name}: function {ordinal}: takes bytes {offset} to {offset + length} "
+                    f"of a bytecode of {code_size}"
+                )
             if halves[-1] < 0 or halves[-2] < 0:
-                raise FormatError(f"{self.source.name}: function {ordinal}: register counts {halves[-2]} and "
-                                  f"{halves[-1]} must not be negative")
+                raise FormatError(
+                    f"{self.source.name}: function {ordinal}: register counts {halves[-2]} and "
+                    f"{halves[-1]} must not be negative"
+                )
             signature = signatures[ordinal] if ordinal < len(signatures) else exported.get(ordinal, Signature())
             name = names.get(ordinal) or (maps[ordinal].name if ordinal < len(maps) else "")
             requirements = int.from_bytes(record[8:12], "little") if size > 12 else 0
-            result.append(Function(ordinal, offset, length, halves[-2], halves[-1], signature, requirements,
-                                   halves[-3] if size > 12 else None, name))
+            result.append(
+                Function(
+                    ordinal,
+                    offset,
+                    length,
+                    halves[-2],
+                    halves[-1],
+                    signature,
+                    requirements,
+                    halves[-3] if size > 12 else None,
+                    name,
+                )
+            )
         return result
 
     def rodata(self, root: Table) -> list[Rodata]:
@@ -384,8 +448,10 @@ class _Reader:
                 seen.add((offset, length))
                 budget -= length
             if budget < 0:
-                raise FormatError(f"{self.source.name}: rodata[{index}]: external segments overlap: together they are "
-                                  "longer than the file")
+                raise FormatError(
+                    f"{self.source.name}: rodata[{index}]: external segments overlap: together they are "
+                    "longer than the file"
+                )
         return result
 
     def external(self, index: int, offset: int, length: int, offset_field: int) -> Rodata:
@@ -393,8 +459,10 @@ class _Reader:
         if length == 0:
             return Rodata(index, memoryview(b""), 0, False)
         if base is None or base + offset + length > size:
-            raise FormatError(f"{self.source.name}: rodata[{index}]: external data take bytes {(base or 0) + offset} "
-                              f"to {(base or 0) + offset + length} of a file of {size}")
+            raise FormatError(
+                f"{self.source.name}: rodata[{index}]: external data take bytes {(base or 0) + offset} "
+                f"to {(base or 0) + offset + length} of a file of {size}"
+            )
         start = base + offset
         return Rodata(index, self.source.data[start : start + length], start, True, self.buffer.base + offset_field)
 
@@ -430,5 +498,7 @@ class _Reader:
         kind = "FunctionSourceMapDef"
         self.known(table, kind)
         pairs = table.records(self.slot(table, kind, "locations"), "locations", 8)
-        return SourceMap(table.string(self.slot(table, kind, "local_name"), "local_name") or "",
-                         tuple((int.from_bytes(p[:4], "little"), int.from_bytes(p[4:], "little")) for p in pairs))
+        return SourceMap(
+            table.string(self.slot(table, kind, "local_name"), "local_name") or "",
+            tuple((int.from_bytes(p[:4], "little"), int.from_bytes(p[4:], "little")) for p in pairs),
+        )

@@ -120,8 +120,8 @@ _SINCE: Mapping[str, int] = {
         5: "abs.i32 abs.i64 ctlz.i32 ctlz.i64",
         13: "round.f32 round.f64",
         15: "min.i32.s min.i32.u max.i32.s max.i32.u min.i64.s min.i64.u max.i64.s max.i64.u cast.any.ref block "
-            "round.f32.even round.f64.even min.f32 max.f32 min.f64 max.f64 br_table buffer.hash cast.f32.si64 "
-            "cast.f32.ui64 cast.si64.f32 cast.ui64.f32",
+        "round.f32.even round.f64.even min.f32 max.f32 min.f64 max.f64 br_table buffer.hash cast.f32.si64 "
+        "cast.f32.ui64 cast.si64.f32 cast.ui64.f32",
         16: "discard.refs assign.ref",
         17: "call.yieldable call.variadic.yieldable",
     }.items()
@@ -145,5 +145,7 @@ def numbers(major: int | None) -> dict[str, dict[int, str]]:
     if major is None or major < 1:
         return _parse(_NUMBERS_2022_01)
     banks = _parse(_NUMBERS_2022_05)
-    return {bank: {number: name for number, name in table.items() if _SINCE.get(name, 0) <= major}
-            for bank, table in banks.items()}
+    return {
+        bank: {number: name for number, name in table.items() if _SINCE.get(name, 0) <= major}
+        for bank, table in banks.items()
+    }

@@ -22,16 +22,24 @@ def rewrap(module: Module, mode: str) -> bytes:
     if mode == "keep" or (mode == "zip" and around.kind == "zip+size-prefixed"):
         return bytes(data)
     if not module.generation.is_prefixed:
-        raise FormatError(f"{module.source.name}: modules of {module.generation.name} are bare; IREE of that time "
-                          "loads no other wrapping")
+        raise FormatError(
+            f"{module.source.name}: modules of {module.generation.name} are bare; IREE of that time "
+            "loads no other wrapping"
+        )
     if around.rodata_offset is None:
         body = around.flatbuffer_length.to_bytes(4, "little") + bytes(data[around.flatbuffer_offset :])
         return zip_members([(MODULE_MEMBER, body)]) if mode == "zip" else body
     if around.module_offset % ALIGNMENT:
-        raise FormatError(f"{module.source.name}: the module lies at byte {around.module_offset}, no multiple of "
-                          f"{ALIGNMENT}, so its rodata would move")
-    end = max([around.flatbuffer_offset + around.flatbuffer_length,
-               *(segment.offset + len(segment.data) for segment in module.rodata if segment.is_external)])
+        raise FormatError(
+            f"{module.source.name}: the module lies at byte {around.module_offset}, no multiple of "
+            f"{ALIGNMENT}, so its rodata would move"
+        )
+    end = max(
+        [
+            around.flatbuffer_offset + around.flatbuffer_length,
+            *(segment.offset + len(segment.data) for segment in module.rodata if segment.is_external),
+        ]
+    )
     body = bytes(data[around.module_offset : end])
     # The compiler pads a file without a ZIP directory to its alignment.
     return zip_members([(MODULE_MEMBER, body)]) if mode == "zip" else body + bytes(-len(body) % ALIGNMENT)

@@ -20,21 +20,30 @@ def verify(module: Module, strict: bool = False) -> list[Finding]:
     for function in module.functions:
         found += _function(module, function, rule)
     for index, inner in module.nested():
-        found += [Finding(f.severity, f"rodata[{index}], {f.where}", f.offset, f.message)
-                  for f in verify(inner, strict)]
+        found += [
+            Finding(f.severity, f"rodata[{index}], {f.where}", f.offset, f.message) for f in verify(inner, strict)
+        ]
     return found
 
 
 def _wrapping(module: Module, rule: Severity) -> Iterator[Finding]:
     around, data = module.wrapping, module.source.data
-    end = max([around.flatbuffer_offset + around.flatbuffer_length,
-               *(s.offset + len(s.data) for s in module.rodata if s.is_external)])
+    end = max(
+        [
+            around.flatbuffer_offset + around.flatbuffer_length,
+            *(s.offset + len(s.data) for s in module.rodata if s.is_external),
+        ]
+    )
     if around.kind.startswith("zip"):
         if not wrapping.has_central_directory(data):
             yield Finding(rule, "file", None, "the ZIP archive has no directory: IREE loads it, ZIP tools do not")
         if around.module_offset % wrapping.ALIGNMENT:
-            yield Finding(rule, "file", around.module_offset, f"the module does not lie at a multiple of "
-                          f"{wrapping.ALIGNMENT} bytes")
+            yield Finding(
+                rule,
+                "file",
+                around.module_offset,
+                f"the module does not lie at a multiple of {wrapping.ALIGNMENT} bytes",
+            )
     elif any(data[end:]) and not wrapping.has_central_directory(data[end:]):
         yield Finding(rule, "file", end, f"{len(data) - end} bytes after the module belong to nothing")
     if around.rodata_offset is None and module.generation.is_prefixed:
@@ -43,8 +52,12 @@ def _wrapping(module: Module, rule: Severity) -> Iterator[Finding]:
 
 def _tables(module: Module, rule: Severity) -> Iterator[Finding]:
     if module.major is not None and module.major not in VERSION_DATES:
-        yield Finding(Severity.WARNING, "bytecode_version", None, f"version {module.major} is not known here; read as "
-                      f"{GENERATIONS[-1].name}")
+        yield Finding(
+            Severity.WARNING,
+            "bytecode_version",
+            None,
+            f"version {module.major} is not known here; read as {GENERATIONS[-1].name}",
+        )
     if module.requirements & ~int(Features(15)):
         yield Finding(rule, "requirements", None, f"0x{module.requirements:x} names features that are not known")
     names = [export.name for export in module.exports]
@@ -64,9 +77,9 @@ def _function(module: Module, function: Function, rule: Severity) -> list[Findin
         instructions = list(Decoder(module, function).all())
     except FormatError as error:
         return [Finding(Severity.ERROR, where, at, str(error))]
-    return [Finding(Severity.ERROR, where, at + pc, message)
-            for pc, message in _flow(module, function, instructions)] + list(_requirements(where, function, at, rule,
-                                                                                           instructions))
+    return [
+        Finding(Severity.ERROR, where, at + pc, message) for pc, message in _flow(module, function, instructions)
+    ] + list(_requirements(where, function, at, rule, instructions))
 
 
 def _flow(module: Module, function: Function, instructions: list[Instruction]) -> Iterator[tuple[int, str]]:
@@ -88,8 +101,9 @@ def _flow(module: Module, function: Function, instructions: list[Instruction]) -
         yield instructions[-1].pc, "the code ends within a block"
 
 
-def _requirements(where: str, function: Function, at: int, rule: Severity,
-                  instructions: list[Instruction]) -> Iterator[Finding]:
+def _requirements(
+    where: str, function: Function, at: int, rule: Severity, instructions: list[Instruction]
+) -> Iterator[Finding]:
     """Floats need the features that say so (recorded since 2023-03)."""
     if function.blocks is None:
         return

@@ -60,12 +60,16 @@ def find(source: Source) -> Wrapping:
     if bytes(data[start + 4 : start + 8]) == IDENTIFIER:
         return Wrapping(f"{kind}bare", start, start, left, None)
     if bytes(data[start + 8 : start + 12]) != IDENTIFIER:
-        raise FormatError(f"{source.name}: no FlatBuffer with identifier IREE at byte {start}: it would have the "
-                          "identifier 4 bytes on, or 8 with a size prefix")
+        raise FormatError(
+            f"{source.name}: no FlatBuffer with identifier IREE at byte {start}: it would have the "
+            "identifier 4 bytes on, or 8 with a size prefix"
+        )
     size = int.from_bytes(data[start : start + 4], "little")
     if size > left - 4:
-        raise FormatError(f"{source.name}: the size prefix at byte {start} says {size} bytes, the file has {left - 4} "
-                          "after it: it is cut off, or the prefix is wrong")
+        raise FormatError(
+            f"{source.name}: the size prefix at byte {start} says {size} bytes, the file has {left - 4} "
+            "after it: it is cut off, or the prefix is wrong"
+        )
     end = start + 4 + size
     return Wrapping(f"{kind}size-prefixed", start, start + 4, size, -(-end // ALIGNMENT) * ALIGNMENT)
 
@@ -103,10 +107,34 @@ def zip_members(members: Sequence[tuple[str, bytes | memoryview]]) -> bytes:
         size = len(content) - (4 if name == MODULE_MEMBER and not body else 0)
         checksum = zlib.crc32(content[:size])
         extra = struct.pack("<HH", 0xFECA, padding) + bytes(padding) + struct.pack("<HHQQ", 1, 16, size, size)
-        body += struct.pack("<4s5H3I2H", LOCAL_MAGIC, 45, 0, 0, 0, 33, checksum, 0xFFFFFFFF, 0xFFFFFFFF, len(encoded),
-                            len(extra)) + encoded + extra + content
-        directory += struct.pack("<4s6H3I5H2I", CENTRAL_MAGIC, 798, 45, 0, 0, 0, 33, checksum, 0xFFFFFFFF, 0xFFFFFFFF,
-                                 len(encoded), 28, 0, 0, 0, 0, 0xFFFFFFFF)
+        body += (
+            struct.pack(
+                "<4s5H3I2H", LOCAL_MAGIC, 45, 0, 0, 0, 33, checksum, 0xFFFFFFFF, 0xFFFFFFFF, len(encoded), len(extra)
+            )
+            + encoded
+            + extra
+            + content
+        )
+        directory += struct.pack(
+            "<4s6H3I5H2I",
+            CENTRAL_MAGIC,
+            798,
+            45,
+            0,
+            0,
+            0,
+            33,
+            checksum,
+            0xFFFFFFFF,
+            0xFFFFFFFF,
+            len(encoded),
+            28,
+            0,
+            0,
+            0,
+            0,
+            0xFFFFFFFF,
+        )
         directory += encoded + struct.pack("<HHQQQ", 1, 24, size, size, header_at)
     count, at = len(members), len(body)
     end64 = struct.pack("<4sQHHIIQQQQ", b"PK\x06\x06", 44, 45, 45, 0, 0, count, count, len(directory), at)

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.iree_assembler import Code, module
 
 from nvdla.cli.main import main
 from nvdla.containers import irpa, registry
 from nvdla.containers.parameters import Parameter
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "iree"))
-from iree_assembler import Code, module
 
 
 def run(capsys, *words: object) -> tuple[int, str, str]:
@@ -32,8 +29,10 @@ def run_json(capsys, *words: object) -> dict:
 @pytest.fixture
 def archive(tmp_path) -> Path:
     path = tmp_path / "a.irpa"
-    parameters = [Parameter.from_array("w", np.arange(6, dtype=np.int8).reshape(2, 3)),
-                  Parameter("s", "float32", (4,), None, 16, b"\0\0\x80?")]
+    parameters = [
+        Parameter.from_array("w", np.arange(6, dtype=np.int8).reshape(2, 3)),
+        Parameter("s", "float32", (4,), None, 16, b"\0\0\x80?"),
+    ]
     path.write_bytes(registry.format_named("irpa").create(parameters))
     return path
 
@@ -41,10 +40,15 @@ def archive(tmp_path) -> Path:
 @pytest.fixture
 def program(tmp_path) -> Path:
     path = tmp_path / "m.vmfb"
-    path.write_bytes(module([
-        Code("abs", "0i_i", [("block",), ("abs.i32", 0, 0), ("return", (0,))]),
-        Code("half", "0f_f", [("block",), ("const.f32", 0.5, 1), ("mul.f32", 0, 1, 0), ("return", (0,))]),
-        Code("spin", "0v_v", [("block",), ("call", 2, (), ()), ("return", ())])]))
+    path.write_bytes(
+        module(
+            [
+                Code("abs", "0i_i", [("block",), ("abs.i32", 0, 0), ("return", (0,))]),
+                Code("half", "0f_f", [("block",), ("const.f32", 0.5, 1), ("mul.f32", 0, 1, 0), ("return", (0,))]),
+                Code("spin", "0v_v", [("block",), ("call", 2, (), ()), ("return", ())]),
+            ]
+        )
+    )
     return path
 
 
@@ -52,7 +56,9 @@ def test_list_prints_entries_and_facts(capsys, archive):
     document = run_json(capsys, "list", archive)
     assert document["format"] == "irpa" and document["info"]["entries"] == 2
     assert [(r["name"], r["type"], r["dtype"], r["shape"]) for r in document["rows"]] == [
-        ("w", "data", "int8", [2, 3]), ("s", "splat", "float32", [4])]
+        ("w", "data", "int8", [2, 3]),
+        ("s", "splat", "float32", [4]),
+    ]
     code, out, _ = run(capsys, "list", archive)
     assert code == 0 and "IREE parameter archive" in out and "int8" in out
 
@@ -91,8 +97,21 @@ def test_convert_renames_excludes_strips_and_merges(capsys, archive, tmp_path):
 
 def test_create_from_values_and_files(capsys, archive, tmp_path):
     out = tmp_path / "n.irpa"
-    assert run(capsys, "create", out, archive, "--data", "d=2xi16=258", "--splat", "p=1000xf32=1", "--option",
-               "alignment=128")[0] == 0
+    assert (
+        run(
+            capsys,
+            "create",
+            out,
+            archive,
+            "--data",
+            "d=2xi16=258",
+            "--splat",
+            "p=1000xf32=1",
+            "--option",
+            "alignment=128",
+        )[0]
+        == 0
+    )
     entries = {e.name: e for e in irpa.read(out.read_bytes())}
     assert bytes(entries["d"].data) == b"\2\1\2\1" and entries["p"].length == 4000
     assert entries["d"].minimum_alignment == 128 and set(entries) == {"d", "p", "w", "s"}
@@ -103,8 +122,9 @@ def test_create_from_values_and_files(capsys, archive, tmp_path):
 
 def test_edit_changes_an_archive_in_place(capsys, archive, tmp_path):
     (tmp_path / "new.bin").write_bytes(b"\x09\x09")
-    document = run_json(capsys, "edit", archive, "--replace", f"w={tmp_path / 'new.bin'}", "--append", archive,
-                        "--erase", "s")
+    document = run_json(
+        capsys, "edit", archive, "--replace", f"w={tmp_path / 'new.bin'}", "--append", archive, "--erase", "s"
+    )
     assert document["erased"] == 1 and len(document["appended_at"]) == 1
     entries = list(irpa.read(archive.read_bytes()))
     assert [(e.name, e.header) for e in entries] == [("w", 0), ("w", 1), ("s", 1)]
@@ -119,9 +139,13 @@ def test_run_calls_functions_with_numbers(capsys, program):
     assert run(capsys, "run", program, "--function", "abs", "--input", "-5")[1] == "result[0]: i32=5\n"
     document = run_json(capsys, "run", program, "--function", "half", "--input", "3")
     assert document["results"] == [{"type": "f32", "value": 1.5}] and document["instructions"] > 0
-    for words in (["--function", "absent"], ["--function", "abs"], ["--function", "abs", "--input", "x"],
-                  ["--function", "spin", "--option", "depth=9"],
-                  ["--function", "abs", "--input", "1", "--option", "z=1"]):
+    for words in (
+        ["--function", "absent"],
+        ["--function", "abs"],
+        ["--function", "abs", "--input", "x"],
+        ["--function", "spin", "--option", "depth=9"],
+        ["--function", "abs", "--input", "1", "--option", "z=1"],
+    ):
         code, _, err = run(capsys, "run", program, *words)
         assert code == 2 and err.count("\n") == 1, words
 

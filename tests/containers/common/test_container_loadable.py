@@ -15,10 +15,13 @@ from nvdla.errors import FormatError
 CORPUS = Path(__file__).parents[3] / ".." / "shared" / "corpus" / "loadables"
 #: A few of each layout: direct, image with and without post extension, Winograd; each precision and configuration.
 FILES = [
-    "conv3x3/nv_full-fp16-fast-math.nvdla", "conv3x3/nv_small-int8-fast-math.nvdla",
+    "conv3x3/nv_full-fp16-fast-math.nvdla",
+    "conv3x3/nv_small-int8-fast-math.nvdla",
     "conv_bn/nv_full-fp16-default.nvdla",
-    "conv_c1/nv_full-int8-fast-math-nhwc.nvdla", "conv_c3_7x7s2/nv_full-fp16-fast-math-nhwc.nvdla",
-    "conv_chain/nv_full-fp16-wg.nvdla", "conv_c1/nv_large-int8-fast-math-pf.nvdla",
+    "conv_c1/nv_full-int8-fast-math-nhwc.nvdla",
+    "conv_c3_7x7s2/nv_full-fp16-fast-math-nhwc.nvdla",
+    "conv_chain/nv_full-fp16-wg.nvdla",
+    "conv_c1/nv_large-int8-fast-math-pf.nvdla",
 ]
 
 
@@ -77,9 +80,15 @@ def test_a_changed_weight_comes_back_changed_and_alone(loadable):
         assert after[other].tobytes() == parameters[other].as_array().tobytes()
 
 
-@pytest.mark.parametrize(("file", "channels"), [
-    ("conv3x3/nv_full-fp16-fast-math.nvdla", None), ("conv_c3_7x7s2/nv_full-fp16-basic.nvdla", None),
-    ("conv_c3_7x7s2/nv_full-fp16-fast-math-nhwc.nvdla", 3), ("conv_odd/nv_full-fp16-basic.nvdla", None)])
+@pytest.mark.parametrize(
+    ("file", "channels"),
+    [
+        ("conv3x3/nv_full-fp16-fast-math.nvdla", None),
+        ("conv_c3_7x7s2/nv_full-fp16-basic.nvdla", None),
+        ("conv_c3_7x7s2/nv_full-fp16-fast-math-nhwc.nvdla", 3),
+        ("conv_odd/nv_full-fp16-basic.nvdla", None),
+    ],
+)
 def test_half_precision_weights_are_those_of_the_trained_network(file, channels):
     """An image convolution's kernels have four channels of which the network trained three."""
     if not (CORPUS / file).exists():
@@ -119,9 +128,12 @@ def test_what_does_not_fit_is_refused(loadable):
     form = registry.format_named("loadable")
     name, parameter = next(iter(open_parameters(loadable).items()))
     options = {"template": str(loadable)}
-    for wrong in ([Parameter.from_array("absent", parameter.as_array())],
-                  [Parameter.from_array(name, parameter.as_array()[:1])],
-                  [Parameter.from_array(name, parameter.as_array().astype(np.int32))], [parameter, parameter]):
+    for wrong in (
+        [Parameter.from_array("absent", parameter.as_array())],
+        [Parameter.from_array(name, parameter.as_array()[:1])],
+        [Parameter.from_array(name, parameter.as_array().astype(np.int32))],
+        [parameter, parameter],
+    ):
         with pytest.raises(FormatError):
             form.create(wrong, options)
     with pytest.raises(FormatError, match="option template"):

@@ -20,8 +20,11 @@ from nvdla.containers.values import pattern_of, shaped_parameter
 from nvdla.errors import FormatError
 
 ARRAYS = {
-    "weights": np.arange(24, dtype=np.int8).reshape(2, 3, 2, 2), "bias": np.array([1.5, -2.5], np.float32),
-    "half": np.ones((0, 3), np.float16), "scalar": np.array(7, np.int64), "flags": np.array([True, False]),
+    "weights": np.arange(24, dtype=np.int8).reshape(2, 3, 2, 2),
+    "bias": np.array([1.5, -2.5], np.float32),
+    "half": np.ones((0, 3), np.float16),
+    "scalar": np.array(7, np.int64),
+    "flags": np.array([True, False]),
 }
 WRITERS = ("irpa", "npz", "safetensors", "tvm-params")
 
@@ -36,7 +39,8 @@ def as_arrays(parameters) -> dict[str, np.ndarray]:
 
 def same(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> bool:
     return a.keys() == b.keys() and all(
-        a[k].dtype == b[k].dtype and a[k].shape == b[k].shape and a[k].tobytes() == b[k].tobytes() for k in a)
+        a[k].dtype == b[k].dtype and a[k].shape == b[k].shape and a[k].tobytes() == b[k].tobytes() for k in a
+    )
 
 
 def test_the_package_opens_and_lists_its_formats():
@@ -99,8 +103,12 @@ def test_a_new_format_is_one_class():
         registry.register(LinesFormat)
         opened = registry.open(b"LINES\nabc")
         assert opened.rows() == [{"line": "LINES"}, {"line": "abc"}]
-        for call in (opened.parameters, opened.disassemble, lambda: opened.call("f", []),
-                     lambda: opened.format.create([])):
+        for call in (
+            opened.parameters,
+            opened.disassemble,
+            lambda: opened.call("f", []),
+            lambda: opened.format.create([]),
+        ):
             with pytest.raises(FormatError):
                 call()
     finally:
@@ -110,8 +118,10 @@ def test_a_new_format_is_one_class():
 def test_reading_containers_imports_no_numba():
     import subprocess
 
-    script = ("import sys, nvdla.containers; nvdla.containers.formats(); import nvdla.cli.container; "
-              "print('numba' in sys.modules)")
+    script = (
+        "import sys, nvdla.containers; nvdla.containers.formats(); import nvdla.cli.container; "
+        "print('numba' in sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
 
@@ -154,22 +164,54 @@ def test_exclude_rename_strip_and_splat():
     assert [p.name for p in changed] == ["weights", "b", "scalar", "flags"]
     assert [p.pattern for p in changed] == [b"\5", b"\0", b"\2\1", b"\0"]
     assert bytes(changed[0].as_bytes()) == b"\5" * 24 and changed[0].shape == (2, 3, 2, 2)
-    for wrong in ({"exclude": ["x"]}, {"rename": {"x": "y"}}, {"splat": ["x=1"]}, {"splat": ["weights=f32=a"]},
-                  {"splat": ["bias=f99=1"]}, {"splat": ["weights=4096"]}):
+    for wrong in (
+        {"exclude": ["x"]},
+        {"rename": {"x": "y"}},
+        {"splat": ["x=1"]},
+        {"splat": ["weights=f32=a"]},
+        {"splat": ["bias=f99=1"]},
+        {"splat": ["weights=4096"]},
+    ):
         with pytest.raises(FormatError):
             transform(given_parameters(), **wrong)
 
 
-@pytest.mark.parametrize(("dtype", "text", "expected"), [
-    ("int8", "-1", "ff"), ("uint8", "255", "ff"), ("int16", "0x102", "0201"), ("float16", "1", "003c"),
-    ("bfloat16", "1", "803f"), ("float32", "100.1", "3333c842"), ("float64", "0.125", "000000000000c03f"),
-    ("bool", "1", "01"), ("float8_e4m3fn", "0", "00"), ("bfloat16", "nan", "c07f")])
+@pytest.mark.parametrize(
+    ("dtype", "text", "expected"),
+    [
+        ("int8", "-1", "ff"),
+        ("uint8", "255", "ff"),
+        ("int16", "0x102", "0201"),
+        ("float16", "1", "003c"),
+        ("bfloat16", "1", "803f"),
+        ("float32", "100.1", "3333c842"),
+        ("float64", "0.125", "000000000000c03f"),
+        ("bool", "1", "01"),
+        ("float8_e4m3fn", "0", "00"),
+        ("bfloat16", "nan", "c07f"),
+    ],
+)
 def test_values_become_little_endian_patterns(dtype, text, expected):
     assert pattern_of(dtype, text).hex() == expected
 
 
-@pytest.mark.parametrize("text", ["w", "w=", "w=4x", "w=x4xf32", "w=4xf99", "w=4xi8=256", "w=4xi8=-129", "w=i8=1.5",
-                                  "w=4xf32=abc", "w=99999999999x99999999999xf64", "w=4xf8E5M2=1", "w=2xi1=2"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "w",
+        "w=",
+        "w=4x",
+        "w=x4xf32",
+        "w=4xf99",
+        "w=4xi8=256",
+        "w=4xi8=-129",
+        "w=i8=1.5",
+        "w=4xf32=abc",
+        "w=99999999999x99999999999xf64",
+        "w=4xf8E5M2=1",
+        "w=2xi1=2",
+    ],
+)
 def test_values_that_make_no_sense_are_refused(text):
     with pytest.raises(FormatError):
         shaped_parameter(text, as_splat=True)
@@ -202,16 +244,23 @@ def safetensors(header: dict | bytes, data: bytes = b"") -> bytes:
     return len(text).to_bytes(8, "little") + text + data
 
 
-@pytest.mark.parametrize(("header", "why"), [
-    (b"{", "JSON"), (b"[]", "object"), (b'{"a":1}', "no object"), (b'{"a":{},"a":{}}', "twice"),
-    ({"a": {"dtype": "F99", "shape": [], "data_offsets": [0, 4]}}, "dtype"),
-    ({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, "takes 8 bytes"),
-    ({"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}, "do not lie"),
-    ({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}, "shape"),
-    ({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0]}}, "pair"),
-    ({"a": {"dtype": "F32", "shape": [True], "data_offsets": [0, 4]}}, "shape"),
-    ({"__metadata__": {"x": 1}}, "strings"), (b"[" * 100_000, "JSON"),
-])
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        (b"{", "JSON"),
+        (b"[]", "object"),
+        (b'{"a":1}', "no object"),
+        (b'{"a":{},"a":{}}', "twice"),
+        ({"a": {"dtype": "F99", "shape": [], "data_offsets": [0, 4]}}, "dtype"),
+        ({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, "takes 8 bytes"),
+        ({"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}, "do not lie"),
+        ({"a": {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]}}, "shape"),
+        ({"a": {"dtype": "F32", "shape": [1], "data_offsets": [0]}}, "pair"),
+        ({"a": {"dtype": "F32", "shape": [True], "data_offsets": [0, 4]}}, "shape"),
+        ({"__metadata__": {"x": 1}}, "strings"),
+        (b"[" * 100_000, "JSON"),
+    ],
+)
 def test_broken_safetensors_headers_are_refused(header, why):
     with pytest.raises(FormatError, match=why):
         registry.open(safetensors(header, bytes(4)), format="safetensors")
@@ -268,13 +317,23 @@ def test_gguf_shapes_are_reversed_and_blocks_are_bytes():
     assert parameters[1].metadata["gguf_type"] == "Q4_0"
 
 
-@pytest.mark.parametrize("data", [
-    b"GGUF", b"GGUF" + struct.pack("<IQQ", 1, 0, 0), b"GGUF" + struct.pack("<IQQ", 3, 1 << 60, 0),
-    b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 60), gguf([("w", (3,), 99, 0)]), gguf([("w", (1 << 40,), 0, 0)]),
-    gguf([("w", (33,), 2, 0)]), gguf([("w", (1,) * 9, 0, 0)]), gguf([("w", (3,), 0, 1 << 63)]),
-    gguf(pairs=[("general.alignment", struct.pack("<II", 4, 3))]),
-    gguf(pairs=[("x", struct.pack("<IIQ", 9, 9, 1) * 30)]), gguf(pairs=[("x", struct.pack("<I", 77))]),
-])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GGUF",
+        b"GGUF" + struct.pack("<IQQ", 1, 0, 0),
+        b"GGUF" + struct.pack("<IQQ", 3, 1 << 60, 0),
+        b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 60),
+        gguf([("w", (3,), 99, 0)]),
+        gguf([("w", (1 << 40,), 0, 0)]),
+        gguf([("w", (33,), 2, 0)]),
+        gguf([("w", (1,) * 9, 0, 0)]),
+        gguf([("w", (3,), 0, 1 << 63)]),
+        gguf(pairs=[("general.alignment", struct.pack("<II", 4, 3))]),
+        gguf(pairs=[("x", struct.pack("<IIQ", 9, 9, 1) * 30)]),
+        gguf(pairs=[("x", struct.pack("<I", 77))]),
+    ],
+)
 def test_broken_gguf_files_are_refused(data):
     with pytest.raises(FormatError):
         registry.open(data)
@@ -295,8 +354,13 @@ def test_the_real_safetensors_and_gguf_files_are_read():
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(["irpa", "npz", "safetensors", "gguf", "vmfb"]), st.binary(max_size=300), st.integers(0, 2))
 def test_any_bytes_open_or_raise_one_error(name, tail, kind):
-    starts = {"irpa": b"IRPA" + bytes(4) + b"\x58" + bytes(7), "npz": b"PK\x03\x04", "gguf": b"GGUF\3\0\0\0",
-              "safetensors": b"\x10" + bytes(7) + b"{", "vmfb": b"\x20\0\0\0\x08\0\0\0IREE"}
+    starts = {
+        "irpa": b"IRPA" + bytes(4) + b"\x58" + bytes(7),
+        "npz": b"PK\x03\x04",
+        "gguf": b"GGUF\3\0\0\0",
+        "safetensors": b"\x10" + bytes(7) + b"{",
+        "vmfb": b"\x20\0\0\0\x08\0\0\0IREE",
+    }
     data = (starts[name] if kind else b"") + tail
     try:
         container = registry.open(data, format=name)

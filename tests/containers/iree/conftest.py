@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from iree_corpus import FORMATS
+from support.iree_corpus import FORMATS
 
 
 @pytest.fixture(scope="session")
@@ -35,8 +35,9 @@ def run_iree(iree_python):
     """Runs a script under the interpreter that has IREE and returns what it prints."""
 
     def run(script: str, *arguments: object) -> str:
-        done = subprocess.run([iree_python, "-c", script, *map(str, arguments)], capture_output=True, text=True,
-                              timeout=120, check=False)
+        done = subprocess.run(
+            [iree_python, "-c", script, *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

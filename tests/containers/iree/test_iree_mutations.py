@@ -6,21 +6,17 @@ The mutations are drawn from a fixed seed, so a failure comes back.
 from __future__ import annotations
 
 import random
-import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 
+import fuzz_irpa
+import fuzz_vmfb
 import pytest
-from iree_assembler import Code, goto, module
-from iree_corpus import FORMATS
+from support.iree_assembler import Code, goto, module
+from support.iree_corpus import FORMATS
 
 from nvdla.containers import irpa
 from nvdla.containers.irpa import EntrySpec
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "fuzz"))
-import fuzz_irpa
-import fuzz_vmfb
 
 INTERESTING = (0, 1, 2, 3, 4, 7, 8, 0x0F, 0x10, 0x3F, 0x40, 0x58, 0x7F, 0x80, 0xE0, 0xE1, 0xFE, 0xFF)
 
@@ -51,10 +47,16 @@ def mutations(data: bytes, count: int, seed: int):
 
 
 def archives() -> list[bytes]:
-    chained = irpa.append(irpa.build([
-        EntrySpec("weights", data=b"abcdefgh" * 9, metadata=b"TENSORv0:{\"dtype\":\"int8\",\"shape\":[72]}"),
-        EntrySpec("splat", pattern=b"\1\2", length=64), EntrySpec("elsewhere", path="w.bin", length=4)]),
-        [EntrySpec("late", data=b"xyz")])
+    chained = irpa.append(
+        irpa.build(
+            [
+                EntrySpec("weights", data=b"abcdefgh" * 9, metadata=b'TENSORv0:{"dtype":"int8","shape":[72]}'),
+                EntrySpec("splat", pattern=b"\1\2", length=64),
+                EntrySpec("elsewhere", path="w.bin", length=4),
+            ]
+        ),
+        [EntrySpec("late", data=b"xyz")],
+    )
     found = [irpa.build([]), chained]
     folder = FORMATS / "irpa"
     if folder.exists():
@@ -63,23 +65,44 @@ def archives() -> list[bytes]:
 
 
 def modules() -> list[bytes]:
-    loop = Code("f", "0iI_I", [
-        ("block",), ("const.i64.zero", 6), ("const.i32", 1, 8), ("br", goto(1, (0, 9))),
-        ("block",), ("add.i64", 6, 2, 6), ("sub.i32", 9, 8, 9), ("cond_br", 9, goto(1), goto(2)),
-        ("block",), ("call", 1, (6,), (6,)), ("list.alloc", 0, 8, 0x8000), ("const.ref.rodata", 0, 0x8001),
-        ("return", (6,))])
+    loop = Code(
+        "f",
+        "0iI_I",
+        [
+            ("block",),
+            ("const.i64.zero", 6),
+            ("const.i32", 1, 8),
+            ("br", goto(1, (0, 9))),
+            ("block",),
+            ("add.i64", 6, 2, 6),
+            ("sub.i32", 9, 8, 9),
+            ("cond_br", 9, goto(1), goto(2)),
+            ("block",),
+            ("call", 1, (6,), (6,)),
+            ("list.alloc", 0, 8, 0x8000),
+            ("const.ref.rodata", 0, 0x8001),
+            ("return", (6,)),
+        ],
+    )
     helper = Code("g", "0I_I", [("block",), ("mul.f32", 0, 1, 0), ("return", (0,))], is_exported=False)
     found = [module([loop, helper], imports=[("hal.x", "0i_i")], rodata=[b"rodata"], global_bytes=16)]
     folder = FORMATS / "vmfb"
     if folder.exists():
-        found += [(folder / name).read_bytes() for name in (
-            "20220109.9/control.vmfb", "20220714.204/simple_mul_vmvx.vmfb", "3.13.0/control.vmfb",
-            "3.13.0/simple_abs_vmvx.vmfb")]
+        found += [
+            (folder / name).read_bytes()
+            for name in (
+                "20220109.9/control.vmfb",
+                "20220714.204/simple_mul_vmvx.vmfb",
+                "3.13.0/control.vmfb",
+                "3.13.0/simple_abs_vmvx.vmfb",
+            )
+        ]
     return found
 
 
-@pytest.mark.parametrize(("make", "target", "count"), [(archives, fuzz_irpa, 250), (modules, fuzz_vmfb, 120)],
-                         ids=["irpa", "vmfb"])
+@pytest.mark.parametrize(
+    ("make", "target", "count"), [(archives, fuzz_irpa, 250), (modules, fuzz_vmfb, 120)], ids=["irpa", "vmfb"]
+)
 def test_mutated_files_open_or_are_refused(make, target, count):
     for number, data in enumerate(make()):
         target.one_input(data)

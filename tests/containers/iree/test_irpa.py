@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from iree_corpus import FORMATS, irpa_records
+from support.iree_corpus import FORMATS, irpa_records
 
 from nvdla.containers import irpa, registry
 from nvdla.containers.irpa import EntrySpec, layout
@@ -23,13 +23,16 @@ from nvdla.errors import FormatError
 RECORDS = {record["name"]: record for record in irpa_records() if not record["name"].endswith(".bin")}
 #: IREE's reader takes these (or crashes, or hangs on them); the specification does not.
 REFUSED_AGAINST_IREE = {
-    "handmade/link_cycle_self_wrap.irpa": "cycle", "handmade/entry_seg_overflow.irpa": "entry segment",
-    "handmade/meta_seg_overflow.irpa": "metadata segment", "handmade/stor_seg_overflow.irpa": "storage segment",
+    "handmade/link_cycle_self_wrap.irpa": "cycle",
+    "handmade/entry_seg_overflow.irpa": "entry segment",
+    "handmade/meta_seg_overflow.irpa": "metadata segment",
+    "handmade/stor_seg_overflow.irpa": "storage segment",
     "handmade/data_off_overflow.irpa": "storage segment",
 }
 #: IREE's reader lists nothing or fails here; the specification defines more.
 READ_AGAINST_IREE = {
-    "handmade/link_empty_head_then_1.irpa": ["aa"], "handmade/type_external.irpa": ["ext", "a"],
+    "handmade/link_empty_head_then_1.irpa": ["aa"],
+    "handmade/type_external.irpa": ["ext", "a"],
     "handmade/invalid_utf8_name.irpa": ["\udcff\udcfe"],
 }
 
@@ -55,8 +58,9 @@ def test_every_real_file_lists_as_iree_lists_it_or_is_refused(name):
         assert "\n" not in str(refusal.value) and "byte" in str(refusal.value)
         return
     entries = list(irpa.read(data))
-    assert [(e.name, e.length, bytes(e.metadata).hex()) for e in entries] == \
-        [(r["key"], r["length"], r["meta"]) for r in expected]
+    assert [(e.name, e.length, bytes(e.metadata).hex()) for e in entries] == [
+        (r["key"], r["length"], r["meta"]) for r in expected
+    ]
     for entry, record in zip(entries, expected, strict=True):
         if record["splat"]:
             assert entry.pattern.hex() == record["pattern"]
@@ -71,8 +75,15 @@ def test_start_and_end_are_those_of_iree_dump_parameters(name):
         pytest.skip("IREE refuses this file")
     listed = [line.split("|") for line in dump["out"].splitlines() if line.rstrip().endswith("`")]
     rows = registry.open(read_record(name)).rows()
-    assert [("-" if r["start"] is None else str(r["start"]), "-" if r["end"] is None else str(r["end"]),
-             str(r["length"]), f"`{r['name']}`") for r in rows] == [tuple(c.strip() for c in line) for line in listed]
+    assert [
+        (
+            "-" if r["start"] is None else str(r["start"]),
+            "-" if r["end"] is None else str(r["end"]),
+            str(r["length"]),
+            f"`{r['name']}`",
+        )
+        for r in rows
+    ] == [tuple(c.strip() for c in line) for line in listed]
 
 
 @pytest.mark.parametrize("name", [n for n, r in RECORDS.items() if r["origin"] == "real"])
@@ -89,7 +100,10 @@ def test_linked_archives_are_read_each_by_its_own_header(formats):
     archive = irpa.read(read_record("handmade/link_three.irpa"))
     assert [header.offset for header in archive.headers] == [0, 4096, 8192]
     assert [(e.name, e.header, bytes(e.data)) for e in archive] == [
-        ("aa", 0, b"\x11" * 8), ("bb", 1, b"\x22" * 8), ("cc", 2, b"\x33" * 8)]
+        ("aa", 0, b"\x11" * 8),
+        ("bb", 1, b"\x22" * 8),
+        ("cc", 2, b"\x33" * 8),
+    ]
 
 
 def test_an_archive_at_another_offset_is_read_when_told_where(formats):
@@ -120,9 +134,13 @@ def test_alignments_in_a_small_file_do_not_ask_for_gigabytes():
 
 
 def test_each_entry_lies_at_its_own_alignment_in_the_file():
-    data = irpa.build([EntrySpec("a", data=b"1", minimum_alignment=1),
-                       EntrySpec("b", data=b"22", minimum_alignment=4096),
-                       EntrySpec("c", data=b"333", minimum_alignment=16)])
+    data = irpa.build(
+        [
+            EntrySpec("a", data=b"1", minimum_alignment=1),
+            EntrySpec("b", data=b"22", minimum_alignment=4096),
+            EntrySpec("c", data=b"333", minimum_alignment=16),
+        ]
+    )
     archive = irpa.read(data)
     assert [e.offset % e.minimum_alignment for e in archive] == [0, 0, 0]
     assert errors(data, strict=True) == []
@@ -234,9 +252,16 @@ def header(**fields: int) -> bytes:
 
 def test_lenient_and_strict_verification_differ_where_iree_accepts_what_the_specification_rules_out(formats):
     rules = {
-        "entry_flags": "flags", "overlap_data": "overlaps", "min_align_3": "power of two", "splat_patlen3": "pattern",
-        "splat_uneven": "multiple", "nul_in_name": "NUL", "entry_count_less": "counted", "concat_unlinked": "links",
-        "link_unaligned_by_8": "multiple of 16", "invalid_utf8_name": "UTF-8",
+        "entry_flags": "flags",
+        "overlap_data": "overlaps",
+        "min_align_3": "power of two",
+        "splat_patlen3": "pattern",
+        "splat_uneven": "multiple",
+        "nul_in_name": "NUL",
+        "entry_count_less": "counted",
+        "concat_unlinked": "links",
+        "link_unaligned_by_8": "multiple of 16",
+        "invalid_utf8_name": "UTF-8",
     }
     for name, word in rules.items():
         data = read_record(f"handmade/{name}.irpa")
@@ -287,15 +312,19 @@ def test_what_is_written_reads_back_equal_and_passes_strictly(given_parameters, 
     data = registry.format_named("irpa").create(given_parameters, {"alignment": str(alignment)})
     assert errors(data, strict=True) == []
     back = registry.open(data).parameters()
-    assert [(p.name, p.dtype, p.shape, bytes(p.as_bytes())) for p in back] == \
-        [(p.name, p.dtype, p.shape, bytes(p.as_bytes())) for p in given_parameters]
+    assert [(p.name, p.dtype, p.shape, bytes(p.as_bytes())) for p in back] == [
+        (p.name, p.dtype, p.shape, bytes(p.as_bytes())) for p in given_parameters
+    ]
     assert registry.open(data).convert(registry.format_named("irpa")) == data
 
 
 def test_iree_reads_what_is_written(run_iree, iree_python, tmp_path):
     """Names, metadata-typed arrays and splats through IREE's own Python runtime."""
-    arrays = {"w": np.arange(12, dtype=np.float32).reshape(3, 4), "h": np.ones(5, np.float16),
-              "u": np.arange(7, dtype=np.uint8)}
+    arrays = {
+        "w": np.arange(12, dtype=np.float32).reshape(3, 4),
+        "h": np.ones(5, np.float16),
+        "u": np.arange(7, dtype=np.uint8),
+    }
     given_parameters = [Parameter.from_array(name, array) for name, array in arrays.items()]
     given_parameters.append(Parameter("s", "int32", (2, 3), None, 24, (7).to_bytes(4, "little")))
     path = tmp_path / "written.irpa"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from iree_assembler import Code, goto, module
+from support.iree_assembler import Code, goto, module
 
 from nvdla.containers.vmfb import module as modules
 from nvdla.containers.vmfb.arithmetic import operation, round_f32, siphash, wrap
@@ -34,28 +34,61 @@ def run(code: list, convention: str, arguments=(), **parts):
 
 
 def test_a_loop_counts_through_its_branches():
-    total = Code("f", "0i_I", [
-        ("block",), ("const.i32.zero", 1), ("const.i64.zero", 2), ("const.i32", 1, 6), ("br", goto(1)),
-        ("block",), ("cmp.lt.i32.s", 1, 0, 4), ("cond_br", 4, goto(2), goto(3)),
-        ("block",), ("ext.i32.i64.s", 1, 8), ("add.i64", 2, 8, 2), ("add.i32", 1, 6, 1), ("br", goto(1)),
-        ("block",), ("return", (2,))])
+    total = Code(
+        "f",
+        "0i_I",
+        [
+            ("block",),
+            ("const.i32.zero", 1),
+            ("const.i64.zero", 2),
+            ("const.i32", 1, 6),
+            ("br", goto(1)),
+            ("block",),
+            ("cmp.lt.i32.s", 1, 0, 4),
+            ("cond_br", 4, goto(2), goto(3)),
+            ("block",),
+            ("ext.i32.i64.s", 1, 8),
+            ("add.i64", 2, 8, 2),
+            ("add.i32", 1, 6, 1),
+            ("br", goto(1)),
+            ("block",),
+            ("return", (2,)),
+        ],
+    )
     assert machine(total).call("f", [1000]) == [sum(range(1000))]
 
 
 def test_a_branch_table_takes_the_default_out_of_range():
-    table = Code("f", "0i_i", [
-        ("block",), ("const.i32", 10, 1), ("const.i32", 20, 2), ("const.i32", 30, 3),
-        ("br_table", 0, (goto(1, (3, 4)), goto(1, (1, 4)), goto(1, (2, 4)))),
-        ("block",), ("return", (4,))])
+    table = Code(
+        "f",
+        "0i_i",
+        [
+            ("block",),
+            ("const.i32", 10, 1),
+            ("const.i32", 20, 2),
+            ("const.i32", 30, 3),
+            ("br_table", 0, (goto(1, (3, 4)), goto(1, (1, 4)), goto(1, (2, 4)))),
+            ("block",),
+            ("return", (4,)),
+        ],
+    )
     assert [machine(table).call("f", [n])[0] for n in (0, 1, 2, -1)] == [10, 20, 30, 30]
 
 
 def test_calls_pass_and_return_pairs_of_registers():
     """64-bit arguments take even pairs of the callee's registers, in any order of types."""
     helper = Code("helper", "0IiI_Ii", [("block",), ("sub.i64", 0, 4, 0), ("return", (0, 2))], is_exported=False)
-    outer = Code("f", "0Ii_Ii", [
-        ("block",), ("const.i64", 100, 6), ("call", 1, (6, 2, 0), (8, 10)), ("call", 1, (8, 10, 8), (12, 3)),
-        ("return", (12, 3))])
+    outer = Code(
+        "f",
+        "0Ii_Ii",
+        [
+            ("block",),
+            ("const.i64", 100, 6),
+            ("call", 1, (6, 2, 0), (8, 10)),
+            ("call", 1, (8, 10, 8), (12, 3)),
+            ("return", (12, 3)),
+        ],
+    )
     assert machine(outer, helper).call("f", [1 << 40, 7]) == [0, 7]
 
 
@@ -78,15 +111,23 @@ def test_registers_of_another_kind_than_the_signature_are_an_error():
 
 def test_a_yieldable_call_goes_on_where_it_says():
     helper = Code("helper", "0i_i", [("block",), ("add.i32", 0, 0, 0), ("return", (0,))], is_exported=False)
-    outer = Code("f", "0i_i", [("block",), ("call.yieldable", 1, (0,), 1, (3,)),
-                               ("block",), ("return", (3,))])
+    outer = Code("f", "0i_i", [("block",), ("call.yieldable", 1, (0,), 1, (3,)), ("block",), ("return", (3,))])
     assert machine(outer, helper).call("f", [21]) == [42]
 
 
 def test_globals_keep_their_values_between_calls_and_start_as_zero():
-    code = Code("f", "0iI_iI", [
-        ("block",), ("global.load.i32", 0, 4), ("global.load.i64", 8, 6), ("global.store.i32", 0, 0),
-        ("global.store.i64", 8, 2), ("return", (4, 6))])
+    code = Code(
+        "f",
+        "0iI_iI",
+        [
+            ("block",),
+            ("global.load.i32", 0, 4),
+            ("global.load.i64", 8, 6),
+            ("global.store.i32", 0, 0),
+            ("global.store.i64", 8, 2),
+            ("return", (4, 6)),
+        ],
+    )
     state = machine(code, global_bytes=16)
     assert state.call("f", [5, 1 << 50]) == [0, 0]
     assert state.call("f", [0, 0]) == [5, 1 << 50]
@@ -99,16 +140,30 @@ def test_initialisers_run_before_the_first_call():
 
 
 def test_buffers_count_offsets_in_elements():
-    code = [("const.i64", 32, 4), ("const.i32", 16, 6), ("buffer.alloc", 4, 6, R0), ("const.i64", 3, 8),
-            ("buffer.store.i32", R0, 8, 0), ("const.i64", 12, 10), ("buffer.load.i8.s", R0, 10, 12),
-            ("buffer.load.i32", R0, 8, 13), ("buffer.length", R0, 14), ("return", (12, 13, 14))]
+    code = [
+        ("const.i64", 32, 4),
+        ("const.i32", 16, 6),
+        ("buffer.alloc", 4, 6, R0),
+        ("const.i64", 3, 8),
+        ("buffer.store.i32", R0, 8, 0),
+        ("const.i64", 12, 10),
+        ("buffer.load.i8.s", R0, 10, 12),
+        ("buffer.load.i32", R0, 8, 13),
+        ("buffer.length", R0, 14),
+        ("return", (12, 13, 14)),
+    ]
     assert run(code, "0i_iiI", [-2]) == [-2, -2, 32]
 
 
 def test_references_are_moved_when_the_code_says_so():
     moved = 0x4000
-    code = [("const.ref.rodata", 0, R0), ("assign.ref", R0 | moved, R1), ("cmp.nz.ref", R0, 0), ("cmp.nz.ref", R1, 1),
-            ("return", (0, 1))]
+    code = [
+        ("const.ref.rodata", 0, R0),
+        ("assign.ref", R0 | moved, R1),
+        ("cmp.nz.ref", R0, 0),
+        ("cmp.nz.ref", R1, 1),
+        ("return", (0, 1)),
+    ]
     assert run(code, "0v_ii", rodata=[b"abc"]) == [0, 1]
 
 
@@ -119,8 +174,15 @@ def test_read_only_data_cannot_be_written():
 
 
 def test_lists_grow_convert_and_check_their_bounds():
-    code = [("list.alloc", 0, 0, R0), ("list.resize", R0, 0), ("const.i32", 1, 1), ("list.set.i64", R0, 1, 2),
-            ("list.get.i32", R0, 1, 4), ("list.size", R0, 5), ("return", (4, 5))]
+    code = [
+        ("list.alloc", 0, 0, R0),
+        ("list.resize", R0, 0),
+        ("const.i32", 1, 1),
+        ("list.set.i64", R0, 1, 2),
+        ("list.get.i32", R0, 1, 4),
+        ("list.size", R0, 5),
+        ("return", (4, 5)),
+    ]
     assert run(code, "0iI_ii", [3, (1 << 40) + 5]) == [5, 3]
     with pytest.raises(FormatError, match="element 1 of a list of 1"):
         run(code, "0iI_ii", [1, 0])
@@ -137,9 +199,19 @@ def test_imports_are_called_with_their_types():
 
 @pytest.mark.parametrize(("name", "why"), [("hal.device.allocator", "needs a device"), ("custom.f", "not provided")])
 def test_a_missing_import_is_named_when_it_is_reached(name, why):
-    code = Code("f", "0i_i", [("block",), ("cond_br", 0, goto(1), goto(2)),
-                              ("block",), ("call", 1 << 31, (0,), (0,)), ("return", (0,)),
-                              ("block",), ("return", (0,))])
+    code = Code(
+        "f",
+        "0i_i",
+        [
+            ("block",),
+            ("cond_br", 0, goto(1), goto(2)),
+            ("block",),
+            ("call", 1 << 31, (0,), (0,)),
+            ("return", (0,)),
+            ("block",),
+            ("return", (0,)),
+        ],
+    )
     state = Machine(modules.read(module([code], imports=[(name, "0i_i")])))
     assert state.call("f", [0]) == [0]
     with pytest.raises(FormatError, match=why) as refusal:
@@ -155,33 +227,67 @@ def test_vm_fail_stops_with_its_message_unless_its_status_is_zero():
         run(code, "0i_i", [3])
 
 
-@pytest.mark.parametrize(("code", "convention", "limits", "why"), [
-    ([("br", goto(0))], "0v_v", Limits(instructions=1000), "option instructions"),
-    ([("call", 0, (), ()), ("return", ())], "0v_v", Limits(depth=50), "option depth"),
-    ([("const.i64", 1 << 40, 0), ("const.i32", 1, 2), ("buffer.alloc", 0, 2, R0), ("return", ())], "0v_v", Limits(),
-     "option memory"),
-    ([("const.i32", -1, 0), ("list.alloc", 0, 0, R0), ("return", ())], "0v_v", Limits(), "option memory"),
-    ([("const.i64", -1, 0), ("const.i32", 1, 2), ("buffer.alloc", 0, 2, R0), ("return", ())], "0v_v", Limits(),
-     "of -1 bytes"),
-])
+@pytest.mark.parametrize(
+    ("code", "convention", "limits", "why"),
+    [
+        ([("br", goto(0))], "0v_v", Limits(instructions=1000), "option instructions"),
+        ([("call", 0, (), ()), ("return", ())], "0v_v", Limits(depth=50), "option depth"),
+        (
+            [("const.i64", 1 << 40, 0), ("const.i32", 1, 2), ("buffer.alloc", 0, 2, R0), ("return", ())],
+            "0v_v",
+            Limits(),
+            "option memory",
+        ),
+        ([("const.i32", -1, 0), ("list.alloc", 0, 0, R0), ("return", ())], "0v_v", Limits(), "option memory"),
+        (
+            [("const.i64", -1, 0), ("const.i32", 1, 2), ("buffer.alloc", 0, 2, R0), ("return", ())],
+            "0v_v",
+            Limits(),
+            "of -1 bytes",
+        ),
+    ],
+)
 def test_limits_end_what_would_not_end(code, convention, limits, why):
     with pytest.raises(FormatError, match=why):
         run(code, convention, limits=limits)
 
 
 def test_memory_comes_back_when_nothing_refers_to_it():
-    loop = Code("f", "0i_i", [
-        ("block",), ("const.i64", 1 << 16, 2), ("const.i32", 1, 4), ("br", goto(1)),
-        ("block",), ("buffer.alloc", 2, 4, R0), ("sub.i32", 0, 4, 0), ("cond_br", 0, goto(1), goto(2)),
-        ("block",), ("return", (0,))])
+    loop = Code(
+        "f",
+        "0i_i",
+        [
+            ("block",),
+            ("const.i64", 1 << 16, 2),
+            ("const.i32", 1, 4),
+            ("br", goto(1)),
+            ("block",),
+            ("buffer.alloc", 2, 4, R0),
+            ("sub.i32", 0, 4, 0),
+            ("cond_br", 0, goto(1), goto(2)),
+            ("block",),
+            ("return", (0,)),
+        ],
+    )
     assert machine(loop, limits=Limits(memory=1 << 18)).call("f", [100]) == [0]
 
 
 def test_large_fills_count_as_many_instructions():
-    loop = Code("f", "0v_v", [
-        ("block",), ("const.i64", 1 << 20, 2), ("const.i32", 1, 4), ("const.i64.zero", 6), ("buffer.alloc", 2, 4, R0),
-        ("br", goto(1)),
-        ("block",), ("buffer.fill.i8", R0, 6, 2, 4), ("br", goto(1))])
+    loop = Code(
+        "f",
+        "0v_v",
+        [
+            ("block",),
+            ("const.i64", 1 << 20, 2),
+            ("const.i32", 1, 4),
+            ("const.i64.zero", 6),
+            ("buffer.alloc", 2, 4, R0),
+            ("br", goto(1)),
+            ("block",),
+            ("buffer.fill.i8", R0, 6, 2, 4),
+            ("br", goto(1)),
+        ],
+    )
     state = machine(loop, limits=Limits(instructions=200_000))
     with pytest.raises(FormatError, match="option instructions"):
         state.call("f", [])
@@ -335,10 +441,17 @@ vm.module @module {
   }
 }
 """
-JOBS = [("calls", ["1234567890123", "7"]), ("mixed", ["1", "-2", "3.5", "-4.25", "5000000000"]),
-        ("rodata", ["0"]), ("rodata", ["4"]), ("table", ["0"]), ("table", ["1"]), ("table", ["-1"]),
-        *(("casts", [a, b]) for a, b in [("-3.99", "-1"), ("3e9", "1234567890123"), ("2.5", "-9223372036854775808")]),
-        *(("floats", [a, b]) for a, b in [("5.5", "2"), ("nan", "1"), ("-2.5", "inf"), ("1e30", "1e30")])]
+JOBS = [
+    ("calls", ["1234567890123", "7"]),
+    ("mixed", ["1", "-2", "3.5", "-4.25", "5000000000"]),
+    ("rodata", ["0"]),
+    ("rodata", ["4"]),
+    ("table", ["0"]),
+    ("table", ["1"]),
+    ("table", ["-1"]),
+    *(("casts", [a, b]) for a, b in [("-3.99", "-1"), ("3e9", "1234567890123"), ("2.5", "-9223372036854775808")]),
+    *(("floats", [a, b]) for a, b in [("5.5", "2"), ("nan", "1"), ("-2.5", "inf"), ("1e30", "1e30")]),
+]
 
 
 def test_iree_and_the_interpreter_agree(iree_python, tmp_path):
@@ -351,8 +464,18 @@ def test_iree_and_the_interpreter_agree(iree_python, tmp_path):
         pytest.skip("iree-base-compiler is not installed (extra `interop`)")
     source, compiled = tmp_path / "vm.mlir", tmp_path / "vm.vmfb"
     source.write_text(VM_SOURCE)
-    subprocess.run([tools / "iree-compile", "--compile-mode=vm", source, "-o", compiled,
-                    "--iree-vm-bytecode-module-output-format=flatbuffer-binary"], check=True, timeout=120)
+    subprocess.run(
+        [
+            tools / "iree-compile",
+            "--compile-mode=vm",
+            source,
+            "-o",
+            compiled,
+            "--iree-vm-bytecode-module-output-format=flatbuffer-binary",
+        ],
+        check=True,
+        timeout=120,
+    )
     from nvdla.containers import registry
 
     container = registry.open(compiled)
@@ -360,13 +483,27 @@ def test_iree_and_the_interpreter_agree(iree_python, tmp_path):
     for mode in ("prefixed", "zip"):
         other = tmp_path / f"{mode}.vmfb"
         other.write_bytes(container.convert(container.format, {"wrapping": mode}))
-        done = subprocess.run([tools / "iree-run-module", f"--module={other}", "--function=table", "--input=1"],
-                              capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(
+            [tools / "iree-run-module", f"--module={other}", "--function=table", "--input=1"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
         assert "result[0]: i32=30" in done.stdout
     for function, arguments in JOBS:
-        done = subprocess.run([tools / "iree-run-module", f"--module={compiled}", f"--function={function}",
-                               *(f"--input={a}" for a in arguments)], capture_output=True, text=True, timeout=60,
-                              check=True)
+        done = subprocess.run(
+            [
+                tools / "iree-run-module",
+                f"--module={compiled}",
+                f"--function={function}",
+                *(f"--input={a}" for a in arguments),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
         theirs = [line.split("=", 1)[1] for line in done.stdout.splitlines() if line.startswith("result[")]
         ours = container.call(function, arguments)["results"]
         for result, text in zip(ours, theirs, strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from iree_corpus import FORMATS, vmfb_records
+from support.iree_corpus import FORMATS, vmfb_records
 
 from nvdla.containers import registry
 from nvdla.containers.registry import Severity
@@ -46,10 +46,26 @@ def test_modules_with_a_version_fit_one_generation_only():
             assert record["listing"]["generation"] in module.candidates
 
 
-@pytest.mark.parametrize("name", [
-    "bad_ident", "empty", "flip_one_byte", "ok_nozip", "ok_zip", "prefix_stripped", "root_oob", "size_small",
-    "size_too_big", "trailing_garbage", "trunc_4", "trunc_half", "zip_namelen_big", "zip_no_central_dir",
-    "zip_trunc_rodata"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bad_ident",
+        "empty",
+        "flip_one_byte",
+        "ok_nozip",
+        "ok_zip",
+        "prefix_stripped",
+        "root_oob",
+        "size_small",
+        "size_too_big",
+        "trailing_garbage",
+        "trunc_4",
+        "trunc_half",
+        "zip_namelen_big",
+        "zip_no_central_dir",
+        "zip_trunc_rodata",
+    ],
+)
 def test_damaged_modules_are_refused_where_iree_refuses_them(formats, name):
     record = json.loads((FOLDER / "malformed" / "results.json").read_text())[f"{name}.vmfb"]
     data = read(f"malformed/{name}.vmfb")
@@ -103,8 +119,9 @@ def test_functions_answer_what_iree_answered_or_say_what_they_lack(name, run):
         return
     printed = [line.split(": ")[1].split("=") for line in run["stdout"].splitlines() if line.startswith("result[")]
     results = container.call(run["function"], inputs)["results"]
-    assert [(r["type"], f"{r['value']:g}" if r["type"][0] == "f" else str(r["value"])) for r in results] == \
-        [(kind, value) for kind, value in printed]
+    assert [(r["type"], f"{r['value']:g}" if r["type"][0] == "f" else str(r["value"])) for r in results] == [
+        (kind, value) for kind, value in printed
+    ]
 
 
 def test_an_import_can_be_provided(formats):
@@ -172,8 +189,9 @@ def test_a_schema_generation_declares_what_the_schema_of_that_day_had(formats):
             if ours is not None:
                 theirs = tuple(field.split(":")[0] for field in fields)
                 aliases = {"reflection_attrs": "attrs"}
-                theirs = tuple(aliases.get(f, "embedded_data" if (table, f) == ("RodataSegmentDef", "data") else f)
-                               for f in theirs)
+                theirs = tuple(
+                    aliases.get(f, "embedded_data" if (table, f) == ("RodataSegmentDef", "data") else f) for f in theirs
+                )
                 assert ours == theirs, (generation.name, table)
         size = 20 if len(expected[generation.name]["FunctionDescriptor"]) == 7 else 12
         assert generation.descriptor_size == size

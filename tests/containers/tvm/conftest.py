@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tvm_corpus import FORMATS
+from support.tvm_corpus import FORMATS
 
 
 @pytest.fixture(scope="session")
@@ -35,8 +35,13 @@ def run_tvm(tvm_python):
     """Runs a script under the interpreter that has TVM and returns what it prints."""
 
     def run(script: str, *arguments: object, timeout: float = 120) -> str:
-        done = subprocess.run([tvm_python, "-c", script, *map(str, arguments)], capture_output=True, text=True,
-                              timeout=timeout, check=False)
+        done = subprocess.run(
+            [tvm_python, "-c", script, *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 

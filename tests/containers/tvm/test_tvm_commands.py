@@ -30,8 +30,12 @@ def run(capsys):
 @pytest.fixture
 def weights(tmp_path):
     path = tmp_path / "weights.params"
-    path.write_bytes(params.write([Parameter.from_array("b", np.arange(3, dtype=np.float32)),
-                                   Parameter.from_array("a", np.array([True]))], order="given"))
+    path.write_bytes(
+        params.write(
+            [Parameter.from_array("b", np.arange(3, dtype=np.float32)), Parameter.from_array("a", np.array([True]))],
+            order="given",
+        )
+    )
     return path
 
 
@@ -81,8 +85,9 @@ def test_the_memory_of_a_library_is_shown_as_a_table(run, tmp_path):
     path = tmp_path / "library.tar"
     path.write_bytes(library())
     memory = json.loads(run("list", path, "--json")[1])["info"]["memory"]
-    assert memory == [{"module": "net", "function": "main", "device": 1, "workspace_bytes": 0, "constants_bytes": 6,
-                       "io_bytes": 10}]
+    assert memory == [
+        {"module": "net", "function": "main", "device": 1, "workspace_bytes": 0, "constants_bytes": 6, "io_bytes": 10}
+    ]
     assert "workspace bytes" in run("list", path)[1]
 
 
@@ -108,8 +113,16 @@ def test_a_library_of_nothing_is_refused(run, tmp_path):
     assert not (tmp_path / "net.tar").exists()
 
 
-@pytest.mark.parametrize("words", [(), ("--tvm-rpc", "--models", "/nowhere"), ("--tvm-rpc", "--port", "70000"),
-                                   ("--tvm-rpc", "--connections", "0"), ("--tvm-rpc", "--host", "256.0.0.1")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        (),
+        ("--tvm-rpc", "--models", "/nowhere"),
+        ("--tvm-rpc", "--port", "70000"),
+        ("--tvm-rpc", "--connections", "0"),
+        ("--tvm-rpc", "--host", "256.0.0.1"),
+    ],
+)
 def test_serve_refuses_what_it_cannot_serve(words, capsys):
     assert main(["serve", *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1

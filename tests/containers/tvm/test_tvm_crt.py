@@ -52,8 +52,11 @@ def test_a_count_that_disagrees_with_the_names_is_refused(text):
         FuncRegistry.parse(text)
 
 
-@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12), max_size=40),
-       st.sampled_from([1, 2]), st.sampled_from(["little", "big"]))
+@given(
+    st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=12), max_size=40),
+    st.sampled_from([1, 2]),
+    st.sampled_from(["little", "big"]),
+)
 def test_names_survive_the_registry_string(names, width, order):
     text = FuncRegistry(names, (), width).encode(order)
     assert FuncRegistry.parse(text, width, order).names == names
@@ -114,9 +117,16 @@ def runtime(**options) -> CrtRuntime:
 
 
 def test_the_runtime_begins_with_the_functions_of_the_original_in_its_order():
-    assert [runtime().get_global(name) for name in
-            ("runtime.SystemLib", "tvm.rpc.server.ModuleGetFunction", "runtime.RPCTimeEvaluator",
-             "tvm.rpc.server.GetCRTMaxPacketSize", "none")] == [0x80028000, 0x80028001, 0x80028002, 0x80028003, None]
+    assert [
+        runtime().get_global(name)
+        for name in (
+            "runtime.SystemLib",
+            "tvm.rpc.server.ModuleGetFunction",
+            "runtime.RPCTimeEvaluator",
+            "tvm.rpc.server.GetCRTMaxPacketSize",
+            "none",
+        )
+    ] == [0x80028000, 0x80028001, 0x80028002, 0x80028003, None]
 
 
 def test_a_function_of_the_system_library_is_found_and_called():

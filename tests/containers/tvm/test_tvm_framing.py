@@ -63,8 +63,12 @@ def test_the_crc_is_ccitt_of_ffff():
     assert crc(b"123456789") == 0x29B1
 
 
-@given(st.lists(st.binary(max_size=40) | st.lists(st.sampled_from([0xFF, 0xFD, 0xFE, 0]), max_size=20).map(bytes),
-                max_size=6), st.integers(1, 9))
+@given(
+    st.lists(
+        st.binary(max_size=40) | st.lists(st.sampled_from([0xFF, 0xFD, 0xFE, 0]), max_size=20).map(bytes), max_size=6
+    ),
+    st.integers(1, 9),
+)
 def test_packets_survive_any_cutting_of_the_stream(payloads, cut):
     framer, unframer = Framer(), Unframer()
     stream = b"".join(framer.frame(payload) for payload in payloads)

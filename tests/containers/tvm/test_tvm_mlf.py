@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tvm_corpus import FORMATS, manifest
+from support.tvm_corpus import FORMATS, manifest
 
 from nvdla.containers import registry
 from nvdla.containers.parameters import Parameter
@@ -48,13 +48,20 @@ def test_all_versions_of_one_model_are_the_same_model(formats):
         assert (module.name, module.style, module.executors) == ("default", "full-model", ("graph",))
         assert [(s.size, s.binding) for s in module.storage] == [(32, "x"), (48, "p0"), (12, "p1"), (24, None)]
         assert sorted(m.name.rpartition("_")[2] for m in library.sources(module)) in (
-            ["lib0.c", "lib1.c"], ["codegen/host/src/lib0.c", "codegen/host/src/lib1.c"])
+            ["lib0.c", "lib1.c"],
+            ["codegen/host/src/lib0.c", "codegen/host/src/lib1.c"],
+        )
         if library.version > 1:
             (main,) = module.main
             assert (main.workspace, main.constants, main.io) == (80, 60, 56)
             assert library.memory_rows()[1] == {
-                "module": "default", "function": "tvmgen_default_fused_nn_dense_add_nn_relu", "device": 1,
-                "workspace_bytes": 80, "constants_bytes": None, "io_bytes": None}
+                "module": "default",
+                "function": "tvmgen_default_fused_nn_dense_add_nn_relu",
+                "device": 1,
+                "workspace_bytes": 80,
+                "constants_bytes": None,
+                "io_bytes": None,
+            }
     assert sorted(seen) == [1, 2, 3, 4, 5, 7]
 
 
@@ -63,7 +70,8 @@ def test_an_operator_library_has_buffers(formats):
     (module,) = library.modules
     assert module.style == "operator"
     assert [(b.function, b.name, b.size, b.shape, b.dtype) for b in module.buffers] == [
-        ("add", name, 4, (4,), "int8") for name in ("A_1", "B_1", "C_1")]
+        ("add", name, 4, (4,), "int8") for name in ("A_1", "B_1", "C_1")
+    ]
 
 
 def test_a_library_of_two_models_names_their_parameters_apart(formats):
@@ -118,8 +126,11 @@ def library(**files: bytes | None) -> bytes:
 
 def problems(data: bytes, strict: bool = False) -> list[str]:
     found = mlf_verify.verify(mlf.read(memoryview(data)), strict)
-    return [f"{f.where}: {f.message}" for f in found if f.severity == registry.Severity.ERROR
-            or (strict is False and f.severity == registry.Severity.WARNING)]
+    return [
+        f"{f.where}: {f.message}"
+        for f in found
+        if f.severity == registry.Severity.ERROR or (strict is False and f.severity == registry.Severity.WARNING)
+    ]
 
 
 def test_a_correct_library_has_no_findings():
@@ -207,14 +218,25 @@ def test_an_extracted_library_opens_as_a_folder_and_is_the_same(tmp_path):
     unpacked = registry.open(tmp_path / "unpacked")
     assert unpacked.library.modules == packed.library.modules
     assert {p: bytes(m.data) for p, m in unpacked.library.files.items()} == {
-        p: bytes(m.data) for p, m in packed.library.files.items()}
+        p: bytes(m.data) for p, m in packed.library.files.items()
+    }
     assert [f for f in unpacked.verify() if f.severity == registry.Severity.ERROR] == []
 
 
 def test_one_file_is_replaced_and_the_others_keep_their_bytes():
     before = mlf.read(memoryview(library()))
-    after = mlf.read(memoryview(before.repack({"src/net.relay": b"new", "runtime/x.h": b"h", "./metadata.json": None,
-                                               "metadata.json": bytes(before.files["metadata.json"].data)})))
+    after = mlf.read(
+        memoryview(
+            before.repack(
+                {
+                    "src/net.relay": b"new",
+                    "runtime/x.h": b"h",
+                    "./metadata.json": None,
+                    "metadata.json": bytes(before.files["metadata.json"].data),
+                }
+            )
+        )
+    )
     assert bytes(after.files["src/net.relay"].data) == b"new"
     assert bytes(after.files["runtime/x.h"].data) == b"h"
     for path in set(before.files) - {"src/net.relay"}:
@@ -234,13 +256,16 @@ def test_archives_of_every_kind_read_as_the_standard_library_reads_them(format):
             archive.addfile(info, io.BytesIO(b"x" * info.size))
     found = tar.read(memoryview(stream.getvalue()))
     assert [(m.path, m.size, m.mtime) for m in found.members] == [
-        (name, index * 300, 1_700_000_000 + index) for index, name in enumerate(names)]
+        (name, index * 300, 1_700_000_000 + index) for index, name in enumerate(names)
+    ]
     assert tar.write(found.members, found.tail) == stream.getvalue()
 
 
 def test_what_we_write_the_standard_library_reads():
-    members = [Member("./d", "dir", memoryview(b""), 0o755, 5),
-               Member("./" + "e/" * 70 + "f" * 60, "file", memoryview(b"data"), mtime=7)]
+    members = [
+        Member("./d", "dir", memoryview(b""), 0o755, 5),
+        Member("./" + "e/" * 70 + "f" * 60, "file", memoryview(b"data"), mtime=7),
+    ]
     data = tar.write(members)
     assert len(data) % tar.RECORD == 0
     with tarfile.open(fileobj=io.BytesIO(data)) as archive:
@@ -295,8 +320,10 @@ def test_many_models_take_time_linear_in_the_file():
 
 def test_rows_carry_the_hash_of_each_file():
     rows = registry.open(library()).rows()
-    assert next(r for r in rows if r["path"] == "./codegen/host/src/net_lib0.c")["sha256"] == hashlib.sha256(
-        SOURCE).hexdigest()
+    assert (
+        next(r for r in rows if r["path"] == "./codegen/host/src/net_lib0.c")["sha256"]
+        == hashlib.sha256(SOURCE).hexdigest()
+    )
 
 
 @pytest.mark.parametrize(("literal", "expected"), [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tvm_corpus import FORMATS
+from support.tvm_corpus import FORMATS
 
 import nvdla
 from nvdla.containers import registry
@@ -114,11 +114,13 @@ class Registry(ctypes.Structure):
 
 ALLOCATE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(Memory))
 RELEASE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32)
-MOVE = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p,
-                        ctypes.c_uint64)
+MOVE = ctypes.CFUNCTYPE(
+    ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_uint64
+)
 SUBMIT = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(Task))
-PACKED = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p,
-                          ctypes.c_void_p, ctypes.c_void_p)
+PACKED = ctypes.CFUNCTYPE(
+    ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
+)
 
 
 class PlatformTable(ctypes.Structure):
@@ -133,8 +135,9 @@ class Platform:
     def __init__(self, on_submit=lambda memories, task: None, refuse: int | None = None) -> None:
         self.memories: dict[int, bytearray] = {}
         self.on_submit, self.refuse, self.tasks = on_submit, refuse, []
-        self.table = PlatformTable(None, ALLOCATE(self.allocate), RELEASE(self.release), MOVE(self.write),
-                                   MOVE(self.read), SUBMIT(self.submit))
+        self.table = PlatformTable(
+            None, ALLOCATE(self.allocate), RELEASE(self.release), MOVE(self.write), MOVE(self.read), SUBMIT(self.submit)
+        )
 
     def allocate(self, _, memory) -> int:
         if memory[0].id == self.refuse:
@@ -173,9 +176,22 @@ class Compiled:
         registry.open(data).extract(folder)
         self.container = registry.open(folder)
         target = folder / "network.so"
-        done = subprocess.run([compiler, *STRICT, "-fPIC", "-shared", "-I", folder / "codegen/host/include",
-                               *sorted((folder / "codegen/host/src").glob("*.c")), "-o", target],
-                              capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [
+                compiler,
+                *STRICT,
+                "-fPIC",
+                "-shared",
+                "-I",
+                folder / "codegen/host/include",
+                *sorted((folder / "codegen/host/src").glob("*.c")),
+                "-o",
+                target,
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         assert (done.returncode, done.stderr) == (0, "")
         self.code = ctypes.CDLL(str(target))
         entry = self.code.TVMSystemLibEntryPoint
@@ -193,8 +209,10 @@ class Compiled:
     def call(self, name: str, *arrays: np.ndarray) -> int:
         function = PACKED(self.table.functions[self.registry.lookup(name)])
         shapes = [(ctypes.c_int64 * max(a.ndim, 1))(*a.shape) for a in arrays]
-        tensors = [DLTensor(a.ctypes.data, (1, 0), a.ndim, 1, 8 * a.itemsize, 1, shape, None, 0)
-                   for a, shape in zip(arrays, shapes, strict=True)]
+        tensors = [
+            DLTensor(a.ctypes.data, (1, 0), a.ndim, 1, 8 * a.itemsize, 1, shape, None, 0)
+            for a, shape in zip(arrays, shapes, strict=True)
+        ]
         values = (ctypes.c_uint64 * max(len(tensors), 1))(*map(ctypes.addressof, tensors))
         codes = (ctypes.c_int * max(len(tensors), 1))(*[7] * len(tensors))
         result = (ctypes.c_uint64(), ctypes.c_int())
@@ -214,8 +232,14 @@ def compiled(tmp_path) -> Compiled:
 
 def test_the_registry_hands_out_the_entry_points(compiled):
     assert compiled.registry.count_bytes == 2
-    assert compiled.registry.names == ["tvmgen_net_run", "tvmgen_net_load", "tvmgen_net_submit_0",
-                                       "tvmgen_net_submit_5", "tvmgen_net_unload", "__tvm_main__"]
+    assert compiled.registry.names == [
+        "tvmgen_net_run",
+        "tvmgen_net_load",
+        "tvmgen_net_submit_0",
+        "tvmgen_net_submit_5",
+        "tvmgen_net_unload",
+        "__tvm_main__",
+    ]
 
 
 def test_the_registry_of_0_8_counts_in_one_byte(tmp_path):
@@ -274,8 +298,9 @@ def test_memory_that_cannot_be_had_leaves_nothing_behind(compiled):
 
 def test_a_registry_too_long_for_a_literal_compiles(tmp_path):
     many = tuple(SubmitEntry(index, ()) for index in range(300))
-    loadable = Loadable(memories=plain_loadable().memories, blobs=plain_loadable().blobs,
-                        tensors=plain_loadable().tensors, submits=many)
+    loadable = Loadable(
+        memories=plain_loadable().memories, blobs=plain_loadable().blobs, tensors=plain_loadable().tensors, submits=many
+    )
     code = Compiled(mlf_create.pack([("net", loadable)]), tmp_path)
     assert len(code.registry.names) == 304
     code.use("net", Platform())
@@ -283,8 +308,14 @@ def test_a_registry_too_long_for_a_literal_compiles(tmp_path):
     assert code.call("tvmgen_net_submit_299") == 0
 
 
-CASES = ["conv1x1/nv_small-int8-fast-math", "concat2/nv_full-fp16-fast-math-b4", "lenet/nv_small-int8-fast-math",
-         "multi_in/nv_full-fp16-fast-math", "multi_out/nv_small-int8-fast-math", "ip_softmax/nv_full-fp16-fast-math"]
+CASES = [
+    "conv1x1/nv_small-int8-fast-math",
+    "concat2/nv_full-fp16-fast-math-b4",
+    "lenet/nv_small-int8-fast-math",
+    "multi_in/nv_full-fp16-fast-math",
+    "multi_out/nv_small-int8-fast-math",
+    "ip_softmax/nv_full-fp16-fast-math",
+]
 
 
 @pytest.fixture(params=CASES)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tvm_corpus import manifest
+from support.tvm_corpus import manifest
 
 from nvdla.containers import registry
 from nvdla.containers.parameters import Parameter
@@ -20,8 +20,14 @@ from nvdla.containers.tvm.dtype import DIALECTS, DataType, parse
 from nvdla.errors import FormatError
 
 #: What the corpus holds that TVM refuses, and the word our message must contain.
-REFUSED = {"count_mismatch": "counts", "names_huge": "name count", "t_magic": "begins with", "ndim_neg": "rank -1",
-           "ndim_huge": "rank", "size_bad": "is stored in"}
+REFUSED = {
+    "count_mismatch": "counts",
+    "names_huge": "name count",
+    "t_magic": "begins with",
+    "ndim_neg": "rank -1",
+    "ndim_huge": "rank",
+    "size_bad": "is stored in",
+}
 
 
 def entries(with_listing: bool) -> list:
@@ -31,8 +37,10 @@ def entries(with_listing: bool) -> list:
 @pytest.mark.parametrize("entry", entries(True))
 def test_what_tvm_wrote_lists_as_recorded(formats, entry):
     container = registry.open(formats / "params" / entry["name"])
-    found = [{"name": p.name, "dtype": p.dtype, "shape": list(p.shape),
-              "sha256": hashlib.sha256(p.as_bytes()).hexdigest()} for p in container.parameters()]
+    found = [
+        {"name": p.name, "dtype": p.dtype, "shape": list(p.shape), "sha256": hashlib.sha256(p.as_bytes()).hexdigest()}
+        for p in container.parameters()
+    ]
     assert found == entry["entries"]
     assert [f for f in container.verify() if f.severity != registry.Severity.NOTE] == []
 
@@ -55,8 +63,10 @@ def test_a_file_is_refused_where_tvm_refuses_it_and_says_why(formats, entry):
             assert str(list(kept.values())) == entry["out"]
 
 
-@pytest.mark.parametrize(("stem", "word"), [("dup_names", "same name"), ("dev_id5", "device id 5"),
-                                            ("reserved_nz", "reserved"), ("lanes4", "drops the rest")])
+@pytest.mark.parametrize(
+    ("stem", "word"),
+    [("dup_names", "same name"), ("dev_id5", "device id 5"), ("reserved_nz", "reserved"), ("lanes4", "drops the rest")],
+)
 def test_what_tvm_accepts_in_silence_is_reported(formats, stem, word):
     file = params.read((formats / "params" / "handmade" / f"{stem}.params").read_bytes())
     assert any(word in finding.message or word in finding.where for finding in file.verify())
@@ -77,9 +87,13 @@ def test_every_file_round_trips_byte_for_byte(formats):
 
 
 def sample() -> bytes:
-    return params.write([Parameter.from_array("w", np.arange(12, dtype=np.float32).reshape(3, 4)),
-                         Parameter.from_array("b", np.array([True, False])),
-                         Parameter.from_bytes("h", bytes(range(6)), "bfloat16", (3,))])
+    return params.write(
+        [
+            Parameter.from_array("w", np.arange(12, dtype=np.float32).reshape(3, 4)),
+            Parameter.from_array("b", np.array([True, False])),
+            Parameter.from_bytes("h", bytes(range(6)), "bfloat16", (3,)),
+        ]
+    )
 
 
 def test_a_file_cut_short_by_one_byte_is_refused():
@@ -108,8 +122,12 @@ def test_a_bool_is_code_6_today_and_a_one_bit_integer_in_old_tvm():
 
 
 def test_code_6_is_float8_between_0_14_and_0_20():
-    assert params.read(params.write([Parameter.from_bytes("f", b"\x38", "float8_e4m3fn", (1,))], "0.14"),
-                       "0.14").tensors[0].type_name == "float8_e4m3fn"
+    assert (
+        params.read(params.write([Parameter.from_bytes("f", b"\x38", "float8_e4m3fn", (1,))], "0.14"), "0.14")
+        .tensors[0]
+        .type_name
+        == "float8_e4m3fn"
+    )
     with pytest.raises(FormatError, match=r"dialect 0\.8 has no element type 'float8_e4m3fn'"):
         params.write([Parameter.from_bytes("f", b"\x38", "float8_e4m3fn", (1,))], "0.8")
 
@@ -145,12 +163,18 @@ def test_what_is_no_type_is_refused(name):
 TYPES = ["int8", "uint8", "int16", "int32", "int64", "uint64", "float16", "float32", "float64", "bool"]
 
 
-@given(st.dictionaries(st.text(max_size=8), st.tuples(st.sampled_from(TYPES),
-                                                      st.lists(st.integers(0, 4), max_size=4)), max_size=5))
+@given(
+    st.dictionaries(
+        st.text(max_size=8), st.tuples(st.sampled_from(TYPES), st.lists(st.integers(0, 4), max_size=4)), max_size=5
+    )
+)
 @settings(max_examples=60, deadline=None)
 def test_any_parameters_survive_writing_and_reading(described):
-    arrays = {name: np.arange(int(np.prod(shape))).reshape(shape).astype(dtype)
-              for name, (dtype, shape) in described.items() if name.isprintable() or name == ""}
+    arrays = {
+        name: np.arange(int(np.prod(shape))).reshape(shape).astype(dtype)
+        for name, (dtype, shape) in described.items()
+        if name.isprintable() or name == ""
+    }
     data = params.write([Parameter.from_array(name, array) for name, array in arrays.items()])
     file = params.read(data)
     assert file.pack() == data

@@ -174,8 +174,16 @@ def test_it_listens_on_the_loopback_interface_only(server):
     assert server.address[0] == "127.0.0.1"
 
 
-@pytest.mark.parametrize("garbage", [b"GET / HTTP/1.1\r\n\r\n", b"\xff" * 64, struct.pack("<ii", MAGIC, -1),
-                                     struct.pack("<ii", MAGIC, 1 << 30), b"\0" * 3])
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\xff" * 64,
+        struct.pack("<ii", MAGIC, -1),
+        struct.pack("<ii", MAGIC, 1 << 30),
+        b"\0" * 3,
+    ],
+)
 def test_garbage_ends_the_connection_and_not_the_server(server, garbage):
     connection = connect(server)
     connection.sendall(garbage)
@@ -370,8 +378,14 @@ def test_an_unmodified_tvm_client_runs_a_network_bit_exactly(formats, run_tvm, n
     thread = threading.Thread(target=server.serve)
     thread.start()
     try:
-        said = run_tvm(NETWORK, server.address[1], folder / case["path"], folder / case["inputs"][0]["file"],
-                       folder / case["outputs"][0]["file"], case["config"])
+        said = run_tvm(
+            NETWORK,
+            server.address[1],
+            folder / case["path"],
+            folder / case["inputs"][0]["file"],
+            folder / case["outputs"][0]["file"],
+            case["config"],
+        )
     finally:
         server.stop()
         thread.join(10)

@@ -1,0 +1,1 @@
+"""Forms of rules that are fast, and equal to the rule under a stated bound."""

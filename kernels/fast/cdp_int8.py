@@ -1,0 +1,240 @@
+"""Local response normalisation of int8, fast: the tables' answer comes from one table over all totals.
+
+What the lookup tables are asked with is a small whole number: the input converter's result has 9 bits, and a total is
+that number itself or the sum of at most nine of its squares, so at most 9 * 2**16. :class:`Answers` holds what
+:func:`nvdla.kernels.cdp.look_up` and ``choose`` answer to each total that can occur; after that every step is a simple
+loop over contiguous numbers. Bounds that make the floating point exact:
+
+* input converter: |x - offset| <= 255 times an int16 stays below 2**23, so p, p * 2**-shift and, where it is not
+  far below one half anyway, p * 2**-shift + 0.5 fit float32's 24 bits;
+* squares and totals are at most 589824 < 2**24 (float32);
+* output converter: a table value of 16 bits times 9 bits, less an offset of 25 bits, times an int16 stays below
+  2**41, which float64 rounds like :mod:`nvdla.kernels.sdp` says (2**49). The product of 25 bits cannot wrap.
+"""
+
+from __future__ import annotations
+
+from math import copysign
+from typing import NamedTuple
+
+import numpy as np
+
+from nvdla.kernels.cdp import COUNTERS, SATURATED, Converter, Function, Priority, Table, choose, look_up
+from nvdla.kernels.jit.compilation import njit, prange
+
+HALO = 4  # channels that the widest window reaches to either side
+WORD = 8  # bytes; every memory atom is a multiple
+BLOCK = 2048  # elements that are worked on together: what is computed of them stays in the first-level cache
+JOB = 1 << 14  # elements that a thread takes at a time
+# Each of two tables goes from underflow to hit to overflow as the total rises. Where a left shift takes an index out of
+# 64 bits that begins again, but only every 2**32 totals.
+STEPS = 4
+
+
+class Answers(NamedTuple):
+    """What the tables answer to the totals ``low``, ``low`` + 1 ... : the chosen value, int16, and what is counted:
+    counters[i] from ``steps[i - 1]`` on (float32; ``counters`` has one more)."""
+
+    low: int
+    values: np.ndarray
+    steps: np.ndarray
+    counters: np.ndarray
+
+
+class Settings(NamedTuple):
+    """The converters and the function in the form of the loops; ``reach`` 0: no squares."""
+
+    in_offset: np.float32
+    in_factor: np.float32
+    reach: int
+    no_product: int
+    out_offset: float
+    out_factor: float
+
+
+def loop_settings(function: Function, icvt: Converter, ocvt: Converter) -> Settings:
+    """The registers' values for the loops: all factors are exact, an int16 times a power of two."""
+    return Settings(
+        np.float32(icvt.offset),
+        np.float32(icvt.scale * 2.0**-icvt.shift),
+        0 if function.no_squares else function.reach,
+        function.no_product,
+        float(ocvt.offset),
+        ocvt.scale * 2.0**-ocvt.shift,
+    )
+
+
+@njit(cache=True, nogil=True)
+def _tabulate(low, le, lo, le_entries, lo_entries, priority, values, kinds):  # type: ignore[no-untyped-def]
+    counters = np.zeros(COUNTERS, np.int64)
+    for i in range(values.size):
+        total = np.int64(low + i)
+        le_state, le_value = look_up(total, le_entries, le)
+        lo_state, lo_value = look_up(total, lo_entries, lo)
+        counters[:] = 0
+        values[i] = lo_value if choose(le_state, lo_state, priority, counters) else le_value
+        for kind in range(COUNTERS):
+            if counters[kind]:
+                kinds[i] = kind
+
+
+def totals(function: Function, icvt: Converter) -> tuple[int, int]:
+    """The least and the greatest total that an int8 element (or a channel that does not exist, 0) can lead to."""
+    ends = [0, _converted(-128, icvt), _converted(127, icvt)]
+    if function.no_squares:
+        return min(ends), max(ends)
+    return 0, (2 * function.reach + 1) * max(end * end for end in ends)
+
+
+def _converted(x: int, icvt: Converter) -> int:
+    """The input converter, which rises or falls all along."""
+    y = min(max((x - icvt.offset) * icvt.scale * 2.0**-icvt.shift, -256.0), 255.0)
+    return int(y + copysign(0.5, y))
+
+
+def answers(
+    bounds: tuple[int, int], le: Table, lo: Table, le_entries: np.ndarray, lo_entries: np.ndarray, priority: Priority
+) -> Answers:
+    """Ask the tables with every total within ``bounds`` (:func:`totals`)."""
+    low, high = bounds
+    values = np.empty(high - low + 1, np.int16)
+    kinds = np.empty(values.size, np.int8)
+    _tabulate(low, le, lo, le_entries, lo_entries, priority, values, kinds)
+    places = np.flatnonzero(np.diff(kinds)) + 1
+    steps = np.full(STEPS, np.inf, np.float32)
+    steps[: places.size] = low + places
+    counters = np.full(STEPS + 1, kinds[-1], np.int64)
+    counters[: places.size] = kinds[places - 1]
+    return Answers(low, values, steps, counters)
+
+
+@njit(cache=True, nogil=True)
+def _convert_in(elements, channels, lanes, settings, x, squares):  # type: ignore[no-untyped-def]
+    """The input converter; squares (or x itself). Channels behind the last one are 0."""
+    offset, factor, power = settings.in_offset, settings.in_factor, settings.reach > 0
+    half, low, high = np.float32(0.5), np.float32(-256.0), np.float32(255.0)
+    for i in range(elements.size):
+        y = min(max((np.float32(elements[i]) - offset) * factor, low), high)
+        y = np.float32(np.int32(y + (half if y >= np.float32(0.0) else -half)))
+        x[i] = y
+        squares[i] = y * y if power else y
+    if channels < lanes:
+        for pixel in range(0, elements.size, lanes):
+            for i in range(pixel + channels, pixel + lanes):
+                x[i] = 0
+                squares[i] = 0
+
+
+@njit(cache=True, nogil=True)
+def _sum_window(squares, lanes, reach, sums):  # type: ignore[no-untyped-def]
+    """Sums over ``reach`` neighbours to either side; ``squares`` has HALO zeros at both ends.
+
+    The neighbours are first taken without regard to where a pixel ends, then those of other pixels are taken off
+    again: all are whole numbers below 2**24.
+    """
+    middle, left, right = squares[HALO:], squares[HALO - 1 :], squares[HALO + 1 :]
+    if reach == 0:
+        for i in range(sums.size):
+            sums[i] = middle[i]
+        return
+    if reach == 1:
+        for i in range(sums.size):
+            sums[i] = middle[i] + (left[i] + right[i])
+    else:
+        left2, right2 = squares[HALO - 2 :], squares[HALO + 2 :]
+        for i in range(sums.size):
+            sums[i] = middle[i] + ((left[i] + right[i]) + (left2[i] + right2[i]))
+        for k in range(3, reach + 1):
+            left, right = squares[HALO - k :], squares[HALO + k :]
+            for i in range(sums.size):
+                sums[i] += left[i] + right[i]
+    for k in range(1, reach + 1):
+        for channel in range(k):
+            for pixel in range(0, sums.size, lanes):
+                sums[pixel + channel] -= squares[HALO + pixel + channel - k]
+                last = pixel + lanes - 1 - channel
+                sums[last] -= squares[HALO + last + k]
+
+
+@njit(cache=True, nogil=True)
+def _look_up(sums, low, values, steps, chosen, counted):  # type: ignore[no-untyped-def]
+    """The table's answers, and how many sums reach each of the ``steps``."""
+    for i in range(sums.size):
+        chosen[i] = np.int32(sums[i]) - low
+    for i in range(sums.size):
+        chosen[i] = values[np.uint64(chosen[i])]
+    for k in range(STEPS):
+        reached, step = np.int32(0), steps[k]
+        for i in range(sums.size):
+            reached += np.int32(1) if sums[i] >= step else np.int32(0)
+        counted[k] += reached
+
+
+@njit(cache=True, nogil=True)
+def _convert_out(chosen, x, settings, elements):  # type: ignore[no-untyped-def]
+    """Product with the element, output converter; the number of results that the hardware counts as saturated: those
+    that differ from the shifted product by more than one (IntShiftRightSat)."""
+    offset, factor = settings.out_offset, settings.out_factor
+    saturated = np.int32(0)
+    for i in range(elements.size):
+        product = np.float64(chosen[i])
+        if not settings.no_product:
+            product *= np.float64(x[i])
+        y = (product - offset) * factor
+        saturated += np.int32(1) if (y >= 129.0) | (y < -129.0) else np.int32(0)
+        y = min(max(y, -128.0), 127.0)
+        elements[i] = np.int32(y + (0.5 if y >= 0.0 else -0.5))
+    return saturated
+
+
+@njit(cache=True, nogil=True)
+def _pixels(source, out, first, last, channels, settings, low, values, steps, counted):  # type: ignore[no-untyped-def]
+    """Pixels ``first`` to ``last``, a block at a time, all channels of a pixel side by side."""
+    surfaces, _, words = source.shape
+    lanes = surfaces * words * WORD
+    block = max(1, BLOCK // lanes)
+    gathered = np.empty((block, surfaces, words), np.int64)
+    x = np.empty(block * lanes, np.float32)
+    squares = np.zeros(block * lanes + 2 * HALO, np.float32)
+    sums = np.empty(block * lanes, np.float32)
+    chosen = np.empty(block * lanes, np.int32)
+    for start in range(first, last, block):
+        count = min(block, last - start)
+        for s in range(surfaces):
+            for pixel in range(count):
+                for word in range(words):
+                    gathered[pixel, s, word] = source[s, start + pixel, word]
+        size = count * lanes
+        elements = gathered.reshape(-1).view(np.int8)[:size]
+        squares[HALO + size :] = 0
+        _convert_in(elements, channels, lanes, settings, x, squares[HALO:])
+        _sum_window(squares, lanes, settings.reach, sums[:size])
+        _look_up(sums[:size], low, values, steps, chosen, counted)
+        counted[STEPS] += _convert_out(chosen, x, settings, elements)
+        for s in range(surfaces):
+            for pixel in range(count):
+                for word in range(words):
+                    out[s, start + pixel, word] = gathered[pixel, s, word]
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _parallel(source, out, job, channels, settings, low, values, steps, counted):  # type: ignore[no-untyped-def]
+    for number in prange(counted.shape[0]):
+        last = min(source.shape[1], (number + 1) * job)
+        _pixels(source, out, number * job, last, channels, settings, low, values, steps, counted[number])
+
+
+def normalise_int8(
+    source: np.ndarray, out: np.ndarray, channels: int, settings: Settings, table: Answers
+) -> np.ndarray:
+    """As :func:`nvdla.kernels.cdp.normalise`, int8 alone. ``out`` may be ``source``, or lie apart from it."""
+    surfaces, height, width, atom = source.shape
+    words = (surfaces, height * width, atom // WORD)
+    job = max(1, JOB // (surfaces * atom))
+    counted = np.zeros((-(-words[1] // job), STEPS + 1), np.int64)
+    cubes = source.view(np.int64).reshape(words), out.view(np.int64).reshape(words)
+    _parallel(*cubes, job, channels, settings, table.low, table.values, table.steps, counted)
+    counters = np.zeros(COUNTERS, np.int64)
+    *reached, counters[SATURATED] = counted.sum(axis=0)
+    np.add.at(counters, table.counters, -np.diff([source.size, *reached, 0]))
+    return counters

@@ -1,0 +1,283 @@
+"""Direct int8 convolution with the dot-product tile: the fast form of kernels.conv for processors with VNNI.
+
+The instruction wants unsigned data, so the data cube is stored as ``x + 128`` and ``128 * sum(weights)`` is taken
+off every kernel's sum. All sums are exact modulo 2^32; they equal the true sums while those fit an int32, which holds
+up to :data:`MAX_TERMS` products a sum (128 * 128 * MAX_TERMS < 2^31).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nvdla.kernels.fast.dot_tile import FLIP, KERNELS, PIXELS, available, dot_row, dot_tile
+from nvdla.kernels.jit.compilation import njit, prange
+
+MAX_TERMS = (1 << 17) - 1
+GROUP = 32
+PARALLEL_BYTES = 1 << 16
+
+__all__ = [
+    "MAX_TERMS",
+    "accumulate",
+    "aligned_copy",
+    "available",
+    "blocked_cubes",
+    "channel_group",
+    "pack_weights",
+    "padded_cube",
+    "tap_offsets",
+]
+
+
+def channel_group(channels: int) -> int:
+    """Channels that lie side by side in the data of :func:`blocked_cube`: all of a thin cube, else 32."""
+    return min(-(-channels // 4) * 4, GROUP)
+
+
+def pack_weights(weights: np.ndarray, dilated: bool, group: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Weights (K, C, R, S) int8 -> (kernel blocks, taps, steps, 64 kernels, 4 bytes) and the correction (K',) int32.
+
+    A tap is a kernel row of one channel group (its S * ``group`` bytes lie side by side in the data), or one position
+    of it when x is ``dilated``; one group holds all channels (rounded up to 4) unless said otherwise. The packed
+    array is 64-byte aligned; missing kernels and channels are zeros.
+    """
+    kernels, channels, rows, columns = weights.shape
+    group = group or -(-channels // 4) * 4
+    groups = -(-channels // group)
+    blocks = -(-kernels // KERNELS)
+    taps = groups * (rows * columns if dilated else rows)
+    steps = (1 if dilated else columns) * group // 4
+    packed = _aligned((blocks, taps, steps, KERNELS, 4))
+    full = np.zeros((blocks * KERNELS, groups, rows, columns, group), np.int8)
+    by_position = weights.transpose(0, 2, 3, 1)
+    for index in range(groups):
+        part = by_position[..., index * group : (index + 1) * group]
+        full[:kernels, index, :, :, : part.shape[-1]] = part
+    packed[:] = full.reshape(blocks, KERNELS, taps, steps, 4).transpose(0, 2, 3, 1, 4)
+    correction = full.reshape(blocks * KERNELS, -1).sum(axis=1, dtype=np.int32) * np.int32(128)
+    return packed, correction
+
+
+def tap_offsets(
+    groups: int, kernel: tuple[int, int], dilation: tuple[int, int], plane: tuple[int, int], group: int
+) -> np.ndarray:
+    """Byte offsets (taps,) int64 in the order of :func:`pack_weights`.
+
+    ``kernel`` and ``dilation`` are (y, x); ``plane`` is (rows, columns) of the padded cube, ``group`` its channels.
+    """
+    rows, columns = plane
+    offsets = np.arange(groups)[:, None] * (rows * columns * group)
+    offsets = (offsets + np.arange(kernel[0]) * (dilation[0] * columns * group))[:, :, None]
+    if dilation[1] > 1:
+        offsets = offsets + np.arange(kernel[1]) * (dilation[1] * group)
+    return np.ascontiguousarray(offsets.reshape(-1), np.int64)
+
+
+def aligned_copy(packed: np.ndarray) -> np.ndarray:
+    """Packed weights, 64-byte aligned and contiguous, as the tile loads them."""
+    copy = _aligned(packed.shape)
+    copy[:] = packed
+    return copy
+
+
+def _aligned(shape: tuple[int, ...]) -> np.ndarray:
+    size = int(np.prod(shape))
+    raw = np.empty(size + 64, np.int8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].reshape(shape)
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def padded_cube(cube, channels, top, left, height, width, pad_value, out):  # type: ignore[no-untyped-def]
+    """Feature cube (S, H, W, A) int8 -> ``out`` (height, width, C') uint8 = value + 128, with the padding in place.
+
+    Rows and columns outside the cube, and channels from ``channels`` on, hold ``pad_value`` resp. 0 (+ 128); the
+    weights of the latter are zeros.
+    """
+    surfaces, rows, columns, atom = cube.shape
+    stored_channels = out.shape[2]
+    fill = np.uint8((pad_value + 128) & 255)
+    for y in prange(height):
+        source = y - top
+        if source < 0 or source >= rows:
+            out[y] = fill
+            continue
+        for x in range(width):
+            column = x - left
+            if column < 0 or column >= columns:
+                out[y, x] = fill
+                continue
+            for s in range(surfaces):
+                base = s * atom
+                for a in range(min(atom, stored_channels - base)):
+                    out[y, x, base + a] = np.uint8(cube[s, source, column, a]) ^ np.uint8(128)
+    return out
+
+
+@padded_cube.plain(lambda cube, channels, top, left, height, width, pad_value, out: cube.size + out.size)
+def _padded_cube_plain(cube, channels, top, left, height, width, pad_value, out):  # type: ignore[no-untyped-def]
+    out[:] = (pad_value + 128) & 255
+    _, rows, columns, _ = cube.shape
+    # Of the cube, rows and columns first to last are seen: none where all that is computed lies in the padding.
+    y, x = max(-top, 0), max(-left, 0)
+    bottom, right = max(min(rows, height - top), y), max(min(columns, width - left), x)
+    shown = cube[:, y:bottom, x:right].transpose(1, 2, 0, 3)
+    pixels = shown.reshape(*shown.shape[:2], cube.shape[0] * cube.shape[3])[..., : out.shape[2]]
+    target = out[top + y : top + bottom, left + x : left + right, : pixels.shape[2]]
+    target[:] = pixels.view(np.uint8) ^ 128
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _place_words(line, atom, target, group, count):  # type: ignore[no-untyped-def]
+    """The first ``count`` words of every atom + 128 in each byte; ``atom`` and ``group``: words from one to the
+    next."""
+    for word in range(count):
+        for x in range(line.size // atom):
+            target[x * group + word] = line[x * atom + word] ^ np.int32(FLIP - (1 << 32))
+
+
+@njit(cache=True, nogil=True)
+def _blocked_row(flat, shape, strides, image, y, top, left, pad_value, out, block):  # type: ignore[no-untyped-def]
+    """Row ``y`` of channel group ``block`` of one image of :func:`blocked_cubes`."""
+    surfaces, rows, columns, atom = shape
+    width, group = out.shape[3:]
+    fill = np.uint8((pad_value + 128) & 255)
+    target = out[image, block, y].reshape(-1)
+    source = y - top
+    if source < 0 or source >= rows:
+        target[:] = fill
+        return
+    shown = max(min(columns, width - left), 0)
+    target[: left * group] = fill
+    target[(left + shown) * group :] = fill
+    begin = image * strides[0] + source * strides[2]
+    if atom == group:
+        line = flat[begin + block * strides[1] :]
+        for i in range(shown * group):
+            target[left * group + i] = np.uint8(line[i]) ^ np.uint8(128)
+        return
+    first = block * group
+    for base in range(0, group, atom):
+        surface = (first + base) // atom
+        length = min(atom, group - base)
+        if surface >= surfaces:
+            for x in range(shown):
+                target[(left + x) * group + base : (left + x) * group + base + length] = 128
+            continue
+        start = begin + surface * strides[1]
+        line = flat[start : start + shown * atom]
+        if atom % 4 == 0:
+            words = target.view(np.int32)[(left * group + base) // 4 :]
+            _place_words(line.view(np.int32), atom // 4, words, group // 4, length // 4)
+            continue
+        for x in range(shown):
+            at = (left + x) * group + base
+            for a in range(length):
+                target[at + a] = np.uint8(line[x * atom + a]) ^ np.uint8(128)
+
+
+@njit(cache=True, nogil=True)
+def _blocked_rows(flat, shape, strides, top, left, pad_value, out):  # type: ignore[no-untyped-def]
+    for image in range(out.shape[0]):
+        for block in range(out.shape[1]):
+            for y in range(out.shape[2]):
+                _blocked_row(flat, shape, strides, image, y, top, left, pad_value, out, block)
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _blocked_rows_parallel(flat, shape, strides, top, left, pad_value, out):  # type: ignore[no-untyped-def]
+    _, blocks, rows, _, _ = out.shape
+    for job in prange(out.shape[0] * blocks * rows):
+        image, row = job // (blocks * rows), job % (blocks * rows)
+        _blocked_row(flat, shape, strides, image, row % rows, top, left, pad_value, out, row // rows)
+
+
+def blocked_cubes(
+    flat: np.ndarray,
+    shape: tuple[int, int, int, int],
+    strides: tuple[int, int, int],
+    top: int,
+    left: int,
+    pad_value: int,
+    out: np.ndarray,
+) -> None:
+    """Feature cubes int8 -> ``out`` (images, channel groups, rows, columns, group) uint8 = value + 128, padded.
+
+    Each cube has ``shape`` (S, H, W, A); image i's surface s has its line y at i * ``strides[0]`` + s * ``strides[1]``
+    + y * ``strides[2]`` of ``flat``, int8. ``group`` is a multiple of 4 that A divides or that is at most A
+    (:func:`channel_group`). Channels that do not exist hold anything: their weights are zeros.
+    """
+    rows = _blocked_rows_parallel if out.size > PARALLEL_BYTES else _blocked_rows
+    rows(flat, shape, strides, top, left, pad_value, out)
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def accumulate(data, pixels, taps, steps, packed, correction, out):  # type: ignore[no-untyped-def]
+    """Sums of all kernels at all ``pixels``: ``out`` (S, P, A) int32, surface by surface.
+
+    ``data`` flat uint8; ``pixels`` (P,) and ``taps`` (T,) int64 byte offsets into it; ``packed`` and ``correction``
+    from :func:`pack_weights`. Kernels behind the last surface of ``out`` are dropped.
+    """
+    surfaces, count, atom = out.shape
+    blocks = packed.shape[0]
+    tiles = (count + PIXELS - 1) // PIXELS
+    chunk = max(1, min(16, tiles // 4))
+    chunks = (tiles + chunk - 1) // chunk
+    for job in prange(blocks * chunks):
+        block = job // chunks
+        sums = np.empty((PIXELS, KERNELS), np.int32)
+        first = block * KERNELS
+        wanted = min(KERNELS, surfaces * atom - first)
+        for tile in range(job % chunks * chunk, min(tiles, (job % chunks + 1) * chunk)):
+            start = tile * PIXELS
+            rows = min(PIXELS, count - start)
+            if rows < PIXELS and count >= PIXELS:
+                start, rows = count - PIXELS, PIXELS
+            if rows == PIXELS:
+                dot_tile(
+                    data.ctypes.data,
+                    pixels.ctypes.data + 8 * start,
+                    taps.ctypes.data,
+                    taps.size,
+                    steps,
+                    packed[block].ctypes.data,
+                    0,
+                    sums.ctypes.data,
+                    0,
+                )
+            else:
+                for row in range(rows):
+                    dot_row(
+                        data.ctypes.data,
+                        pixels.ctypes.data + 8 * (start + row),
+                        taps.ctypes.data,
+                        taps.size,
+                        steps,
+                        packed[block].ctypes.data,
+                        0,
+                        sums[row].ctypes.data,
+                        0,
+                    )
+            for k in range(0, wanted, atom):
+                surface = (first + k) // atom
+                for row in range(rows):
+                    for a in range(atom):
+                        out[surface, start + row, a] = sums[row, k + a] - correction[first + k + a]
+    return out
+
+
+def _accumulate_cost(data, pixels, taps, steps, packed, correction, out) -> int:  # type: ignore[no-untyped-def]
+    return packed.size + pixels.size * (4 * taps.size * steps + packed.size // 2)
+
+
+@accumulate.plain(_accumulate_cost)
+def _accumulate_plain(data, pixels, taps, steps, packed, correction, out):  # type: ignore[no-untyped-def]
+    """As a product of int32 matrices, modulo 2^32 too (no BLAS: to wake its threads would take longer)."""
+    surfaces, count, atom = out.shape
+    places = (taps[:, None] + np.arange(4 * steps)).reshape(-1)
+    windows = data[pixels[:, None] + places].astype(np.int32)
+    weights = packed.transpose(0, 3, 1, 2, 4).reshape(-1, places.size)[: surfaces * atom].astype(np.int32)
+    sums = windows @ weights.T - correction[: surfaces * atom]
+    out[:] = sums.reshape(count, surfaces, atom).transpose(1, 0, 2)
+    return out

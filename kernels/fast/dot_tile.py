@@ -1,0 +1,78 @@
+"""A register tile of int8 dot products with the processor's own instruction (AVX512-VNNI ``vpdpbusd``).
+
+One instruction multiplies four unsigned by four signed bytes in each 32-bit lane and adds the four products to the
+lane, without saturation; numba cannot find it by itself, so the tile is emitted as LLVM IR
+(:mod:`nvdla.kernels.fast.dot_tile_code`, for compiled kernels only).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from nvdla.kernels.jit.compilation import late
+
+LANES = 16  # int32 lanes of a 512-bit register
+PIXELS = 6  # rows of the tile; 6 x 4 accumulators, 4 weights and a broadcast fill 29 of 32 registers
+NARROW_PIXELS = 12  # rows of the tile for few kernels
+NARROW_VECTORS = 2  # and its columns in registers: 32 kernels
+VECTORS = 4  # columns of the tile in registers: 64 kernels
+KERNELS = LANES * VECTORS
+HALF = 8  # lanes that are stored together: the smallest memory atom
+FLIP = 0x80808080
+
+ALU, FLOOR, CEILING, OFFSET, SCALE, ROUNDING, SHIFT, HALVES, WIDE, ROW_STRIDE, OUT, PLACES = range(12)
+ENDING = PLACES + KERNELS // HALF
+"""int64 fields of what a tile ends with, ``ENDING`` in all. A sum plus its kernel's number at address ``ALU`` is
+limited to ``FLOOR`` .. ``CEILING``, then ``p = (x - OFFSET) * SCALE``, ``(p + ROUNDING - (1 if p < 0)) >> SHIFT``
+clamped to int8, all in 32 bits: the caller sees to it that nothing leaves them. Lanes 8 h .. 8 h + 7 of the first
+``HALVES`` go to ``OUT`` + the number at ``PLACES`` + h, ``ROW_STRIDE`` further on for each row of the tile; with
+``WIDE`` there is an even number of halves, and both of a register lie side by side.
+"""
+
+
+@cache
+def available() -> bool:
+    """True where numba compiles for a processor that has the instruction."""
+    if _compiles_for_another():
+        return False
+    import llvmlite.binding as llvm
+
+    try:
+        features = llvm.get_host_cpu_features()
+    except RuntimeError:
+        return False
+    return bool(features.get("avx512vnni") and features.get("avx512bw") and features.get("avx512vl"))
+
+
+def _compiles_for_another() -> bool:
+    """True where numba was told to compile for another processor; numba itself is only asked if it must be."""
+    if "numba" in sys.modules or Path(".numba_config.yaml").exists():
+        from numba import config
+
+        return bool(config.CPU_NAME or config.CPU_FEATURES)
+    return bool(os.environ.get("NUMBA_CPU_NAME") or os.environ.get("NUMBA_CPU_FEATURES"))
+
+
+@late
+def dot_tile() -> Any:
+    from nvdla.kernels.fast.dot_tile_code import dot_tile
+
+    return dot_tile
+
+
+@late
+def dot_narrow_tile() -> Any:
+    from nvdla.kernels.fast.dot_tile_code import dot_narrow_tile
+
+    return dot_narrow_tile
+
+
+@late
+def dot_row() -> Any:
+    from nvdla.kernels.fast.dot_tile_code import dot_row
+
+    return dot_row

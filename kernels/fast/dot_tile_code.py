@@ -1,0 +1,233 @@
+"""What :mod:`nvdla.kernels.fast.dot_tile` stands for: the tile as LLVM IR, for numba to compile into kernels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from nvdla.kernels.fast.dot_tile import (
+    ALU,
+    CEILING,
+    FLOOR,
+    HALF,
+    HALVES,
+    KERNELS,
+    LANES,
+    NARROW_PIXELS,
+    NARROW_VECTORS,
+    OFFSET,
+    OUT,
+    PIXELS,
+    PLACES,
+    ROUNDING,
+    ROW_STRIDE,
+    SCALE,
+    SHIFT,
+    VECTORS,
+    WIDE,
+)
+
+_INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+_VECTOR = ir.VectorType(_INT32, LANES)
+
+
+def _dot(module: ir.Module) -> ir.Function:
+    name = "llvm.x86.avx512.vpdpbusd.512"
+    return module.globals.get(name) or ir.Function(module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), name)
+
+
+class _Emitter:
+    """Emits the loops of one tile of ``pixels`` rows and ``vectors`` registers of accumulators."""
+
+    def __init__(self, builder: ir.IRBuilder, pixels: int, vectors: int) -> None:
+        self.builder = builder
+        self.pixels = pixels
+        self.vectors = vectors
+        self.dot = _dot(builder.module)
+
+    def constant(self, value: int) -> ir.Constant:
+        return ir.Constant(_INT64, value)
+
+    def load(self, address: ir.Value, kind: ir.Type, align: int) -> ir.Value:
+        loaded = self.builder.load(self.builder.inttoptr(address, kind.as_pointer()))
+        loaded.align = align
+        return loaded
+
+    def loop(self, count: ir.Value, carried: list[ir.Value], body: Any) -> list[ir.Value]:
+        """``count`` (at least 1) rounds of ``body(index, carried) -> carried``; returns the carried values after."""
+        builder = self.builder
+        before = builder.block
+        head = builder.append_basic_block("loop")
+        after = builder.append_basic_block("after")
+        builder.branch(head)
+        builder.position_at_end(head)
+        index = builder.phi(_INT64)
+        index.add_incoming(self.constant(0), before)
+        phis = []
+        for value in carried:
+            phi = builder.phi(value.type)
+            phi.add_incoming(value, before)
+            phis.append(phi)
+        results = body(index, phis)
+        following = builder.add(index, self.constant(1))
+        end = builder.block
+        index.add_incoming(following, end)
+        for phi, value in zip(phis, results, strict=True):
+            phi.add_incoming(value, end)
+        builder.cbranch(builder.icmp_signed("<", following, count), head, after)
+        builder.position_at_end(after)
+        return results
+
+    def broadcast(self, address: ir.Value) -> ir.Value:
+        """Four bytes of one pixel in every lane."""
+        return self._every_lane(self.load(address, _INT32, 1))
+
+    def _every_lane(self, value: ir.Value) -> ir.Value:
+        undefined = ir.Constant(_VECTOR, ir.Undefined)
+        first = self.builder.insert_element(undefined, value, ir.Constant(_INT32, 0))
+        return self.builder.shuffle_vector(first, undefined, ir.Constant(_VECTOR, [0] * LANES))
+
+    def splat(self, value: ir.Value) -> ir.Value:
+        """A 64-bit number's low half in every lane."""
+        return self._every_lane(self.builder.trunc(value, _INT32))
+
+    def tile(
+        self,
+        data: ir.Value,
+        pixels: ir.Value,
+        taps: ir.Value,
+        counts: list[ir.Value],
+        weights: ir.Value,
+        flip: ir.Value,
+    ) -> list:
+        """The accumulators after all taps and steps."""
+        builder = self.builder
+        flips = self.splat(flip)
+        rows = [
+            builder.add(data, self.load(builder.add(pixels, self.constant(8 * row)), _INT64, 8))
+            for row in range(self.pixels)
+        ]
+        zeros = [ir.Constant(_VECTOR, [0] * LANES) for _ in range(self.pixels * self.vectors)]
+
+        def tap(index: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
+            offset = self.load(builder.add(taps, builder.mul(index, self.constant(8))), _INT64, 8)
+            bases = [builder.add(row, offset) for row in rows]
+
+            def step(inner: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
+                weight, *sums = state
+                advance = builder.mul(inner, self.constant(4))
+                columns = [
+                    self.load(builder.add(weight, self.constant(4 * LANES * v)), _VECTOR, 64)
+                    for v in range(self.vectors)
+                ]
+                for row, base in enumerate(bases):
+                    bytes_ = builder.xor(self.broadcast(builder.add(base, advance)), flips)
+                    for v, column in enumerate(columns):
+                        at = row * self.vectors + v
+                        sums[at] = builder.call(self.dot, [sums[at], bytes_, column])
+                return [builder.add(weight, self.constant(4 * KERNELS)), *sums]
+
+            return self.loop(counts[1], carried, step)
+
+        return self.loop(counts[0], [weights, *zeros], tap)[1:]
+
+    def store(self, sums: list, out: ir.Value) -> None:
+        for at, value in enumerate(sums):
+            row, v = divmod(at, self.vectors)
+            self.put(value, self.builder.add(out, self.constant(4 * (row * KERNELS + v * LANES))), 4)
+
+    def put(self, value: ir.Value, address: ir.Value, align: int) -> None:
+        stored = self.builder.store(value, self.builder.inttoptr(address, value.type.as_pointer()))
+        stored.align = align
+
+    def convert(self, sums: list, ending: ir.Value) -> None:
+        """Sums through X1 and the output converter to memory (:data:`~nvdla.kernels.fast.dot_tile.ENDING`)."""
+        builder = self.builder
+
+        def field(at: int) -> ir.Value:
+            return self.load(builder.add(ending, self.constant(8 * at)), _INT64, 8)
+
+        numbers = [self.splat(field(at)) for at in (FLOOR, CEILING, OFFSET, SCALE, ROUNDING, SHIFT)]
+        halves, is_wide, stride = field(HALVES), _more_than(builder, field(WIDE), 0), field(ROW_STRIDE)
+        rows = [builder.add(field(OUT), builder.mul(stride, self.constant(row))) for row in range(self.pixels)]
+        for v in range(self.vectors):
+            low, high = (v * LANES // HALF + part for part in range(2))
+            with builder.if_then(_more_than(builder, halves, low)):
+                bias = self.load(builder.add(field(ALU), self.constant(4 * LANES * v)), _VECTOR, 4)
+                places = field(PLACES + low), field(PLACES + high)
+                lines = [
+                    self.converted(builder.add(sums[row * self.vectors + v], bias), numbers)
+                    for row in range(self.pixels)
+                ]
+                with builder.if_else(is_wide) as (together, apart):
+                    with together:
+                        self._put_lines(lines, rows, places[0])
+                    with apart:
+                        self._put_lines([self._half(line, 0) for line in lines], rows, places[0])
+                        with builder.if_then(_more_than(builder, halves, high)):
+                            self._put_lines([self._half(line, 1) for line in lines], rows, places[1])
+
+    def converted(self, value: ir.Value, numbers: list[ir.Value]) -> ir.Value:
+        """int32 lanes through X1's limits and the output converter: int8 lanes."""
+        builder = self.builder
+        floor, ceiling, offset, scale, half, shift = numbers
+        product = builder.mul(builder.sub(self._bounded(value, floor, ceiling), offset), scale)
+        negative = builder.ashr(product, ir.Constant(_VECTOR, [31] * LANES))
+        rounded = builder.ashr(builder.add(builder.add(product, half), negative), shift)
+        low, high = ir.Constant(_VECTOR, [-128] * LANES), ir.Constant(_VECTOR, [127] * LANES)
+        return builder.trunc(self._bounded(rounded, low, high), ir.VectorType(_INT8, LANES))
+
+    def _bounded(self, value: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:
+        builder = self.builder
+        value = builder.select(builder.icmp_signed("<", value, low), low, value)
+        return builder.select(builder.icmp_signed(">", value, high), high, value)
+
+    def _half(self, line: ir.Value, part: int) -> ir.Value:
+        lanes = ir.Constant(ir.VectorType(_INT32, HALF), list(range(part * HALF, (part + 1) * HALF)))
+        return self.builder.shuffle_vector(line, ir.Constant(line.type, ir.Undefined), lanes)
+
+    def _put_lines(self, lines: list, rows: list[ir.Value], place: ir.Value) -> None:
+        for line, row in zip(lines, rows, strict=True):
+            self.put(line, self.builder.add(row, place), 1)
+
+
+def _more_than(builder: ir.IRBuilder, value: ir.Value, number: int) -> ir.Value:
+    return builder.icmp_signed(">", value, ir.Constant(_INT64, number))
+
+
+def _tile_intrinsic(pixels: int, vectors: int) -> Any:
+    @intrinsic
+    def dot_tile(typing_context, data, pixel_offsets, taps, tap_count, steps, weights, flip, sums, ending):  # type: ignore[no-untyped-def]
+        """``sums[p][k] = sum over taps t, steps s, bytes j of (data[pixel_offsets[p] + taps[t] + 4 s + j] ^ flip) *
+        weights[t][s][k][j]`` for the first kernels k of 64; all arguments are addresses (int64) or numbers.
+        ``weights`` is 64-byte aligned; ``flip`` is 0 for data that are unsigned, ``FLIP`` for int8 data, which then
+        count as data + 128.
+
+        With ``ending`` (0: none), the address of an int64 array with the fields of
+        :data:`~nvdla.kernels.fast.dot_tile.ENDING`, nothing is stored to ``sums``: they go through X1 and the output
+        converter to where they belong.
+        """
+
+        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            data, pixel_offsets, taps, tap_count, steps, weights, flip, sums, ending = args
+            emitter = _Emitter(builder, pixels, vectors)
+            totals = emitter.tile(data, pixel_offsets, taps, [tap_count, steps], weights, flip)
+            is_bare = builder.icmp_signed("==", ending, emitter.constant(0))
+            with builder.if_else(is_bare) as (bare, converted):
+                with bare:
+                    emitter.store(totals, sums)
+                with converted:
+                    emitter.convert(totals, ending)
+            return context.get_dummy_value()
+
+        return types.void(*[types.int64] * 9), generate
+
+    return dot_tile
+
+
+dot_tile = _tile_intrinsic(PIXELS, VECTORS)
+dot_narrow_tile = _tile_intrinsic(NARROW_PIXELS, NARROW_VECTORS)
+dot_row = _tile_intrinsic(1, VECTORS)

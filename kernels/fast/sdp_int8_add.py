@@ -1,0 +1,117 @@
+"""SDP from memory to memory, int8: the weighted sum of two cubes, ReLU or not, and the output converter (a residual
+add; with one cube alone a copy to another scale).
+
+float32 is exact where both weights are 1: with |a + b - offset| * |scale| + 2^(shift-1) <= 2^24 the product and the
+product plus one half are whole multiples of 2^-shift that fit 24 bits, so rounding half away from zero is truncation
+after adding one half. :func:`fits` is that bound. Otherwise float64 is, as :mod:`nvdla.kernels.sdp` says, and the sum
+may only not saturate in the SDP: :func:`sum_fits`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nvdla.kernels.jit.compilation import njit, prange
+
+LARGEST_SUM = 256
+CHUNK = 1 << 13
+PARALLEL_SIZE = 1 << 16
+
+
+def fits(offset: int, scale: int, shift: int) -> bool:
+    """True when float32 gives every result exactly."""
+    half = (1 << shift) >> 1
+    return shift <= 24 and (LARGEST_SUM + abs(offset)) * abs(scale) + half <= 1 << 24
+
+
+def sum_fits(weights: tuple[int, int]) -> bool:
+    """True when neither a weighted sum nor one of its terms can leave 32 bits."""
+    return 128 * (abs(weights[0]) + abs(weights[1])) < 1 << 31
+
+
+@njit(cache=True, nogil=True)
+def _add(first, second, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+    """``first``, ``second``, ``out`` flat int8 of one length."""
+    for i in range(out.size):
+        x = max(np.float32(np.int32(first[i]) + np.int32(second[i])), floor)
+        y = (x - offset) * factor
+        y = min(max(y, np.float32(-128.0)), np.float32(127.0))
+        half = np.float32(0.5) if y >= np.float32(0.0) else np.float32(-0.5)
+        out[i] = np.int8(np.int32(y + half))
+
+
+@njit(cache=True, nogil=True)
+def _rows(first, second, strides, steps, length, shape, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+    for image in range(shape[0]):
+        for row in range(shape[1]):
+            a, b, c = _places(image, row, steps, strides, 0)
+            _add(first[a : a + length], second[b : b + length], floor, offset, factor, out[c : c + length])
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _rows_parallel(first, second, strides, steps, length, shape, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+    chunks = (length + CHUNK - 1) // CHUNK
+    for job in prange(shape[0] * shape[1] * chunks):
+        line, start = job // chunks, job % chunks * CHUNK
+        n = min(length - start, CHUNK)
+        a, b, c = _places(line // shape[1], line % shape[1], steps, strides, start)
+        _add(first[a : a + n], second[b : b + n], floor, offset, factor, out[c : c + n])
+
+
+@njit(cache=True, nogil=True)
+def _places(image, row, steps, strides, start):  # type: ignore[no-untyped-def]
+    a = image * steps[0] + row * strides[0] + start
+    b = image * steps[1] + row * strides[1] + start
+    return a, b, image * steps[2] + row * strides[2] + start
+
+
+@njit(cache=True, nogil=True)
+def _add_weighted(first, second, weights, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+    """As ``_add``; everything float64."""
+    for i in range(out.size):
+        x = max(np.float64(first[i]) * weights[0] + np.float64(second[i]) * weights[1], floor)
+        y = min(max((x - offset) * factor, -128.0), 127.0)
+        out[i] = np.int8(np.int32(y + (0.5 if y >= 0.0 else -0.5)))
+
+
+@njit(cache=True, nogil=True, parallel=True)
+def _weighted_parallel(first, second, strides, steps, length, shape, weights, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+    chunks = (length + CHUNK - 1) // CHUNK
+    for job in prange(shape[0] * shape[1] * chunks):
+        line, start = job // chunks, job % chunks * CHUNK
+        n = min(length - start, CHUNK)
+        a, b, c = _places(line // shape[1], line % shape[1], steps, strides, start)
+        _add_weighted(first[a : a + n], second[b : b + n], weights, floor, offset, factor, out[c : c + n])
+
+
+def add_and_convert(
+    first: np.ndarray,
+    second: np.ndarray,
+    strides: tuple[int, int, int],
+    length: int,
+    rows: int,
+    relu: bool,
+    converter: tuple[int, int, int],
+    out: np.ndarray,
+    weights: tuple[int, int] = (1, 1),
+    images: int = 1,
+    steps: tuple[int, int, int] = (0, 0, 0),
+) -> None:
+    """``out = ((max(first * w0 + second * w1, 0 if relu) - offset) * scale >> shift)`` clamped to int8.
+
+    All three are flat int8: ``rows`` runs of ``length`` elements, ``strides`` apart in each of them, for each of
+    ``images``, ``steps`` apart; ``converter`` is (offset, scale, shift). The weights are within :func:`sum_fits`.
+    ``out`` may be ``first`` or ``second``.
+    """
+    offset, scale, shift = converter
+    shape = (images, rows)
+    if weights != (1, 1) or not fits(offset, scale, shift):
+        floor = 0.0 if relu else -float(1 << 31)
+        factors = (float(weights[0]), float(weights[1]))
+        factor = scale * 2.0**-shift
+        _weighted_parallel(first, second, strides, steps, length, shape, factors, floor, float(offset), factor, out)
+        return
+    run = _rows_parallel if images * rows * length > PARALLEL_SIZE else _rows
+    floor32 = np.float32(0.0 if relu else -LARGEST_SUM)
+    factor32 = np.float32(scale * 2.0**-shift)
+    run(first, second, strides, steps, length, shape, floor32, np.float32(offset), factor32, out)

@@ -1,0 +1,181 @@
+"""``njit`` for the kernels of this package: compiled by numba, but not before that pays.
+
+To import numba takes a quarter of a second, to load the first kernel as long again, to compile one up to a second. A
+small network is through before that with numpy. So a kernel may have a *plain form*: numpy only, the same results to
+the last bit (tests/kernels/test_plain_forms.py compares them). It is taken until the kernel is compiled, and only as
+long as all plain forms of the process have done little work (:data:`PLAIN_WORK`); whatever runs often or on much data
+is compiled. A kernel without a plain form is compiled, or taken from the cache
+(:mod:`nvdla.kernels.jit.kernel_cache`), when it is called first.
+
+What keeps compilation short: loops instead of assignments from slice to slice (for those numba compiles its text
+functions, for the message of an error: a second), ``parallel=True`` only where it pays, few specialisations.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import threading
+import types
+from collections.abc import Callable
+from typing import Any
+
+from nvdla.kernels.jit.cache_folder import cache_folder
+
+PLAIN_WORK = 1 << 23
+"""What a process does in plain forms at most, in steps of about a nanosecond."""
+
+_lock = threading.RLock()
+_thread = threading.local()
+_loaded = False
+
+
+class PlainWork:
+    """The work that plain forms may still do in this process."""
+
+    def __init__(self, left: int) -> None:
+        self.left = left
+
+    def take(self, cost: int) -> bool:
+        """True, and so much less is left, where that much was left."""
+        if cost > self.left:
+            return False
+        self.left -= cost
+        return True
+
+
+plain_work = PlainWork(PLAIN_WORK)
+
+
+class Late:
+    """Stands in a kernel's module for what only compiled code needs, and what would import numba."""
+
+    def __init__(self, find: Callable[[], Any]) -> None:
+        self.find = find
+
+
+def late(find: Callable[[], Any]) -> Any:
+    """Decorates the function that finds it."""
+    return Late(find)
+
+
+@late
+def prange() -> Any:
+    """numba's, in kernels with ``parallel=True``."""
+    from numba import prange
+
+    return prange
+
+
+class Kernel:
+    """A function on arrays and numbers, compiled on demand. ``py_func`` is the function itself."""
+
+    def __init__(self, function: types.FunctionType, options: dict[str, Any], cached: bool) -> None:
+        functools.update_wrapper(self, function)
+        self.py_func = function
+        self.plain_form: Callable[..., Any] | None = None
+        self._cost: Callable[..., int] | None = None
+        self._options = options
+        self._cached = cached
+        self._compiled: Any = None
+        self._called: Any = None
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return (self._compiled or self._form(args, named))(*args, **named)
+
+    def plain(self, cost: Callable[..., int]) -> Callable[[Any], Any]:
+        """Decorates the plain form; ``cost`` takes the same arguments and tells its work in nanoseconds or so."""
+
+        def keep(form: Any) -> Any:
+            self.plain_form, self._cost = form, cost
+            return form
+
+        return keep
+
+    @property
+    def compiled(self) -> Any:
+        """numba's dispatcher. From now on calls go there."""
+        if self._compiled is None:
+            with _lock:
+                self._compiled = self._compiled or self._dispatcher("", no_cfunc_wrapper=True)
+        return self._compiled
+
+    @property
+    def called(self) -> Any:
+        """A dispatcher for calls from other kernels: without what Python or C needs to call it, a fifth of the work."""
+        if self._called is None:
+            with _lock:
+                wrappers = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+                self._called = self._called or self._dispatcher("called.", **wrappers)
+        return self._called
+
+    @property
+    def _numba_type_(self) -> Any:
+        """So that functions that numba compiles elsewhere may call a kernel."""
+        return self.called._numba_type_
+
+    def _form(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        if self._cost and plain_work.take(self._cost(*args, **named)):
+            return self.plain_form
+        return self.compiled
+
+    def _dispatcher(self, kind: str, **options: bool) -> Any:
+        dispatcher = _numba().njit(**self._options, **options)(self._function())
+        folder = cache_folder() if self._cached else None
+        if folder is not None and hasattr(dispatcher, "_cache"):  # not with NUMBA_DISABLE_JIT
+            from nvdla.kernels.jit.kernel_cache import KernelCache
+
+            dispatcher._cache = KernelCache(self.py_func, folder, kind)
+        return dispatcher
+
+    def _function(self) -> Any:
+        """The function with dispatchers for the kernels that it calls, and with what was to be found late."""
+        function = self.py_func
+        names = {**function.__globals__}
+        for name in _names(function.__code__):
+            value = names.get(name)
+            if isinstance(value, Kernel):
+                names[name] = value.called
+            elif isinstance(value, Late):
+                names[name] = value.find()
+        made = types.FunctionType(
+            function.__code__, names, function.__name__, function.__defaults__, function.__closure__
+        )
+        return functools.update_wrapper(made, function, updated=("__dict__",))
+
+
+def njit(**options: Any) -> Callable[[Any], Any]:
+    """``numba.njit`` with keywords; ``cache=True`` means this package's cache."""
+    cached = options.pop("cache", False)
+    return lambda function: Kernel(function, options, cached)
+
+
+def use_threads(threads: int | None) -> None:
+    """How many threads the calling thread's kernels work on; None: all cores. At most NUMBA_NUM_THREADS.
+
+    Before any kernel is compiled this is only noted, for the thread to which that happens.
+    """
+    _thread.threads = threads
+    if _loaded:
+        _set_threads(importlib.import_module("numba"))
+
+
+def _numba() -> Any:
+    """numba, with the number of threads that this thread was told to use."""
+    global _loaded
+    numba = importlib.import_module("numba")
+    _loaded = True
+    if hasattr(_thread, "threads"):
+        _set_threads(numba)
+    return numba
+
+
+def _set_threads(numba: Any) -> None:
+    available = numba.config.NUMBA_NUM_THREADS
+    numba.set_num_threads(min(_thread.threads or available, available))
+
+
+def _names(code: types.CodeType) -> set[str]:
+    """Global names of a function and of those inside it."""
+    inner = [each for each in code.co_consts if isinstance(each, types.CodeType)]
+    return set(code.co_names).union(*map(_names, inner))

@@ -1,0 +1,126 @@
+"""The cache of compiled kernels: one that survives what can happen to files.
+
+numba's own cache has one index for all specialisations of a function, which two processes that compile at once can mix
+up, which a truncated file makes unreadable for good, and which does not notice that a function in another module,
+compiled into this one, has changed. Here every specialisation is one file; its name says what it was made from (the
+source of the module and of all kernel modules that it imports, argument types, processor, numba's version and
+settings), its first bytes are a checksum, and it appears whole or not at all. Whatever is wrong with it: the kernel is
+compiled again. Where the files lie: :mod:`nvdla.kernels.jit.cache_folder`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pickle
+import re
+import sys
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+from numba.core import compiler
+from numba.core.caching import NullCache
+from numba.core.serialize import dumps
+
+from nvdla.kernels.jit.cache_folder import HERE
+
+MAGIC = b"NVDLA kernel 1\n"
+DIGEST_BYTES = hashlib.sha256().digest_size
+_IMPORT = re.compile(r"^\s*from nvdla\.kernels\.([\w.]+) import", re.MULTILINE)
+
+
+@cache
+def source_digest(module: str) -> str:
+    """Digest of the source of a kernel module ("conv", "fast.dot_tile") and of all that it imports, directly or not."""
+    found, open_ends = {module}, [module]
+    while open_ends:
+        text = _source(open_ends.pop())
+        new = set(_IMPORT.findall(text)) - found
+        found |= new
+        open_ends += new
+    return hashlib.sha256("\0".join(name + "\0" + _source(name) for name in sorted(found)).encode()).hexdigest()
+
+
+@cache
+def _source(module: str) -> str:
+    try:
+        return HERE.joinpath(*module.split(".")).with_suffix(".py").read_text(encoding="utf-8")
+    except OSError:  # a frozen application: the version has to do
+        from nvdla import __version__
+
+        return __version__
+
+
+def _settings() -> tuple[Any, ...]:
+    """What else decides about the machine code."""
+    config = numba.config
+    names = ("OPT", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "THREADING_LAYER")
+    versions = (numba.__version__, llvmlite.__version__, sys.version_info[:3])
+    return versions, tuple(str(getattr(config, name, None)) for name in names)
+
+
+class KernelCache(NullCache):
+    """The compiled specialisations of one kernel: what numba's dispatcher asks a cache for.
+
+    ``kind`` goes into the names of the files and keeps apart what is compiled with different options.
+    """
+
+    def __init__(self, function: Any, folder: Path, kind: str) -> None:
+        module = function.__module__.removeprefix("nvdla.kernels.")
+        code = function.__code__
+        self._folder = folder
+        name = f"{module}.{function.__qualname__}-{code.co_firstlineno}".replace("<", "").replace(">", "")
+        self._base, self._kind = name, kind
+        self._stamp = source_digest(module)[:16]
+
+    @property
+    def cache_path(self) -> str:
+        return str(self._folder)
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        """The specialisation for the argument types, None if there is none that can be used."""
+        target_context.refresh()
+        try:
+            data = self._path(sig, target_context.codegen()).read_bytes()
+            head = len(MAGIC) + DIGEST_BYTES
+            if data[: len(MAGIC)] != MAGIC or hashlib.sha256(data[head:]).digest() != data[len(MAGIC) : head]:
+                return None
+            result = compiler.CompileResult._rebuild(target_context, *pickle.loads(data[head:]))
+            return result if tuple(result.signature.args) == tuple(sig) else None
+        except Exception:  # missing, unreadable, or made by something else: it is compiled again
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        """Keep a specialisation; not being able to is no error."""
+        if data.library.has_dynamic_globals or any(not each.can_cache for each in data.lifted):
+            return
+        with contextlib.suppress(Exception):
+            payload = dumps(data._reduce())
+            self._write(self._path(sig, data.codegen), MAGIC + hashlib.sha256(payload).digest() + payload)
+            self._drop_stale()
+
+    def _path(self, sig: Any, codegen: Any) -> Path:
+        key = hashlib.sha256(repr((tuple(map(repr, sig)), codegen.magic_tuple(), _settings())).encode()).hexdigest()
+        return self._folder / f"{self._base}.{self._stamp}.{self._kind}{key[:32]}.kernel"
+
+    def _write(self, path: Path, data: bytes) -> None:
+        handle, temporary = tempfile.mkstemp(prefix=".", suffix=".part", dir=self._folder)
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+
+    def _drop_stale(self) -> None:
+        """Remove what was compiled from sources that are no longer there."""
+        for path in self._folder.glob(f"{self._base}.*.kernel"):
+            if not path.name.startswith(f"{self._base}.{self._stamp}."):
+                with contextlib.suppress(OSError):
+                    path.unlink()

@@ -1,0 +1,220 @@
+"""Cycles of every operation of a loadable: descriptors to shapes, shapes to the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from nvdla.analysis.cycles.constants import Constants, Memory, constants
+from nvdla.analysis.cycles.cycles import (
+    CdpShape,
+    ConvolutionShape,
+    PdpShape,
+    SdpShape,
+    Time,
+    cdp_time,
+    ceil_div,
+    chain_time,
+    convolution_time,
+    copy_time,
+    mac_cycles,
+    pdp_time,
+    sdp_time,
+    windows_behind,
+)
+from nvdla.analysis.graph.nodes import Key, Node, chains
+from nvdla.descriptors.enums import ConvMode, DataFormat, Precision
+from nvdla.hardware.configuration import Configuration
+
+WINOGRAD_SHARE = 4  # a pass over a tap serves a tile of 2 x 2 outputs
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What an operation costs. An operation on the fly has the time of its whole chain, whose first ``leader`` is.
+
+    ``macs``: multiplications of its arithmetic (padding included, as the hardware does them); ``mac_share``: of what
+    the MAC array could do in the time; ``read_bytes`` and ``written_bytes``: traffic; ``cycles`` None: not modelled
+    (CPU operations); ``measured``: the configuration and precision are those the model was calibrated on.
+    """
+
+    key: Key
+    leader: Key
+    cycles: int | None
+    bound: str | None
+    macs: int
+    mac_share: float | None
+    read_bytes: int
+    written_bytes: int
+    measured: bool
+    time: Time | None
+
+
+def estimates(nodes: list[Node], config: Configuration, memory: Memory) -> dict[Key, Estimate]:
+    """The estimate of every operation."""
+    found: dict[Key, Estimate] = {}
+    for chain in chains(nodes):
+        time, values = _chain_time(chain, config, memory)
+        for node in chain:
+            macs = _macs(node)
+            share = None
+            if macs and time and time.total:
+                share = macs / (time.total * values.channels * values.kernels)
+            found[node.key] = Estimate(
+                key=node.key,
+                leader=chain[0].key,
+                cycles=time.total if time else None,
+                bound=time.bound if time else None,
+                macs=macs,
+                mac_share=share,
+                read_bytes=sum(access.traffic for access in node.reads),
+                written_bytes=sum(access.traffic for access in node.writes),
+                measured=values.measured and _covered(node),
+                time=time,
+            )
+    return found
+
+
+def _covered(node: Node) -> bool:
+    """Whether the model's measurements say something about this kind of operation."""
+    if node.engine == "conv":
+        op = node.operation.op
+        return op.conv_mode == ConvMode.DIRECT and op.batch <= 1 and not op.weight_format
+    return node.engine in ("sdp", "pdp", "cdp")
+
+
+def _chain_time(chain: list[Node], config: Configuration, memory: Memory) -> tuple[Time | None, Constants]:
+    """Cycles of operations that work together: a convolution with its SDP; with a PDP behind, the longer of both."""
+    first = chain[0]
+    values = constants(config, _element_bytes(first))
+    times = []
+    rest = chain
+    if first.engine == "conv":
+        sdp = chain[1] if len(chain) > 1 else None
+        times.append(convolution_time(convolution_shape(first, sdp, values), values, memory))
+        rest = chain[2:]
+    for node in rest:
+        time = _alone(node, values, memory)
+        if time is not None:
+            times.append(time)
+    if len(times) < 2:
+        return (times[0] if times else None), values
+    read = sum(_traffic(node.reads) for node in chain)
+    write = sum(_traffic(node.writes) for node in chain)
+    return chain_time(times, read, write, values, memory), values
+
+
+def _alone(node: Node, values: Constants, memory: Memory) -> Time | None:
+    if node.engine == "sdp":
+        return sdp_time(sdp_shape(node, values), values, memory)
+    if node.engine == "pdp":
+        return pdp_time(pdp_shape(node, values), values, memory)
+    if node.engine == "cdp":
+        cube = node.operation.surface.src_data
+        surfaces = _surfaces(cube, _element_bytes(node), values)
+        return cdp_time(CdpShape(cube.width, cube.height, surfaces), values, memory)
+    if node.engine in ("bdma", "rubik"):
+        return copy_time(_traffic(node.reads), _traffic(node.writes), values, memory)
+    return None
+
+
+def convolution_shape(node: Node, sdp: Node | None, values: Constants) -> ConvolutionShape:
+    """A convolution and the SDP behind it as the model takes them."""
+    op, surface = node.operation.op, node.operation.surface
+    src, dst = surface.src_data, surface.dst_data
+    size = _element_bytes(node)
+    image = op.data_format != DataFormat.FEATURE
+    data = sum(access.traffic for access in node.reads if access.role.startswith("src"))
+    if image:
+        data = src.height * ceil_div(ceil_div(data, max(src.height, 1)), values.atom) * values.atom
+    weights = sum(access.traffic for access in node.reads if access.role in ("weights", "wmb", "wgs"))
+    return ConvolutionShape(
+        out_width=max(dst.width, 1),
+        out_height=max(dst.height, 1),
+        kernels=max(dst.channel, 1),
+        kernel_width=max(op.kernel_width_csc, 1),
+        kernel_height=max(op.kernel_height_csc, 1),
+        kernel_channels=max(op.kernel_channel_csc, 1),
+        data_bytes=0 if op.data_reuse else data * max(op.batch, 1),
+        weight_bytes=0 if op.weight_reuse else weights,
+        weight_banks=max(op.weight_bank, 1),
+        data_atoms=ceil_div(max(src.channel, 1) * size, values.atom),
+        by_line=image,
+        post_extension=1 << min(op.post_extension, 2),
+        batch=max(op.batch, 1),
+        share=WINOGRAD_SHARE if op.conv_mode == ConvMode.WINOGRAD else 1,
+        element_bytes=size,
+        sdp=sdp_shape(sdp, values) if sdp else None,
+    )
+
+
+def sdp_shape(node: Node, values: Constants) -> SdpShape:
+    op, src = node.operation.op, node.operation.surface.src_data
+    stages = [name for name in ("x1", "x2", "y") if getattr(op, f"{name}_op").enable]
+    return SdpShape(
+        width=max(src.width, 1),
+        height=max(src.height, 1),
+        surfaces=max(_surfaces(src, _element_bytes(node), values), 1),
+        stages=len(stages),
+        uses_y="y" in stages,
+        read_bytes=_traffic(node.reads),
+        write_bytes=_traffic(node.writes),
+        batch=max(op.batch_num, 1),
+    )
+
+
+def pdp_shape(node: Node, values: Constants) -> PdpShape:
+    op, src, dst = node.operation.op, node.operation.surface.src_data, node.operation.surface.dst_data
+    width, height = op.pool_width + 1, op.pool_height + 1
+    again = max(op.split_num - 1, 0) * max(width - op.stride_x, 0)
+    return PdpShape(
+        in_width=src.width + again,
+        in_height=src.height,
+        out_width=dst.width,
+        out_height=dst.height,
+        surfaces=_surfaces(src, _element_bytes(node), values),
+        late_rows=windows_behind(dst.height, height, max(op.stride_y, 1), op.pad_top, src.height),
+        late_columns=windows_behind(dst.width, width, max(op.stride_x, 1), op.pad_left, src.width),
+        read_bytes=_traffic(node.reads),
+        write_bytes=_traffic(node.writes),
+    )
+
+
+def _element_bytes(node: Node) -> int:
+    """Bytes of the elements that the operation works on."""
+    if node.engine == "cpu":
+        return 1
+    op = node.operation.op
+    names = {"conv": "in_precision", "sdp": "src_precision", "cdp": "in_precision"}
+    precision = getattr(op, names.get(node.engine, "precision"), Precision.INT8)
+    if node.engine == "sdp" and op.dst_precision == Precision.INT8 and precision != Precision.FP16:
+        return 1
+    return 1 if precision == Precision.INT8 else 2
+
+
+def _surfaces(cube: Any, size: int, values: Constants) -> int:
+    return ceil_div(cube.channel * size, values.atom)
+
+
+def _traffic(accesses: list[Any]) -> int:
+    return sum(access.traffic for access in accesses)
+
+
+def _macs(node: Node) -> int:
+    """Multiplications of a convolution (those of its direct form, also for Winograd), 0 of other operations.
+
+    A Winograd kernel of 4 x 4 stands for one of 3 x 3.
+    """
+    if node.engine != "conv":
+        return 0
+    op, dst = node.operation.op, node.operation.surface.dst_data
+    winograd = op.conv_mode == ConvMode.WINOGRAD
+    kernel = 9 if winograd else op.kernel_width_csc * op.kernel_height_csc
+    positions = dst.width * dst.height * max(op.batch, 1)
+    return positions * dst.channel * kernel * op.kernel_channel_csc
+
+
+def busy_mac_cycles(node: Node, config: Configuration) -> int:
+    """Cycles of a convolution in which the MAC array would compute, were nothing else in its way."""
+    values = constants(config, _element_bytes(node))
+    return mac_cycles(convolution_shape(node, None, values), values)

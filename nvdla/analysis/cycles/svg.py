@@ -1,0 +1,51 @@
+"""The schedule as a drawing: a lane for each register group, operations as bars in time."""
+
+from __future__ import annotations
+
+from nvdla.analysis.cycles.schedule import ENGINES
+from nvdla.analysis.graph.document import node_title
+from nvdla.analysis.study import Study
+from nvdla.analysis.svg import STYLE, Drawing, short
+
+LEFT, RIGHT, LANE, PLOT = 110, 24, 24, 1000
+TICKS = 8
+
+
+def schedule_svg(study: Study, clock: float, style: str = STYLE) -> str:
+    """The drawing as SVG text; ``style`` "" for a page that has the colours. ``clock`` in MHz."""
+    drawing = Drawing()
+    total = max(study.schedule.cycles, 1)
+    title = f"Schedule of {short(study.title, 60)}: {study.schedule.cycles:,} cycles"
+    drawing.text(8, 18, f"{title}, {study.schedule.cycles / clock / 1000:.3f} ms at {clock:g} MHz", "title")
+    lanes = _lanes(study)
+    top = 48.0
+    for tick in range(TICKS + 1):
+        x = LEFT + PLOT * tick / TICKS
+        drawing.line(x, top - 8, x, top + len(lanes) * LANE)
+        drawing.text(x, top - 12, f"{round(total * tick / TICKS):,}", "soft", "middle" if tick else "start")
+    scale = PLOT / total
+    places = {lane: top + number * LANE for number, lane in enumerate(lanes)}
+    for (engine, group), y in places.items():
+        drawing.text(8, y + 15, "CPU" if engine == "cpu" else f"{engine.upper()} group {group}")
+    for node in study.nodes:
+        span = study.schedule.spans[node.key]
+        if span.start is None or span.end is None:
+            continue
+        y = places[node.engine, span.group]
+        if span.programmed is not None and span.programmed < span.start:
+            x, width = LEFT + span.programmed * scale, (span.start - span.programmed) * scale
+            label = f"{node_title(node)} is programmed and waits"
+            drawing.rect(x, y + 9, width, LANE - 17, node.engine, label, 0.3)
+        width = max((span.end - span.start) * scale, 1)
+        what = f"{node_title(node)}: {span.start:,} to {span.end:,} ({span.end - span.start:,} cycles), {node.what}"
+        drawing.rect(LEFT + span.start * scale, y + 2, width, LANE - 5, node.engine, what)
+    drawing.text(8, top + len(lanes) * LANE + 16, "bars: at work; thin bars: programmed ahead and waiting", "soft")
+    return drawing.document(LEFT + PLOT + RIGHT, title, style)
+
+
+def _lanes(study: Study) -> list[tuple[str, int | None]]:
+    used = {(node.engine, study.schedule.spans[node.key].group) for node in study.nodes}
+    lanes: list[tuple[str, int | None]] = [
+        (engine, group) for engine in ENGINES for group in (0, 1) if (engine, group) in used
+    ]
+    return [*lanes, *([("cpu", None)] if ("cpu", None) in used else [])]

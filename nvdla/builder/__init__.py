@@ -1,0 +1,19 @@
+"""Build loadables in Python: a float network, calibration, one call (docs/build.md)."""
+
+from nvdla.builder.compiler import Built, build, layer_errors
+from nvdla.builder.network import Layer, Network, Tensor
+from nvdla.builder.quantize import Calibration, calibrate, quantize
+from nvdla.errors import BuildError
+
+__all__ = [
+    "BuildError",
+    "Built",
+    "Calibration",
+    "Layer",
+    "Network",
+    "Tensor",
+    "build",
+    "calibrate",
+    "layer_errors",
+    "quantize",
+]

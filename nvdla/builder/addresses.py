@@ -1,0 +1,106 @@
+"""Where everything lies: constants, the pool of inner surfaces, bound tensors; surfaces as data cubes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nvdla.builder.ir import BYTES, Program, Root, Surface
+from nvdla.builder.planner import ALIGNMENT, Layout, Plan, layout_of
+from nvdla.builder.schedule import ColumnSurface
+from nvdla.hardware.configuration import Configuration
+
+CONSTANTS, POOL = "constants", "pool"
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Bytes start..end of one memory."""
+
+    memory: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Cube:
+    """A surface as the firmware names it: memory, byte offset, dimensions, strides in bytes."""
+
+    memory: str
+    offset: int
+    channels: int
+    height: int
+    width: int
+    line_stride: int
+    surface_stride: int
+    size: int
+
+    @property
+    def extent(self) -> Extent:
+        return Extent(self.memory, self.offset, self.offset + self.size)
+
+
+class Constants:
+    """Weights and operands, each once: blobs at aligned offsets of one memory."""
+
+    def __init__(self) -> None:
+        self.blobs: list[tuple[str, int, bytes]] = []
+        self.size = 0
+        self._known: dict[bytes, int] = {}
+
+    def add(self, data: bytes) -> int:
+        """The offset of ``data``; the same bytes lie there once."""
+        if data not in self._known:
+            offset = -(-self.size // ALIGNMENT) * ALIGNMENT
+            self.blobs.append((f"tb-{len(self.blobs)}", offset, data))
+            self._known[data] = offset
+            self.size = offset + len(data)
+        return self._known[data]
+
+
+class Addresses:
+    """Memories by name: constants, pool, and one for each bound tensor."""
+
+    def __init__(self, program: Program, config: Configuration, plan: Plan) -> None:
+        self.config = config
+        self._plan = plan
+        self.bound = [*program.inputs, *program.outputs]
+        self.memories = [CONSTANTS, POOL, *(_memory(root) for root in self.bound)]
+
+    def layout(self, root: Root) -> Layout:
+        return layout_of(root, self.config)
+
+    def cube(self, surface: Surface) -> Cube:
+        """The data cube of a surface whose columns lie side by side, or of a column of elements."""
+        root, layout, atom = surface.root, self.layout(surface.root), self.config.memory_atom
+        size = BYTES[root.precision]
+        offset = (
+            self._base(root)
+            + surface.first_channel * size // atom * layout.surface_stride
+            + surface.top * layout.line_stride
+            + surface.left * atom
+        )
+        channels, height, width = surface.shape
+        line = surface.row_step * layout.line_stride
+        if isinstance(surface, ColumnSurface):
+            line = surface.column_step * atom
+        surfaces = -(-channels * size // atom)
+        stride = layout.surface_stride
+        if (surfaces, height, width) == (1, 1, 1):
+            # The C model insists on this stride for 1x1 cubes (cmod/sdp/NV_NVDLA_sdp.cpp:385).
+            line = stride = atom
+        end = (surfaces - 1) * stride + (height - 1) * line + width * atom
+        return Cube(_memory(root), offset, channels, height, width, line, stride, end)
+
+    def flying(self, channels: int, height: int, width: int, precision: str) -> Cube:
+        """A cube between two engines, packed."""
+        atom = self.config.memory_atom
+        surfaces = -(-channels * BYTES[precision] // atom)
+        line = width * atom
+        return Cube("", 0, channels, height, width, line, line * height, line * height * surfaces)
+
+    def _base(self, root: Root) -> int:
+        return self._plan.offsets[id(root)] if root.role == "inner" else 0
+
+
+def _memory(root: Root) -> str:
+    return POOL if root.role == "inner" else f"{root.role} {root.name}"

@@ -1,0 +1,188 @@
+"""The convolution buffer: entries of a slice, banks, and tiles for layers that do not fit whole.
+
+Sources: programming guide, "Strategy selection" and "Limitations"; hardware documents, "CONV_BUF"; the entries of a
+slice are checked by cmod/csc/NV_NVDLA_csc.cpp:646 (branch master), which aborts when they are wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from nvdla.builder.ir import BYTES, Convolve
+from nvdla.builder.shapes import reach
+from nvdla.errors import BuildError
+from nvdla.hardware.configuration import Configuration
+
+# The fetch of weights works in pieces of this many bytes; sizes are rounded up to it (kmd/firmware/conv.c).
+WEIGHT_ALIGNMENT = 128
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Dimensions of one configuration's convolution buffer: banks of ``entries`` entries of ``entry_bytes``."""
+
+    banks: int
+    entries: int
+    entry_bytes: int
+    atoms_per_entry: int
+
+    @property
+    def bank_bytes(self) -> int:
+        return self.entries * self.entry_bytes
+
+
+def buffer_of(config: Configuration) -> Buffer:
+    """nv_full's sources have entries of 128 bytes (cmod/include, nvdlav1), the others of one bank width."""
+    entry = 128 if config.register_map == "nv_full" else config.cbuf_bank_width
+    return Buffer(config.cbuf_banks, config.cbuf_bank_bytes // entry, entry, entry // config.memory_atom)
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A part of a convolution's result and the input it needs: (first, count) of rows and columns, padding t, b, l,
+    r."""
+
+    out_rows: tuple[int, int]
+    out_columns: tuple[int, int]
+    in_rows: tuple[int, int]
+    in_columns: tuple[int, int]
+    padding: tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How a convolution uses the buffer."""
+
+    tiles: tuple[Tile, ...]
+    data_banks: int
+    weight_banks: int
+
+
+def entries_per_slice(channels: int, width: int, precision: str, config: Configuration, buffer: Buffer) -> int:
+    """Entries that one line of a feature cube takes. Atoms of a whole entry lie side by side, the rest is packed."""
+    atoms = -(-channels * BYTES[precision] // config.memory_atom)
+    whole, rest = divmod(atoms, buffer.atoms_per_entry)
+    packed = width if rest == 3 else -(-rest * width // buffer.atoms_per_entry)
+    return whole * width + packed
+
+
+def weight_bytes(kernels: int, channels: int, rows: int, columns: int, precision: str) -> int:
+    """Bytes of uncompressed weights before the rounding to 128."""
+    return kernels * channels * rows * columns * BYTES[precision]
+
+
+def kernel_group(config: Configuration, precision: str) -> int:
+    """Kernels that the MAC array works on together: half as many for elements of two bytes."""
+    return config.mac_atomic_k // BYTES[precision]
+
+
+def rounded(size: int) -> int:
+    return -(-size // WEIGHT_ALIGNMENT) * WEIGHT_ALIGNMENT
+
+
+def fit(
+    operation: Convolve, config: Configuration, avoid_weight_banks: frozenset[int] = frozenset(), spare: int = 0
+) -> Fit:
+    """Banks and tiles of a convolution: whole if possible, else the fewest tiles.
+
+    ``avoid_weight_banks``: numbers of weight banks not to take. (In the C model of the small configurations a layer
+    reads wrong weights when the layer before had a weight size that is no multiple of 128 and the same banks.)
+    ``spare``: banks to leave free.
+    Raises BuildError naming the layer when one kernel group does not fit.
+    """
+    buffer = buffer_of(config)
+    choices = _weight_choices(operation, config, buffer)
+    best: Fit | None = None
+    for banks in choices:
+        for extra in range(3):
+            weight_banks = banks + extra
+            if weight_banks + spare >= buffer.banks:
+                break
+            if weight_banks not in avoid_weight_banks:
+                candidate = _with_weight_banks(operation, config, buffer, weight_banks, spare)
+                if candidate is not None and (best is None or len(candidate.tiles) < len(best.tiles)):
+                    best = candidate
+                break
+    if best is None:
+        raise BuildError(_does_not_fit(operation, config, buffer, choices[-1]))
+    return best
+
+
+def _weight_choices(operation: Convolve, config: Configuration, buffer: Buffer) -> list[int]:
+    """Banks for all weights, for two kernel groups (loading hides behind computing), for one; 128 bytes to spare."""
+    kernels, channels, rows, columns = operation.weights.shape
+    precision = operation.source.precision
+    group = kernel_group(config, precision)
+    sizes = [
+        rounded(weight_bytes(min(count, kernels), channels, rows, columns, precision))
+        for count in (kernels, 2 * group, group)
+    ]
+    banks = [-(-(size + WEIGHT_ALIGNMENT) // buffer.bank_bytes) for size in sizes]
+    return sorted(set(banks), reverse=True)
+
+
+def _with_weight_banks(
+    operation: Convolve, config: Configuration, buffer: Buffer, weight_banks: int, spare: int
+) -> Fit | None:
+    """The tiles when the rest of the banks holds data; None if not even one window fits."""
+    capacity = (buffer.banks - weight_banks - spare) * buffer.entries
+    height, width = operation.process.destination.shape[1:]
+    precision, channels = operation.source.precision, operation.source.channels
+    for parts in range(1, width + 1):
+        columns = -(-width // parts)
+        widest = max(_extent(operation, 1, first, min(columns, width - first))[1] for first in range(0, width, columns))
+        entries = entries_per_slice(channels, widest, precision, config, buffer)
+        rows = _rows_that_fit(operation, capacity // entries, height)
+        if rows == 0 or (columns == 1 and rows == 1 and (height, width) != (1, 1)):
+            continue
+        tiles = tuple(
+            _tile(operation, top, min(rows, height - top), left, min(columns, width - left))
+            for top in range(0, height, rows)
+            for left in range(0, width, columns)
+        )
+        used = max(tile.in_rows[1] for tile in tiles) * entries
+        return Fit(tiles, -(-used // buffer.entries), weight_banks)
+    return None
+
+
+def _rows_that_fit(operation: Convolve, lines: int, height: int) -> int:
+    """The most result rows whose input has at most ``lines`` lines, evened out over the tiles; 0 if none."""
+    span, stride = reach(operation.weights.shape[2], operation.dilation[0]), operation.stride[0]
+    if _extent(operation, 0, 0, height)[1] <= lines:
+        return height
+    rows = (lines - span) // stride + 1 if lines >= span else 0
+    if rows <= 0:
+        return 0
+    parts = -(-height // rows)
+    return -(-height // parts)
+
+
+def _extent(operation: Convolve, axis: int, first: int, count: int) -> tuple[int, int, int, int]:
+    """(first, count, padding before, padding after) of the input that result rows or columns need."""
+    size = operation.source.shape[1 + axis]
+    span = reach(operation.weights.shape[2 + axis], operation.dilation[axis])
+    start = first * operation.stride[axis] - operation.padding[2 * axis]
+    end = (first + count - 1) * operation.stride[axis] - operation.padding[2 * axis] + span
+    return max(start, 0), min(end, size) - max(start, 0), max(-start, 0), max(end - size, 0)
+
+
+def _tile(operation: Convolve, top: int, rows: int, left: int, columns: int) -> Tile:
+    y = _extent(operation, 0, top, rows)
+    x = _extent(operation, 1, left, columns)
+    return Tile((top, rows), (left, columns), y[:2], x[:2], y[2:] + x[2:])
+
+
+def _does_not_fit(operation: Convolve, config: Configuration, buffer: Buffer, banks: int) -> str:
+    kernels, channels, rows, columns = operation.weights.shape
+    size = weight_bytes(
+        min(kernels, kernel_group(config, operation.source.precision)),
+        channels,
+        rows,
+        columns,
+        operation.source.precision,
+    )
+    return (
+        f"layer {operation.layer}: one kernel group of {channels} channels, {rows}x{columns} takes {size} bytes "
+        f"({banks} banks of {buffer.bank_bytes}), and with one window of data it must fit the {buffer.banks} banks of "
+        f"{config.name}; use fewer channels or a smaller kernel, or pool the input first"
+    )

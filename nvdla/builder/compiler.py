@@ -1,0 +1,116 @@
+"""One call from a float network to a loadable."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from nvdla.builder import reference, sidecar
+from nvdla.builder.emit import emit
+from nvdla.builder.ir import Program
+from nvdla.builder.lower import lower
+from nvdla.builder.network import Network
+from nvdla.builder.quantize import Calibration, quantize
+from nvdla.hardware.configuration import configuration
+from nvdla.loadable.model import Loadable
+
+
+@dataclass(frozen=True)
+class Built:
+    """What :func:`build` gives: the loadable, its program (for the expected results) and the names of layers."""
+
+    loadable: Loadable
+    program: Program
+    sidecar: dict
+
+    @property
+    def input_scales(self) -> dict[str, float]:
+        """Real number of one step of each input (1 for fp16)."""
+        return {root.name: root.scale for root in self.program.inputs}
+
+    @property
+    def output_scales(self) -> dict[str, float]:
+        return {root.name: root.scale for root in self.program.outputs}
+
+    def quantize_inputs(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
+        """Real inputs (C, H, W) or (1, C, H, W) as elements (1, C, H, W)."""
+        if not isinstance(inputs, Mapping):
+            inputs = {self.program.inputs[0].name: inputs}
+        return {
+            root.name: quantize(inputs[root.name], root.scale, root.precision).reshape(
+                1, root.channels, root.height, root.width
+            )
+            for root in self.program.inputs
+        }
+
+    def expected(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs (1, C, H, W) for inputs given as elements, by the plain numpy model; exact for integers."""
+        memory = reference.evaluate(self.program, inputs)
+        return {root.name: memory.array(root)[None] for root in self.program.outputs}
+
+    def tensors(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Real values (C, H, W) of every tensor that exists after fusion, for inputs given as elements."""
+        memory = reference.evaluate(self.program, inputs)
+        return {
+            name: surface.of(memory.array(surface.root)).astype(np.float64) * surface.scale
+            for name, surface in self.program.tensors.items()
+        }
+
+    def save(self, path: str | Path) -> None:
+        """Write the loadable, and the sidecar beside it (``<path>.layers.json``)."""
+        self.loadable.save(path)
+        sidecar.save(self.sidecar, path)
+
+
+def build(
+    network: Network,
+    config: str = "nv_small",
+    precision: str = "int8",
+    calibration: Calibration | None = None,
+    per_channel: bool = False,
+) -> Built:
+    """Build a loadable.
+
+    ``precision``: "int8" everywhere, "int16" and "fp16" on nv_full. Integers need a ``calibration``
+    (:func:`nvdla.builder.calibrate`). ``per_channel``: one weight scale a kernel instead of one a layer.
+    Raises BuildError naming layer, value, limit and remedy; ConfigError for what the configuration lacks.
+    """
+    chosen = configuration(config)
+    program = lower(network, chosen, precision, calibration, per_channel)
+    loadable, tasks = emit(program, chosen)
+    return Built(loadable, program, sidecar.describe(program, chosen.name, tasks))
+
+
+def layer_errors(
+    network: Network, built: Built, samples: np.ndarray | Mapping[str, np.ndarray]
+) -> dict[str, dict[str, float]]:
+    """Error of each tensor against the float network over samples (N, C, H, W).
+
+    Gives, by name: ``rms`` error, ``max`` error, ``snr_db`` (signal to noise), ``scale``.
+    """
+    from nvdla.builder import floating
+
+    exact = floating.run(network, samples)
+    first = network.inputs[0].name
+    inputs = samples if isinstance(samples, Mapping) else {first: samples}
+    inputs = {name: np.asarray(array).reshape(-1, *network_shape(network, name)) for name, array in inputs.items()}
+    sums: dict[str, list[np.ndarray]] = {}
+    for index in range(len(inputs[first])):
+        one = {name: array[index] for name, array in inputs.items()}
+        for name, values in built.tensors(built.quantize_inputs(one)).items():
+            sums.setdefault(name, []).append(values - exact[name][index])
+    report = {}
+    for name, differences in sums.items():
+        error, signal = np.stack(differences), exact[name]
+        noise, power = float(np.mean(error**2)), float(np.mean(signal**2))
+        snr = 10 * np.log10(power / noise) if noise and power else float("inf")
+        scale = built.program.tensors[name].scale
+        report[name] = {"rms": noise**0.5, "max": float(np.abs(error).max()), "snr_db": float(snr), "scale": scale}
+    return report
+
+
+def network_shape(network: Network, name: str) -> tuple[int, int, int]:
+    return next(tensor.shape for tensor in network.inputs if tensor.name == name)

@@ -1,0 +1,240 @@
+"""Descriptors of hardware operations: the firmware's operation and surface structures, field by field.
+
+The values follow what the firmware checks (kmd/firmware/{conv,sdp,pdp,cdp}.c) and the programming guide asks for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nvdla.builder.addresses import CONSTANTS, Addresses, Constants, Cube
+from nvdla.builder.cbuf import buffer_of, entries_per_slice, kernel_group, rounded, weight_bytes
+from nvdla.builder.ir import BYTES, Convert, Convolve, Normalize, Pool, Process, Stage, Surface
+from nvdla.builder.lut import Lut, Table
+from nvdla.builder.schedule import HardwareOperation
+from nvdla.descriptors.abi import NEW
+from nvdla.descriptors.enums import (
+    Activation,
+    DataFormat,
+    LutMethod,
+    MemType,
+    OpType,
+    PixelOverride,
+    PoolMode,
+    Precision,
+    SdpAlu,
+    SdpMode,
+    SdpType,
+)
+from nvdla.memory.weights import pack_direct
+
+_PRECISION = {"int8": Precision.INT8, "int16": Precision.INT16, "fp16": Precision.FP16}
+_ALU = {"add": SdpAlu.SUM, "max": SdpAlu.MAX, "min": SdpAlu.MIN}
+_POOL = {"average": PoolMode.AVG, "max": PoolMode.MAX, "min": PoolMode.MIN}
+
+
+class Describer:
+    """Fills the containers of one task. ``indices``: address index of each memory; ``luts``: tables in use so far."""
+
+    def __init__(self, addresses: Addresses, constants: Constants, indices: dict[str, int]) -> None:
+        self.addresses, self.constants, self.indices = addresses, constants, indices
+        self.config = addresses.config
+        self.luts: list[Lut] = []
+
+    def describe(self, hardware: HardwareOperation) -> tuple[Any, Any]:
+        """(operation container, surface container)."""
+        operation, surface = NEW.OperationContainer(), NEW.SurfaceContainer()
+        if hardware.type == OpType.CONV:
+            self._conv(hardware, operation.conv_op, surface.conv_surface)
+        elif hardware.type == OpType.SDP:
+            self._sdp(hardware, operation.sdp_op, surface.sdp_surface)
+        elif hardware.type == OpType.PDP:
+            self._pdp(hardware, operation.pdp_op, surface.pdp_surface)
+        else:
+            self._cdp(hardware, operation.cdp_op, surface.cdp_surface)
+        return operation, surface
+
+    # ---- cubes
+
+    def _cube(self, field: Any, cube: Cube, flies: bool = False) -> None:
+        field.type = MemType.HW if flies else MemType.MC
+        field.address = -1 if flies else self.indices[cube.memory]
+        field.offset, field.size = (0 if flies else cube.offset), cube.size
+        field.width, field.height, field.channel = cube.width, cube.height, cube.channels
+        field.line_stride, field.surf_stride = cube.line_stride, cube.surface_stride
+
+    def _surface(self, field: Any, surface: Surface, flies: bool = False) -> None:
+        cube = self.addresses.flying(*surface.shape, surface.precision) if flies else self.addresses.cube(surface)
+        self._cube(field, cube, flies)
+
+    @staticmethod
+    def _none(*fields: Any) -> None:
+        for field in fields:
+            field.address = -1
+
+    # ---- convolution
+
+    def _conv(self, hardware: HardwareOperation, op: Any, surface: Any) -> None:
+        operation: Convolve = hardware.operation
+        source, result = operation.source, operation.process.destination
+        _, channels, rows, columns = operation.weights.shape
+        precision = source.precision
+        buffer = buffer_of(self.config)
+        op.entry_per_slice = entries_per_slice(channels, source.width, precision, self.config, buffer)
+        op.data_bank, op.weight_bank = hardware.data_banks, hardware.weight_banks
+        op.data_format, op.pixel_override = DataFormat.FEATURE, PixelOverride.INT
+        op.fetch_grain = op.batch = 1
+        op.release = op.input_height_csc = source.height
+        op.input_width_csc, op.input_channel_csc = source.width, channels
+        op.kernel_width_csc, op.kernel_height_csc, op.kernel_channel_csc = columns, rows, channels
+        op.input_width_cmac, op.input_height_cmac = result.width, result.height
+        op.bytes_per_kernel = weight_bytes(1, channels, rows, columns, precision)
+        op.conv_stride_y, op.conv_stride_x = operation.stride
+        op.dilation_y, op.dilation_x = operation.dilation
+        op.pad_y_top, op.pad_y_bottom, op.pad_x_left, op.pad_x_right = operation.padding
+        op.in_precision = op.out_precision = _PRECISION[precision]
+        op.in_cvt.scale, op.in_cvt.enable = 1, int(precision == "int8")
+        # The firmware refuses any scale but 1 and any offset here (conv.c).
+        op.out_cvt.scale, op.out_cvt.truncate, op.out_cvt.enable = 1, operation.truncate, 1
+        self._weights(operation, surface.weight_data)
+        self._none(surface.wmb_data, surface.wgs_data)
+        self._surface(surface.src_data, source)
+        self._surface(surface.dst_data, result, flies=True)
+
+    def _weights(self, operation: Convolve, field: Any) -> None:
+        _, channels, rows, columns = operation.weights.shape
+        precision = operation.source.precision
+        data = pack_direct(operation.weights, kernel_group(self.config, precision), self.config.mac_atomic_c)
+        size = rounded(len(data))
+        offset = self.constants.add(data.ljust(size, b"\0"))
+        cube = Cube(CONSTANTS, offset, channels, rows, columns, 0, 0, size)
+        self._cube(field, cube)
+
+    # ---- SDP
+
+    def _sdp(self, hardware: HardwareOperation, op: Any, surface: Any) -> None:
+        process: Process = hardware.operation
+        result = process.destination
+        precision = result.precision
+        op.src_precision = op.dst_precision = _PRECISION[precision]
+        op.lut_index = self._lut(process.lut)
+        self._convert(op.out_cvt, process.convert, precision)
+        op.batch_num = 1
+        self._surface(surface.src_data, process.source or result, hardware.source_flies)
+        self._surface(surface.dst_data, result, hardware.destination_flies)
+        self._none(surface.x1_data, surface.x2_data, surface.y_data)
+        self._stage(op.x1_op, surface.x1_data, process.x1, process)
+        self._stage(op.x2_op, surface.x2_data, process.x2, process)
+        if process.lut is not None:
+            op.y_op.enable, op.y_op.act, op.y_op.alu_type = 1, Activation.LUT, SdpAlu.SUM
+            op.y_op.precision = _PRECISION[precision] if precision == "fp16" else Precision.INT16
+
+    @staticmethod
+    def _convert(field: Any, convert: Convert, precision: str) -> None:
+        field.scale, field.truncate, field.offset = convert.scale, convert.shift, convert.offset
+        field.enable = int(precision != "fp16")
+
+    def _stage(self, field: Any, cube: Any, stage: Stage | None, process: Process) -> None:
+        if stage is None:
+            return
+        half = process.destination.precision == "fp16"
+        field.enable = 1
+        field.alu_type = _ALU[stage.alu or "add"]
+        kinds = {(False, False): SdpType.NONE, (True, False): SdpType.ADD, (False, True): SdpType.MUL}
+        field.type = kinds.get((stage.alu is not None, stage.multiplier is not None), SdpType.BOTH)
+        field.act = Activation.PRELU if stage.prelu else Activation.RELU if stage.relu else Activation.NONE
+        field.shift_value, field.truncate = stage.alu_shift, stage.truncate
+        field.precision = Precision.FP16 if half else Precision.INT16
+        field.mul_operand = 1
+        operands = [each for each in (stage.alu_operand, stage.multiplier) if each is not None]
+        if stage.surfaces:
+            field.mode = SdpMode.PER_POINT
+            field.precision = _PRECISION[stage.surfaces[0].precision]
+            self._surface(cube, stage.surfaces[0])
+        elif any(np.ndim(each) for each in operands):
+            field.mode = SdpMode.PER_KERNEL
+            self._per_kernel(cube, operands, process, half)
+        else:
+            field.mode = SdpMode.PER_LAYER
+            if stage.alu is not None:
+                field.alu_operand = _register(stage.alu_operand, half)
+            if stage.multiplier is not None:
+                field.mul_operand = _register(stage.multiplier, half)
+
+    def _per_kernel(self, field: Any, operands: list[Any], process: Process, half: bool) -> None:
+        """Operands a channel, 16 bits each; ALU and MUL side by side where both are wanted; whole atoms."""
+        channels = process.destination.channels
+        atom = self.config.memory_atom // BYTES[process.destination.precision]
+        table = np.zeros((-(-channels // atom) * atom, len(operands)), np.float16 if half else np.int16)
+        for column, operand in enumerate(operands):
+            table[:channels, column] = operand
+        offset = self.constants.add(table.tobytes())
+        stride = atom * 2 * len(operands)
+        self._cube(field, Cube(CONSTANTS, offset, channels, 1, 1, stride, stride, len(table.tobytes())))
+
+    # ---- PDP and CDP
+
+    def _pdp(self, hardware: HardwareOperation, op: Any, surface: Any) -> None:
+        pool: Pool = hardware.operation
+        op.split_num = 1
+        op.pool_mode, op.precision = _POOL[pool.mode], _PRECISION[pool.source.precision]
+        # Window sizes are written one less (POOL_SIZE_1 is 0), strides as they are.
+        op.pool_height, op.pool_width = pool.kernel[0] - 1, pool.kernel[1] - 1
+        op.stride_y, op.stride_x = pool.stride
+        op.pad_top, op.pad_bottom, op.pad_left, op.pad_right = pool.padding
+        self._surface(surface.src_data, pool.source, hardware.source_flies)
+        self._surface(surface.dst_data, pool.destination)
+
+    def _cdp(self, hardware: HardwareOperation, op: Any, surface: Any) -> None:
+        normalize: Normalize = hardware.operation
+        op.in_precision = op.out_precision = _PRECISION[normalize.source.precision]
+        op.lut_index = self._lut(normalize.lut)
+        op.in_cvt.scale, op.in_cvt.enable = 1, 1
+        self._convert(op.out_cvt, normalize.convert, "int8")
+        op.local_size = normalize.size
+        op.bypass_sqsum = op.bypass_out_mul = int(normalize.direct)
+        self._surface(surface.src_data, normalize.source)
+        self._surface(surface.dst_data, normalize.destination)
+
+    def _lut(self, lut: Lut | None) -> int:
+        if lut is None:
+            return -1
+        if lut not in self.luts:
+            self.luts.append(lut)
+        return self.luts.index(lut)
+
+
+def _register(value: float, half: bool) -> int:
+    """A 16-bit operand register: a whole number, or the bits of a half."""
+    return int(np.float16(value).view(np.uint16)) if half else int(value)
+
+
+def lut_param(lut: Lut) -> Any:
+    """The firmware's table structure."""
+    param, half = NEW.LutParam(), lut.precision == "fp16"
+    param.linear_exp_table[:] = _entries(lut.le, half)
+    param.linear_only_table[:] = _entries(lut.lo, half)
+    param.method = LutMethod.EXPONENTIAL if lut.le.exponent else LutMethod.LINEAR
+    param.linear_exp_offset.frac_bits = lut.le.select
+    param.linear_only_offset.frac_bits = lut.lo.select
+    param.linear_exp_start, param.linear_exp_end = _edge(lut.le.start, half), _edge(lut.le.end, half)
+    param.linear_only_start, param.linear_only_end = _edge(lut.lo.start, half), _edge(lut.lo.end, half)
+    if half:
+        for name, table in (("linear_exp", lut.le), ("linear_only", lut.lo)):
+            getattr(param, f"{name}_underflow_slope").data_f = _register(table.underflow_slope, True)
+            getattr(param, f"{name}_overflow_slope").data_f = _register(table.overflow_slope, True)
+    param.hybrid_priority = int(lut.prefer_lo)
+    param.underflow_priority, param.overflow_priority = int(lut.low_lo), int(lut.high_lo)
+    return param
+
+
+def _entries(table: Table, half: bool) -> list[int]:
+    values = table.values.astype(np.float16).view(np.int16) if half else table.values
+    return [int(value) for value in values]
+
+
+def _edge(value: float, half: bool) -> int:
+    """Start or end of a table: a whole number in 64 bits, or the bits of a float32."""
+    return int(np.float32(value).view(np.uint32)) if half else int(value) & ((1 << 64) - 1)

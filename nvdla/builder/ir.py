@@ -1,0 +1,227 @@
+"""Operations of the hardware with whole numbers, before addresses: what lowering makes and everything after it uses.
+
+The reference model (reference.py) evaluates them in plain numpy, the back end (tiling, planning, emission) turns them
+into descriptors. A :class:`Root` is one piece of memory that holds a cube, a :class:`Surface` the part of it (channels,
+rows, columns, possibly with steps) that an operation reads or writes; concatenation and interleaving are just surfaces
+of one root.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from nvdla.builder.lut import Lut
+
+BYTES = {"int8": 1, "int16": 2, "fp16": 2}
+DTYPES = {"int8": np.int8, "int16": np.int16, "fp16": np.float16}
+
+
+@dataclass(eq=False)
+class Root:
+    """A whole cube in memory. ``scale``: real number of one step (1 for fp16). ``role``: "input", "output" or
+    "inner"."""
+
+    name: str
+    channels: int
+    height: int
+    width: int
+    precision: str
+    scale: float = 1.0
+    role: str = "inner"
+
+    @property
+    def whole(self) -> Surface:
+        return Surface(self, 0, self.channels, 0, 1, self.height, 0, 1, self.width)
+
+
+@dataclass(frozen=True, eq=False)
+class Surface:
+    """Part of a root: ``channels`` from ``first_channel``, ``height`` rows from ``top`` in steps, ``width`` columns
+    alike."""
+
+    root: Root
+    first_channel: int
+    channels: int
+    top: int
+    row_step: int
+    height: int
+    left: int
+    column_step: int
+    width: int
+
+    @property
+    def precision(self) -> str:
+        return self.root.precision
+
+    @property
+    def scale(self) -> float:
+        return self.root.scale
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.channels, self.height, self.width
+
+    def of(self, array: np.ndarray) -> np.ndarray:
+        """The view of the root's array (C, H, W) that this surface means."""
+        rows = slice(self.top, self.top + (self.height - 1) * self.row_step + 1, self.row_step)
+        columns = slice(self.left, self.left + (self.width - 1) * self.column_step + 1, self.column_step)
+        return array[self.first_channel : self.first_channel + self.channels, rows, columns]
+
+    def channel_range(self, first: int, count: int) -> Surface:
+        return replace(self, first_channel=self.first_channel + first, channels=count)
+
+    def crop(self, top: int, height: int, left: int, width: int) -> Surface:
+        """Rows and columns of this surface, counted in its own steps."""
+        return replace(
+            self,
+            top=self.top + top * self.row_step,
+            height=height,
+            left=self.left + left * self.column_step,
+            width=width,
+        )
+
+    def every(self, top: int, row_step: int, height: int, left: int, column_step: int, width: int) -> Surface:
+        """Every ``row_step``-th row and ``column_step``-th column from a start, counted in this surface's steps."""
+        return replace(
+            self,
+            top=self.top + top * self.row_step,
+            row_step=self.row_step * row_step,
+            height=height,
+            left=self.left + left * self.column_step,
+            column_step=self.column_step * column_step,
+            width=width,
+        )
+
+
+Operand = int | float | np.ndarray | Surface
+
+
+@dataclass
+class Stage:
+    """X1, X2 or Y. Order: X adds (or compares), multiplies, shifts, ReLU; operands: a number, (K,) numbers, a surface.
+
+    ``prelu``: only negative values are multiplied and shifted.
+    """
+
+    alu: str | None = None
+    alu_operand: Operand | None = None
+    alu_shift: int = 0
+    multiplier: Operand | None = None
+    truncate: int = 0
+    relu: bool = False
+    prelu: bool = False
+
+    @property
+    def surfaces(self) -> list[Surface]:
+        return [each for each in (self.alu_operand, self.multiplier) if isinstance(each, Surface)]
+
+
+@dataclass
+class Convert:
+    """Output converter: (x - offset) * scale >> shift, rounded half away from zero, saturated."""
+
+    scale: int = 1
+    shift: int = 0
+    offset: int = 0
+
+
+@dataclass(eq=False)
+class Convolve:
+    """Direct convolution into the SDP. ``weights`` (K, C, R, S) integers or halves; pads (top, bottom, left, right)."""
+
+    layer: str
+    source: Surface
+    weights: np.ndarray
+    stride: tuple[int, int]
+    padding: tuple[int, int, int, int]
+    dilation: tuple[int, int]
+    process: Process
+    truncate: int = 0
+
+
+@dataclass(eq=False)
+class Process:
+    """One SDP operation; ``source`` None = on the fly from the convolution, ``destination`` None = on the fly to a
+    pool."""
+
+    layer: str
+    source: Surface | None
+    destination: Surface | None
+    x1: Stage | None = None
+    x2: Stage | None = None
+    lut: Lut | None = None
+    convert: Convert = field(default_factory=Convert)
+
+    @property
+    def stages(self) -> list[Stage]:
+        return [stage for stage in (self.x1, self.x2) if stage is not None]
+
+
+@dataclass(eq=False)
+class Pool:
+    """PDP; ``mode`` "max", "min" or "average"; pads (top, bottom, left, right)."""
+
+    layer: str
+    source: Surface
+    destination: Surface
+    mode: str
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int, int, int]
+
+
+@dataclass(eq=False)
+class Normalize:
+    """CDP: LUT over the sum of squares of ``size`` channels, times the element; or LUT of the element alone
+    (``direct``)."""
+
+    layer: str
+    source: Surface
+    destination: Surface
+    size: int
+    lut: Lut
+    convert: Convert
+    direct: bool = False
+
+
+@dataclass(eq=False)
+class Softmax:
+    """CPU task over the channels of a 1x1 cube."""
+
+    layer: str
+    source: Surface
+    destination: Surface
+
+
+Operation = Convolve | Process | Pool | Normalize | Softmax
+
+
+@dataclass
+class Program:
+    """A lowered network: operations in an order that respects the data, and the roots that the application binds.
+
+    ``tensors`` maps a layer's name to the surface that holds its result, for those that exist after fusion.
+    """
+
+    name: str
+    precision: str
+    operations: list[Operation]
+    inputs: list[Root]
+    outputs: list[Root]
+    tensors: dict[str, Surface]
+
+
+def reads(operation: Operation) -> list[Surface]:
+    """All surfaces that an operation reads."""
+    if isinstance(operation, Convolve):
+        return [operation.source, *reads(operation.process)]
+    if isinstance(operation, Process):
+        found = [operation.source] if operation.source is not None else []
+        return found + [surface for stage in operation.stages for surface in stage.surfaces]
+    return [operation.source]
+
+
+def writes(operation: Operation) -> Surface | None:
+    return operation.process.destination if isinstance(operation, Convolve) else operation.destination

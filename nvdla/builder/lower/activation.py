@@ -1,0 +1,94 @@
+"""Layers of one input in the SDP (and functions in the CDP where the SDP has no table)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nvdla.builder import lut as tables
+from nvdla.builder.fuse import Group
+from nvdla.builder.ir import Convert, Normalize, Process, Stage
+from nvdla.builder.lower.convolution import bias_operand, prelu_stage
+from nvdla.builder.quantize import common_fixed_point, quantize
+
+if TYPE_CHECKING:
+    from nvdla.builder.lower.lowering import Lowering
+
+# Where a function is wanted in fp16 and calibration says nothing about its input.
+DEFAULT_RANGE = 8.0
+
+
+def scale(lowering: Lowering, group: Group) -> None:
+    """factors * x + bias: X1 multiplies (int16 factors of a common shift, kept in X1's result), X2 adds."""
+    layer = group.layer
+    source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
+    relu_after = group.activation is not None
+    if not lowering.integer:
+        x1 = Stage(multiplier=quantize(layer.factors, 1.0, "fp16"))
+        x2 = Stage("add", quantize(layer.bias, 1.0, "fp16"), relu=relu_after)
+        lowering.operations.append(Process(group.name, source, destination, x1, x2))
+        return
+    # Fewer bits where the bias would not fit 30 bits of the product's steps.
+    largest = float(np.max(np.abs(layer.bias), initial=0.0)) / source.scale
+    most = 40 if largest == 0 else int(np.clip(np.floor(30 - np.log2(largest)), 0, 40))
+    bits = 14 if lowering.precision == "int16" else 15
+    multipliers, shift = common_fixed_point(layer.factors, bits, most)
+    unit = source.scale * 2.0**-shift
+    operand, left = bias_operand(group.name, layer.bias, np.array([unit]))
+    x1 = Stage(multiplier=multipliers)
+    x2 = Stage("add", operand, left, relu=relu_after)
+    lowering.operations.append(
+        Process(group.name, source, destination, x1, x2, convert=lowering.convert(unit, destination.scale))
+    )
+
+
+def relu(lowering: Lowering, group: Group) -> None:
+    _simple(lowering, group, Stage(relu=True))
+
+
+def prelu(lowering: Lowering, group: Group) -> None:
+    slopes = group.layer.slopes
+    if lowering.integer:
+        _simple(lowering, group, prelu_stage(slopes))
+    else:
+        _simple(lowering, group, Stage(multiplier=quantize(slopes, 1.0, "fp16"), prelu=True))
+
+
+def clip(lowering: Lowering, group: Group) -> None:
+    """Two comparisons with numbers: X1 the lower limit, X2 the upper one."""
+    layer = group.layer
+    limits = (layer.low, layer.high)
+    if lowering.integer:
+        unit = lowering.source(layer.inputs[0]).scale
+        low, high = (int(np.clip(np.floor(limit / unit + 0.5), -32768, 32767)) for limit in limits)
+    else:
+        low, high = (float(np.float16(np.clip(limit, -65504, 65504))) for limit in limits)
+    _simple(lowering, group, Stage("max", low), Stage("min", high))
+
+
+def _simple(lowering: Lowering, group: Group, x1: Stage, x2: Stage | None = None) -> None:
+    source, destination = lowering.source(group.layer.inputs[0]), lowering.target(group.output)
+    convert = lowering.convert(source.scale, destination.scale)
+    lowering.operations.append(Process(group.name, source, destination, x1, x2, convert=convert))
+
+
+def function(lowering: Lowering, group: Group) -> None:
+    """Any function by table: in the SDP's Y stage, or by the CDP with its sum and multiplication switched off.
+
+    int8 needs no interpolation at all: LO has one entry for each value.
+    """
+    layer = group.layer
+    form = layer.settings["function"]
+    source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
+    if lowering.precision == "int8":
+        table = tables.exact_int8(form, source.scale, destination.scale)
+    elif lowering.precision == "int16":
+        table = tables.fit_integers(lambda x: form(x * source.scale) / destination.scale, -32768, 32767)
+    else:
+        reach = lowering.magnitude(layer.inputs[0], DEFAULT_RANGE)
+        table = tables.fit_halves(form, -reach, reach)
+    if lowering.config.sdp_lut:
+        lowering.operations.append(Process(group.name, source, destination, lut=table))
+    else:
+        lowering.operations.append(Normalize(group.name, source, destination, 3, table, Convert(), direct=True))

@@ -1,0 +1,262 @@
+"""Convolution and fully connected layers: weights and bias to integers, scaling and activation in the SDP."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import lcm
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nvdla.builder.cbuf import fit
+from nvdla.builder.floating import expand_groups
+from nvdla.builder.fuse import Group
+from nvdla.builder.ir import BYTES, Convert, Convolve, Process, Stage, Surface
+from nvdla.builder.lower.concat import gather
+from nvdla.builder.quantize import common_fixed_point, fixed_point, quantize, weight_scales
+from nvdla.builder.shapes import reach
+from nvdla.errors import BuildError
+
+if TYPE_CHECKING:
+    from nvdla.builder.lower.lowering import Lowering
+
+# Register fields of CSC and CDMA: kernel size and dilation 5 bits (one less is written), stride 3 bits, padding 5 bits.
+MAX_KERNEL, MAX_STRIDE, MAX_DILATION, MAX_PADDING = 32, 8, 32, 31
+
+
+@dataclass
+class Window:
+    """How a kernel moves: pairs (vertical, horizontal), padding (top, bottom, left, right)."""
+
+    stride: tuple[int, int] = (1, 1)
+    padding: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dilation: tuple[int, int] = (1, 1)
+
+
+def lower(lowering: Lowering, group: Group) -> None:
+    """A convolution layer; groups become several dense convolutions on aligned channel ranges where that is
+    possible."""
+    layer = group.layer
+    window = Window(layer.stride, layer.padding, layer.dilation)
+    source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
+    scales = weight_scales(group.weights, lowering.precision, lowering.per_channel) if lowering.integer else None
+    block = _block(lowering, layer.groups, source.channels // layer.groups, destination.channels // layer.groups)
+    for first in range(0, layer.groups, block):
+        count = min(block, layer.groups - first)
+        ins = _range(source.channels, layer.groups, first, count)
+        outs = _range(destination.channels, layer.groups, first, count)
+        kernels = slice(outs[0], outs[0] + outs[1])
+        dense = expand_groups(group.weights[kernels], ins[1], count)
+        convolve(
+            lowering,
+            _part(group, kernels),
+            source.channel_range(*ins),
+            destination.channel_range(*outs),
+            dense,
+            group.bias[kernels],
+            window,
+            scales[kernels] if scales is not None else None,
+        )
+
+
+def _range(channels: int, groups: int, first: int, count: int) -> tuple[int, int]:
+    each = channels // groups
+    return first * each, count * each
+
+
+def _block(lowering: Lowering, groups: int, ins: int, outs: int) -> int:
+    """Groups taken together: enough that every part but the last fills whole atoms, and a MAC cell."""
+    if groups == 1:
+        return 1
+    atom = lowering.atom_channels
+    aligned = lcm(lcm(ins, atom) // ins, lcm(outs, atom) // outs)
+    return aligned * max(1, lowering.config.mac_atomic_c // (aligned * ins))
+
+
+def convolve(
+    lowering: Lowering,
+    group: Group,
+    source: Surface,
+    destination: Surface,
+    weights: np.ndarray,
+    bias: np.ndarray,
+    window: Window,
+    scales: np.ndarray | None,
+) -> None:
+    """One dense convolution with its SDP operation. ``scales`` (K,) of the weights, None for fp16.
+
+    Kernels whose group does not fit the convolution buffer are computed a part at a time and put together.
+    """
+    name = group.name
+    check_window(name, weights.shape, window)
+    make = _halves if scales is None else _integers
+    operation = make(lowering, group, source, destination, weights, bias, window, scales)
+    try:
+        fit(operation, lowering.config)
+    except BuildError:
+        if len(weights) == 1:
+            raise
+    else:
+        lowering.operations.append(operation)
+        return
+    atom = lowering.atom_channels
+    step = atom if len(weights) > atom else -(-len(weights) // 2)
+    parts = []
+    for first in range(0, len(weights), step):
+        chosen = slice(first, min(first + step, len(weights)))
+        count = chosen.stop - first
+        part = destination.channel_range(first, count)
+        if step < atom:
+            part = lowering.temporary(name, count, *destination.shape[1:], destination.scale)
+        parts.append(part)
+        part_scales = None if scales is None else scales[chosen]
+        convolve(lowering, _part(group, chosen), source, part, weights[chosen], bias[chosen], window, part_scales)
+    if step < atom:
+        gather(lowering, name, parts, destination)
+
+
+def _part(group: Group, kernels: slice) -> Group:
+    """The group for some of its kernels: slopes a channel go along."""
+    activation = group.activation
+    if activation is not None and activation.kind == "prelu":
+        settings = {**activation.settings, "slopes": activation.slopes[kernels]}
+        activation = replace(activation, settings=settings)
+    return replace(group, activation=activation)
+
+
+def _halves(
+    lowering: Lowering,
+    group: Group,
+    source: Surface,
+    destination: Surface,
+    weights: np.ndarray,
+    bias: np.ndarray,
+    window: Window,
+    scales: None,
+) -> Convolve:
+    process = Process(group.name, None, destination, *_half_stages(group, bias))
+    elements = quantize(weights, 1.0, "fp16")
+    _check_halves(group.name, weights, elements)
+    return Convolve(group.name, source, elements, window.stride, window.padding, window.dilation, process)
+
+
+def _integers(
+    lowering: Lowering,
+    group: Group,
+    source: Surface,
+    destination: Surface,
+    weights: np.ndarray,
+    bias: np.ndarray,
+    window: Window,
+    scales: np.ndarray,
+) -> Convolve:
+    elements = quantize(weights, scales[:, None, None, None], lowering.precision)
+    unit = source.scale * scales
+    truncate = accumulator_truncate(elements, bias / unit, lowering.precision)
+    process = integer_process(lowering, group, destination, bias, unit * 2.0**truncate)
+    return Convolve(group.name, source, elements, window.stride, window.padding, window.dilation, process, truncate)
+
+
+def check_window(name: str, shape: tuple[int, ...], window: Window) -> None:
+    """Limits of the convolution pipeline's registers and of its padding (programming guide, limitations)."""
+    for what, size, stride, dilation, pads in (
+        ("rows", shape[2], window.stride[0], window.dilation[0], window.padding[:2]),
+        ("columns", shape[3], window.stride[1], window.dilation[1], window.padding[2:]),
+    ):
+        if size > MAX_KERNEL:
+            raise BuildError(
+                f"layer {name}: {size} kernel {what}, at most {MAX_KERNEL}; pool or split the input before this layer"
+            )
+        if stride > MAX_STRIDE or dilation > MAX_DILATION:
+            raise BuildError(
+                f"layer {name}: stride {stride} and dilation {dilation} of the {what} are limited to {MAX_STRIDE} and "
+                f"{MAX_DILATION}; use a smaller one with a pool before it"
+            )
+        span = reach(size, dilation)
+        if max(pads) >= span or max(pads) > MAX_PADDING:
+            raise BuildError(
+                f"layer {name}: padding {max(pads)} of the {what} must be less than the {span} that the kernel spans "
+                f"and at most {MAX_PADDING}; use less padding"
+            )
+
+
+def accumulator_truncate(elements: np.ndarray, bias: np.ndarray, precision: str) -> int:
+    """Bits that CACC drops so that no sum, bias included, can leave 31 bits; rarely any in int8."""
+    sums = np.abs(elements.astype(np.int64)).reshape(elements.shape[0], -1).sum(axis=1).astype(np.float64)
+    largest = float(np.max(sums * (1 << (8 * BYTES[precision] - 1)) + np.abs(bias)))
+    return max(0, int(np.ceil(np.log2(max(largest, 1.0)))) - 30)
+
+
+def integer_process(
+    lowering: Lowering, group: Group, destination: Surface, bias: np.ndarray, unit: np.ndarray
+) -> Process:
+    """SDP stages from accumulators whose steps are worth ``unit`` (K,): bias, factors, activation, output converter."""
+    operand, shift = bias_operand(group.name, bias, unit)
+    uniform = bool(np.all(unit == unit[0]))
+    x1 = Stage("add", operand, shift)
+    if not np.any(operand):
+        x1 = Stage()
+    if uniform:
+        convert, after = Convert(*fixed_point(float(unit[0]) / destination.scale)), unit
+    else:
+        multipliers, truncate = common_fixed_point(unit / destination.scale)
+        x1 = Stage("add", operand, shift, multipliers, truncate)
+        convert, after = Convert(), np.full_like(unit, destination.scale)
+    x2 = _activate(lowering, group, x1, float(after[0]))
+    plain = x1.alu is None and x1.multiplier is None and not x1.relu
+    return Process(group.name, None, destination, None if plain else x1, x2, convert=convert)
+
+
+def _activate(lowering: Lowering, group: Group, x1: Stage, unit: float) -> Stage | None:
+    """Put the activation into X1 (ReLU) and X2 (upper limit, PReLU)."""
+    if group.activation is None:
+        return None
+    if group.activation.kind == "prelu":
+        return prelu_stage(group.activation.slopes)
+    x1.relu = True
+    if group.activation.kind == "clip":
+        operand, shift = bias_operand(group.name, np.array([group.activation.high]), np.array([unit]))
+        return Stage("min", int(operand[0]), shift)
+    return None
+
+
+def prelu_stage(slopes: np.ndarray) -> Stage:
+    """A stage that multiplies negative integers by the slopes (a number where they are all the same)."""
+    multipliers, truncate = common_fixed_point(slopes, most=31)
+    operand = int(multipliers[0]) if np.all(multipliers == multipliers[0]) else multipliers
+    return Stage(multiplier=operand, truncate=truncate, prelu=True)
+
+
+def bias_operand(name: str, bias: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, int]:
+    """int16 operands and their common left shift: the finest in which the largest fits."""
+    exact = bias / unit
+    largest = float(np.max(np.abs(exact), initial=0.0))
+    shift = max(0, int(np.ceil(np.log2(max(largest, 1.0) / 32767.0))))
+    if largest >= 2.0**31:
+        raise BuildError(
+            f"layer {name}: a bias is {largest:.3g} steps of the accumulator, at most 2**31; check bias and calibration"
+        )
+    return np.clip(np.floor(exact / 2.0**shift + 0.5), -32768, 32767).astype(np.int64), shift
+
+
+def _half_stages(group: Group, bias: np.ndarray) -> tuple[Stage | None, Stage | None]:
+    x1 = Stage("add", quantize(bias, 1.0, "fp16")) if np.any(bias) else Stage()
+    x2 = None
+    if group.activation is not None:
+        x2 = half_activation(group, x1)
+    plain = x1.alu is None and not x1.relu
+    return None if plain else x1, x2
+
+
+def half_activation(group: Group, x1: Stage) -> Stage | None:
+    """The activation in fp16: ReLU in the given stage, the rest in the returned one."""
+    kind = group.activation.kind
+    if kind == "prelu":
+        return Stage(multiplier=quantize(group.activation.slopes, 1.0, "fp16"), prelu=True)
+    x1.relu = True
+    return Stage("min", float(np.float16(group.activation.high))) if kind == "clip" else None
+
+
+def _check_halves(name: str, weights: np.ndarray, elements: np.ndarray) -> None:
+    if not np.all(np.isfinite(elements)):
+        raise BuildError(f"layer {name}: weight {np.abs(weights).max():g} is above 65504, the largest half; rescale it")

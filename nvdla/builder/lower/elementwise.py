@@ -1,0 +1,49 @@
+"""Elementwise layers: two inputs an operation, brought to one scale inside the SDP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nvdla.builder.fuse import Group
+from nvdla.builder.ir import BYTES, Process, Stage, Surface
+
+if TYPE_CHECKING:
+    from nvdla.builder.lower.lowering import Lowering
+
+_ALU = {"add": "add", "maximum": "max", "minimum": "min"}
+
+
+def lower(lowering: Lowering, group: Group) -> None:
+    """A chain of two-input operations; ReLU follows the last. Partial results have the scale of the output."""
+    sources = [lowering.source(tensor) for tensor in group.layer.inputs]
+    result = sources[0]
+    for index, other in enumerate(sources[1:], start=2):
+        last = index == len(sources)
+        target = lowering.target(group.output)
+        if not last:
+            target = lowering.temporary(group.name, *target.shape, target.scale)
+        relu = last and group.activation is not None
+        lowering.operations.append(_combine(lowering, group, result, other, target, relu))
+        result = target
+
+
+def _combine(lowering: Lowering, group: Group, first: Surface, second: Surface, target: Surface, relu: bool) -> Process:
+    operation = group.layer.operation
+    if operation == "multiply":
+        convert = lowering.convert(first.scale * second.scale, target.scale)
+        return Process(group.name, first, target, Stage(multiplier=second, relu=relu), convert=convert)
+    alu = _ALU[operation]
+    if not lowering.integer or first.scale == second.scale:
+        convert = lowering.convert(first.scale, target.scale)
+        return Process(group.name, first, target, Stage(alu, second, relu=relu), convert=convert)
+    # The operand of X2 can only be shifted left, so X1 multiplies the one with the smaller scale:
+    # first * m and second << k have steps of the same worth.
+    if first.scale > second.scale:
+        first, second = second, first
+    shift = min(14, 30 - 8 * BYTES[lowering.precision])
+    multiplier = int(np.floor(first.scale / second.scale * 2.0**shift + 0.5))
+    x1, x2 = Stage(multiplier=multiplier), Stage(alu, second, shift, relu=relu)
+    convert = lowering.convert(second.scale * 2.0**-shift, target.scale)
+    return Process(group.name, first, target, x1, x2, convert=convert)

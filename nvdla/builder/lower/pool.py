@@ -1,0 +1,130 @@
+"""Pooling: windows above 8 as cascades of smaller ones, averages that do not factor as convolutions."""
+
+from __future__ import annotations
+
+from functools import cache
+from math import isqrt
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nvdla.builder.cbuf import buffer_of
+from nvdla.builder.fuse import Group
+from nvdla.builder.ir import BYTES, DTYPES, Convert, Convolve, Pool, Process, Surface
+from nvdla.builder.lower.convolution import MAX_KERNEL, Window, check_window
+from nvdla.builder.quantize import fixed_point
+from nvdla.errors import BuildError
+
+if TYPE_CHECKING:
+    from nvdla.builder.lower.lowering import Lowering
+
+# Largest window and stride of the PDP (kmd/firmware/pdp.c, validate_strides).
+LIMIT = 8
+Steps = tuple[tuple[int, int], ...]
+
+
+@cache
+def cascade(kernel: int, stride: int | None, exact: bool, lead: int = 0) -> Steps | None:
+    """One direction of a window as a cascade ((kernel, stride), ...) of windows up to 8; None where there is none.
+
+    ``stride`` None = only one output, so any stride does. ``exact``: every element must count once (averages), so all
+    but the last window must not overlap. ``lead`` is the padding, which the first window has to hold.
+    """
+    if kernel <= LIMIT and (stride is None or stride <= LIMIT):
+        return ((kernel, min(kernel, LIMIT) if stride is None else stride),) if lead < kernel else None
+    best = None
+    for step in range(LIMIT, 0, -1):
+        if stride is not None and stride % step:
+            continue
+        for first in range(LIMIT, max(step, lead + 1) - 1, -1):
+            rest = kernel - first
+            if rest < 0 or rest % step or (exact and first != step):
+                continue
+            if rest // step + 1 >= kernel:
+                continue
+            after = cascade(rest // step + 1, None if stride is None else stride // step, exact)
+            if after is not None and (best is None or len(after) + 1 < len(best)):
+                best = ((first, step), *after)
+    return best
+
+
+def lower(lowering: Lowering, group: Group) -> None:
+    layer = group.layer
+    source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
+    exact = layer.mode == "average"
+    plans = []
+    for axis in (0, 1):
+        single = destination.shape[1 + axis] == 1
+        lead = max(layer.padding[2 * axis], layer.padding[2 * axis + 1])
+        plans.append(cascade(layer.kernel[axis], None if single else layer.stride[axis], exact, lead))
+    if None in plans:
+        _without_cascade(lowering, group, source, destination)
+        return
+    length = max(len(plan) for plan in plans)
+    steps = [plan + ((1, 1),) * (length - len(plan)) for plan in plans]
+    _run(lowering, group, source, destination, list(zip(*steps, strict=True)))
+
+
+def _run(lowering: Lowering, group: Group, source: Surface, destination: Surface, steps: list) -> None:
+    """Emit the windows; sizes between them are those that the outputs need."""
+    sizes = [destination.shape[1:]]
+    for (ky, sy), (kx, sx) in reversed(steps[1:]):
+        sizes.insert(0, ((sizes[0][0] - 1) * sy + ky, (sizes[0][1] - 1) * sx + kx))
+    for index, ((ky, sy), (kx, sx)) in enumerate(steps):
+        height, width = sizes[index]
+        last = index == len(steps) - 1
+        target = destination if last else lowering.temporary(group.name, source.channels, height, width, source.scale)
+        pads = group.layer.padding if index == 0 else (0, 0, 0, 0)
+        below = (height - 1) * sy + ky - pads[0] - source.height
+        right = (width - 1) * sx + kx - pads[2] - source.width
+        # Elements at the end that no window uses are cropped: the hardware wants every element used.
+        used = source.crop(0, source.height + min(below, 0), 0, source.width + min(right, 0))
+        padding = (pads[0], max(below, 0), pads[2], max(right, 0))
+        lowering.operations.append(Pool(group.name, used, target, group.layer.mode, (ky, kx), (sy, sx), padding))
+        source = target
+
+
+def _without_cascade(lowering: Lowering, group: Group, source: Surface, destination: Surface) -> None:
+    """An average as a convolution whose kernels hold ones, channel block by channel block; else an error."""
+    layer = group.layer
+    rows, columns = layer.kernel
+    if layer.mode != "average" or max(layer.kernel) > MAX_KERNEL:
+        raise BuildError(
+            f"layer {group.name}: {layer.mode} pooling of {rows}x{columns} with stride {layer.stride} and padding "
+            f"{layer.padding} is no cascade of windows up to {LIMIT}; use a smaller window, stride or padding"
+        )
+    window = Window(layer.stride if destination.shape[1:] != (1, 1) else (1, 1), layer.padding)
+    check_window(group.name, (1, 1, rows, columns), window)
+    block = _channels_together(lowering, destination, rows * columns)
+    for first in range(0, source.channels, block):
+        count = min(block, source.channels - first)
+        weights = np.zeros((count, count, rows, columns))
+        weights[np.arange(count), np.arange(count)] = 1.0 if lowering.integer else 1.0 / (rows * columns)
+        convert = Convert(*fixed_point(1.0 / (rows * columns))) if lowering.integer else Convert()
+        process = Process(group.name, None, destination.channel_range(first, count), convert=convert)
+        lowering.operations.append(
+            Convolve(
+                group.name,
+                source.channel_range(first, count),
+                weights.astype(DTYPES[lowering.precision]),
+                window.stride,
+                window.padding,
+                (1, 1),
+                process,
+            )
+        )
+
+
+def _channels_together(lowering: Lowering, destination: Surface, taps: int) -> int:
+    """Channels of one such convolution: those that the MAC cells take at once.
+
+    Where there is one output the products are few, zeros or not, and it is the number of operations that costs: then
+    as many as have kernels that fill at most three quarters of the convolution buffer.
+    """
+    least = max(lowering.atom_channels, lowering.config.mac_atomic_c)
+    if destination.shape[1:] != (1, 1):
+        return least
+    buffer = buffer_of(lowering.config)
+    room = 3 * buffer.banks * buffer.bank_bytes // 4
+    most = isqrt(room // (taps * BYTES[lowering.precision]))
+    return max(least, most // lowering.atom_channels * lowering.atom_channels)

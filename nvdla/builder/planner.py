@@ -1,0 +1,112 @@
+"""Memory planning: every root gets bytes; inner roots share a pool where their lives do not overlap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
+
+from nvdla.builder.ir import BYTES, Operation, Program, Root, Surface, reads, writes
+from nvdla.hardware.configuration import Configuration
+
+# Surfaces begin at multiples of this: more than any engine asks for (64 bytes), the alignment of CPU buffers.
+ALIGNMENT = 256
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Bytes of a root: packed lines and surfaces of whole atoms."""
+
+    line_stride: int
+    surface_stride: int
+    size: int
+
+
+def layout_of(root: Root, config: Configuration) -> Layout:
+    atom = config.memory_atom
+    line = root.width * atom
+    surfaces = -(-root.channels * BYTES[root.precision] // atom)
+    return Layout(line, line * root.height, line * root.height * surfaces)
+
+
+@dataclass(frozen=True)
+class Life:
+    """First and last operation (positions in the program) between which a root must keep its bytes."""
+
+    first: int
+    last: int
+
+
+@dataclass
+class Plan:
+    """Offsets of inner roots in the pool, by identity, and the pool's size."""
+
+    offsets: dict[int, int]
+    size: int
+
+
+def lives(operations: list[Operation], together: Mapping[int, int] | None = None) -> dict[int, tuple[Root, Life]]:
+    """Life of every root that operations touch, by identity.
+
+    ``together``: operations (positions) that run at the same time as an earlier one, on the fly behind it.
+    """
+    found: dict[int, tuple[Root, Life]] = {}
+    for number, operation in enumerate(operations):
+        position = (together or {}).get(number, number)
+        touched: list[Surface | None] = [*reads(operation), writes(operation)]
+        for surface in touched:
+            if surface is not None:
+                root = surface.root
+                first = found[id(root)][1].first if id(root) in found else position
+                found[id(root)] = (root, Life(first, position))
+    return found
+
+
+def plan(
+    program: Program,
+    config: Configuration,
+    kept: Set[int] = frozenset(),
+    together: Mapping[int, int] | None = None,
+) -> Plan:
+    """Place inner roots by first fit in order of falling size; ``kept`` roots (by identity) need no memory.
+
+    ``together`` as for :func:`lives`.
+    """
+    found = lives(program.operations)
+    starts = _chain_starts(len(program.operations), [found[root][1] for root in kept if root in found])
+    inner = [
+        (root, Life(starts[life.first], life.last), layout_of(root, config).size)
+        for root, life in found.values()
+        if root.role == "inner" and id(root) not in kept
+    ]
+    placed: list[tuple[int, int, Life]] = []
+    offsets: dict[int, int] = {}
+    for root, life, size in sorted(inner, key=lambda each: (-each[2], each[1].first)):
+        offset = _first_fit(placed, life, size)
+        offsets[id(root)] = offset
+        placed.append((offset, offset + size, life))
+    end = max((end for _, end, _ in placed), default=0)
+    return Plan(offsets, _aligned(end))
+
+
+def _chain_starts(count: int, flying: list[Life]) -> list[int]:
+    """The first operation of the chain on the fly that each operation belongs to: all of a chain runs at once, so the
+    chain's result must not lie where its first operation still reads."""
+    starts = list(range(count))
+    for life in sorted(flying, key=lambda each: each.first):
+        starts[life.last] = starts[life.first]
+    return starts
+
+
+def _first_fit(placed: list[tuple[int, int, Life]], life: Life, size: int) -> int:
+    """The lowest aligned offset that no root of an overlapping life uses."""
+    busy = sorted((start, end) for start, end, other in placed if other.first <= life.last and life.first <= other.last)
+    offset = 0
+    for start, end in busy:
+        if offset + size <= start:
+            break
+        offset = max(offset, _aligned(end))
+    return offset
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

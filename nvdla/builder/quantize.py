@@ -1,0 +1,159 @@
+"""From real numbers to scales: calibration of tensors, integers for weights.
+
+A tensor of scale ``s`` holds the real number ``s * q`` in the element ``q``; scales are symmetric (no offset), as
+NVIDIA's compiler and its calibration tables have them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from nvdla.builder import floating
+from nvdla.builder.network import Network
+from nvdla.errors import BuildError
+
+# Largest element: the range is symmetric, -128 and -32768 are left out.
+LARGEST = {"int8": 127, "int16": 32767}
+METHODS = ("max", "percentile", "entropy")
+_BINS = 2048
+
+
+def quantize(values: np.ndarray, scale: float, precision: str) -> np.ndarray:
+    """Real numbers as elements: floor(x / scale + 0.5) limited to the symmetric range (fp16: as half)."""
+    if precision == "fp16":
+        return np.asarray(values, np.float64).astype(np.float16)
+    largest = LARGEST[precision]
+    rounded = np.floor(np.asarray(values, np.float64) / scale + 0.5)
+    return np.clip(rounded, -largest, largest).astype(precision)
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The largest magnitude that each tensor is meant to hold, by tensor (layer) name, in real numbers."""
+
+    magnitudes: Mapping[str, float]
+
+    @classmethod
+    def from_scales(cls, scales: Mapping[str, float], precision: str = "int8") -> Calibration:
+        """From scales (real number of one step), as NVIDIA's calibration tables have them."""
+        return cls({name: float(scale) * LARGEST[precision] for name, scale in scales.items()})
+
+    def scale(self, name: str, precision: str) -> float:
+        """The scale of a tensor; BuildError where calibration never saw it or its magnitude is not a positive
+        number."""
+        if name not in self.magnitudes:
+            raise BuildError(
+                f"layer {name}: its output has no scale; run calibrate() on the whole network or add it to the "
+                f"calibration"
+            )
+        magnitude = float(self.magnitudes[name])
+        if not (np.isfinite(magnitude) and magnitude > 0):
+            raise BuildError(f"layer {name}: magnitude {magnitude} in the calibration must be a positive finite number")
+        return magnitude / LARGEST[precision]
+
+    def with_magnitudes(self, **magnitudes: float) -> Calibration:
+        """The same with some magnitudes replaced, for example that of an input whose range is known."""
+        return Calibration({**self.magnitudes, **magnitudes})
+
+
+def calibrate(
+    network: Network,
+    samples: Iterable[Mapping[str, np.ndarray] | np.ndarray] | np.ndarray,
+    method: str = "max",
+    percentile: float = 99.99,
+    levels: int = 128,
+) -> Calibration:
+    """The magnitude of every tensor from sample inputs.
+
+    ``samples`` is one batch (N, C, H, W) or several batches. ``method``: "max" covers the largest magnitude,
+    "percentile" that share of the magnitudes, "entropy" cuts where a histogram quantised to ``levels`` tells most about
+    the real one.
+    """
+    if method not in METHODS:
+        raise BuildError(f"calibration method {method!r} is not one of {', '.join(METHODS)}")
+    if not 0 < percentile <= 100:
+        raise BuildError(f"percentile {percentile} must be above 0 and at most 100")
+    batches = [samples] if isinstance(samples, np.ndarray | Mapping) else list(samples)
+    if not batches:
+        raise BuildError(f"network {network.name}: no calibration data; give at least one input")
+    magnitudes: dict[str, list[np.ndarray]] = {}
+    for batch in batches:
+        for name, values in floating.run(network, batch).items():
+            magnitudes.setdefault(name, []).append(np.abs(values).ravel())
+    pick = {
+        "max": lambda values: float(values.max()),
+        "percentile": lambda values: float(np.percentile(values, percentile)),
+        "entropy": lambda values: entropy_limit(values, levels - 1),
+    }[method]
+    found = {name: pick(np.concatenate(parts)) for name, parts in magnitudes.items()}
+    # A tensor that is zero in all samples tells nothing about its range.
+    return Calibration({name: magnitude if magnitude > 0 else 1.0 for name, magnitude in found.items()})
+
+
+def entropy_limit(values: np.ndarray, largest: int) -> float:
+    """The magnitude at which to saturate so that the Kullback-Leibler divergence is least.
+
+    Candidates are the upper edges of a histogram's bins; the reference has the tail folded into its last bin, the
+    candidate has ``largest + 1`` levels.
+    """
+    top = float(values.max())
+    if top == 0 or largest >= _BINS:
+        return top
+    histogram, edges = np.histogram(values, _BINS, (0.0, top))
+    best, limit = np.inf, top
+    for bins in range(largest + 1, _BINS + 1, 16):
+        divergence = _divergence(histogram.astype(np.float64), bins, largest + 1)
+        if divergence < best:
+            best, limit = divergence, float(edges[bins])
+    return limit
+
+
+def _divergence(histogram: np.ndarray, bins: int, levels: int) -> float:
+    reference = histogram[:bins].copy()
+    candidate = reference.copy()
+    reference[-1] += histogram[bins:].sum()
+    owner = np.arange(bins) * levels // bins
+    filled = candidate > 0
+    sums = np.bincount(owner, candidate, levels)
+    counts = np.bincount(owner, filled, levels)
+    spread = np.where(filled, (sums / np.maximum(counts, 1))[owner], 0.0)
+    if spread.sum() == 0 or reference.sum() == 0:
+        return np.inf
+    p, q = reference / reference.sum(), spread / spread.sum()
+    used = p > 0
+    return float(np.sum(p[used] * np.log(p[used] / np.maximum(q[used], 1e-12))))
+
+
+def weight_scales(weights: np.ndarray, precision: str, per_channel: bool) -> np.ndarray:
+    """Scale of each kernel, (K,); one number for all unless ``per_channel``. Kernels of zeros get scale 1."""
+    magnitudes = np.abs(weights).reshape(weights.shape[0], -1).max(axis=1)
+    if not per_channel:
+        magnitudes = np.full_like(magnitudes, magnitudes.max())
+    return np.where(magnitudes > 0, magnitudes / LARGEST[precision], 1.0)
+
+
+def fixed_point(ratio: float, bits: int = 15, most: int = 63) -> tuple[int, int]:
+    """A positive or negative real factor as (multiplier, shift): ``ratio ~ multiplier / 2**shift``.
+
+    The multiplier fits ``bits`` bits and a sign, the shift 0..``most``; the largest shift that fits is taken.
+    Raises BuildError for a factor that is too large.
+    """
+    if ratio == 0:
+        return 0, 0
+    shift = min(most, bits - 1 - int(np.floor(np.log2(abs(ratio)))))
+    multiplier = round(abs(ratio) * 2.0**shift)
+    if multiplier >= 1 << bits:
+        shift, multiplier = shift - 1, round(abs(ratio) * 2.0 ** (shift - 1))
+    if shift < 0:
+        raise BuildError(f"factor {ratio:g} between two scales is above {(1 << bits) - 1}; check the calibration")
+    return (multiplier if ratio > 0 else -multiplier), shift
+
+
+def common_fixed_point(ratios: np.ndarray, bits: int = 15, most: int = 63) -> tuple[np.ndarray, int]:
+    """Several factors with one shift: (int16 multipliers, shift), as fine as the largest factor allows."""
+    _, shift = fixed_point(float(np.max(np.abs(ratios), initial=0.0)), bits, most)
+    multipliers = np.floor(ratios * 2.0**shift + 0.5)
+    return multipliers.astype(np.int64), shift

@@ -1,0 +1,311 @@
+"""From operations to hardware operations: tiles, copies in legal shapes, pooling on the fly, tasks, queue order.
+
+The order of the list is the order in every engine's queue; a chain (convolution, SDP, PDP on the fly) lies together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from nvdla.builder.cbuf import Fit, fit, rounded, weight_bytes
+from nvdla.builder.ir import (
+    BYTES,
+    Convolve,
+    Normalize,
+    Operation,
+    Pool,
+    Process,
+    Program,
+    Softmax,
+    Stage,
+    Surface,
+    reads,
+    writes,
+)
+from nvdla.builder.network import MAX_SIZE
+from nvdla.descriptors.enums import OpType
+from nvdla.errors import BuildError
+from nvdla.hardware.configuration import Configuration
+
+# Lines that the PDP's buffer keeps at once for windows that overlap 0..8 times (PDPNode.cpp, "Formula Book").
+_OVERLAP_LINES = (1, 1, 2, 4, 4, 8, 8, 8, 8)
+_PDP_BUFFER_BITS = 7 * 1024 * 8
+
+
+@dataclass(eq=False)
+class HardwareOperation:
+    """One entry of a task's lists. ``operation`` is already in a shape that one engine takes at once.
+
+    ``source_flies`` / ``destination_flies``: from or to the engine before or after. ``last``: the operation that
+    ends its chain, so that its completion means that all of the chain is complete. ``position``: in the program.
+    """
+
+    type: OpType
+    operation: Convolve | Process | Pool | Normalize
+    position: int
+    part: str = ""
+    data_banks: int = 0
+    weight_banks: int = 0
+    source_flies: bool = False
+    destination_flies: bool = False
+    index: int = -1
+    chain: list[HardwareOperation] = field(default_factory=list)
+
+    @property
+    def layer(self) -> str:
+        return self.operation.layer
+
+    @property
+    def last(self) -> HardwareOperation:
+        return self.chain[-1]
+
+    @property
+    def inputs(self) -> list[Surface]:
+        """Surfaces that this engine reads from memory."""
+        found = list(reads(self.operation))
+        if self.type == OpType.CONV:
+            return found[:1]
+        return [] if self.source_flies and self.type == OpType.PDP else found
+
+    @property
+    def output(self) -> Surface | None:
+        """The surface that this engine writes to memory."""
+        return None if self.destination_flies else writes(self.operation)
+
+
+@dataclass
+class DlaTask:
+    """Hardware operations between two CPU operations."""
+
+    operations: list[HardwareOperation]
+
+
+@dataclass
+class CpuTask:
+    operation: Softmax
+    position: int
+
+
+Task = DlaTask | CpuTask
+
+
+def schedule(program: Program, config: Configuration) -> list[Task]:
+    """Tasks in the order of submission."""
+    tasks: list[Task] = []
+    chains = _Chains(program, config)
+    current: list[HardwareOperation] = []
+    position = 0
+    while position < len(program.operations):
+        operation = program.operations[position]
+        if isinstance(operation, Softmax):
+            if current:
+                tasks.append(DlaTask(current))
+            tasks.append(CpuTask(operation, position))
+            current, position = [], position + 1
+            continue
+        chain, used = chains.make(position)
+        current += chain
+        position += used
+    if current:
+        tasks.append(DlaTask(current))
+    for task in tasks:
+        if isinstance(task, DlaTask):
+            for index, hardware in enumerate(task.operations):
+                hardware.index = index
+    return tasks
+
+
+class _Chains:
+    """Turns operations into chains; remembers what convolutions leave in the convolution buffer."""
+
+    def __init__(self, program: Program, config: Configuration) -> None:
+        self.program, self.config = program, config
+        self._avoid: frozenset[int] = frozenset()
+        self._first: int | None = None
+
+    def make(self, position: int) -> tuple[list[HardwareOperation], int]:
+        """Hardware operations of the operation at a position, and how many operations they cover."""
+        operation = self.program.operations[position]
+        if isinstance(operation, Convolve):
+            made = self._convolution(operation, position)
+        elif isinstance(operation, Process):
+            made = [[HardwareOperation(OpType.SDP, part, position)] for part in legal_copies(operation, self.config)]
+        elif isinstance(operation, Pool):
+            made = [[HardwareOperation(OpType.PDP, part, position)] for part in self._pools(operation)]
+        else:
+            made = [[HardwareOperation(OpType.CDP, operation, position)]]
+        used = 1
+        if len(made) == 1 and self._pool_follows(operation, position):
+            pool = HardwareOperation(OpType.PDP, self.program.operations[position + 1], position + 1, source_flies=True)
+            made[0][-1].destination_flies = True
+            made[0].append(pool)
+            used = 2
+        for number, chain in enumerate(made):
+            for hardware in chain:
+                hardware.chain = chain
+                hardware.part = f"{number + 1}/{len(made)}" if len(made) > 1 else ""
+        return [hardware for chain in made for hardware in chain], used
+
+    def _convolution(self, operation: Convolve, position: int) -> list[list[HardwareOperation]]:
+        chosen, weight_banks = self._fit(operation)
+        chains = []
+        for number, tile in enumerate(chosen.tiles):
+            process = _cropped(operation.process, tile.out_rows, tile.out_columns)
+            source = operation.source.crop(*tile.in_rows, *tile.in_columns)
+            part = replace(operation, source=source, padding=tile.padding, process=process)
+            conv = HardwareOperation(OpType.CONV, part, position, destination_flies=True)
+            conv.data_banks, conv.weight_banks = chosen.data_banks, weight_banks[number % len(weight_banks)]
+            chains.append([conv, HardwareOperation(OpType.SDP, process, position, source_flies=True)])
+        return chains
+
+    def _fit(self, operation: Convolve) -> tuple[Fit, tuple[int, ...]]:
+        """The tiles, and the numbers of weight banks that they take in turn.
+
+        Where a weight size is no multiple of 128 the next convolution must not have as many weight banks (a defect of
+        the C model of the configurations other than nv_full, see :func:`nvdla.builder.cbuf.fit`); that holds for the
+        tiles of one layer too, and for the first layer of the next run behind the last one of this.
+        """
+        size = weight_bytes(*operation.weights.shape, operation.source.precision)
+        defect = self.config.register_map != "nv_full" and rounded(size) != size
+        chosen = fit(operation, self.config, self._avoid)
+        if defect and self._first is not None and chosen.weight_banks == self._first:
+            with suppress(BuildError):
+                chosen = fit(operation, self.config, self._avoid | {self._first})
+        banks: tuple[int, ...] = (chosen.weight_banks,)
+        if defect and len(chosen.tiles) > 1:
+            chosen = fit(operation, self.config, self._avoid, spare=1)
+            banks = (chosen.weight_banks, chosen.weight_banks + 1)
+        if self._first is None:
+            self._first = banks[0]
+        last = banks[(len(chosen.tiles) - 1) % len(banks)]
+        self._avoid = frozenset({last}) if defect else frozenset()
+        return chosen, banks
+
+    def _pool_follows(self, operation: Operation, position: int) -> bool:
+        """Whether the next operation pools exactly this result, narrow enough for the PDP's line buffer."""
+        if not isinstance(operation, Convolve | Process) or position + 1 >= len(self.program.operations):
+            return False
+        pool, result = self.program.operations[position + 1], writes(operation)
+        if not isinstance(pool, Pool) or pool.source.root is not result.root or result.root.role != "inner":
+            return False
+        if result.shape != pool.source.shape or result.shape != (
+            result.root.channels,
+            result.root.height,
+            result.root.width,
+        ):
+            return False
+        if any(s.root is result.root for other in self.program.operations[position + 2 :] for s in reads(other)):
+            return False
+        return pool.destination.width <= widest_pool(pool, self.config)
+
+    def _pools(self, pool: Pool) -> Iterator[Pool]:
+        """The pool in pieces as wide as the line buffer allows."""
+        widest = widest_pool(pool, self.config)
+        parts = -(-pool.destination.width // widest)
+        columns = -(-pool.destination.width // parts)
+        for first in range(0, pool.destination.width, columns):
+            count = min(columns, pool.destination.width - first)
+            start = first * pool.stride[1] - pool.padding[2]
+            end = start + (count - 1) * pool.stride[1] + pool.kernel[1]
+            inside = max(start, 0), min(end, pool.source.width)
+            yield replace(
+                pool,
+                source=pool.source.crop(0, pool.source.height, inside[0], inside[1] - inside[0]),
+                destination=pool.destination.crop(0, pool.destination.height, first, count),
+                padding=(*pool.padding[:2], max(-start, 0), max(end - pool.source.width, 0)),
+            )
+
+
+def widest_pool(pool: Pool, config: Configuration) -> int:
+    """Columns of a pool's result that the PDP can hold (programming guide 10.1.4, PDPNode.cpp)."""
+    size = BYTES[pool.source.precision]
+    lines = _OVERLAP_LINES[-(-pool.kernel[0] // pool.stride[0])]
+    return _PDP_BUFFER_BITS // (lines * (config.mac_atomic_k // size) * 14 * size)
+
+
+def _cropped(process: Process, rows: tuple[int, int], columns: tuple[int, int]) -> Process:
+    """The SDP operation of a tile, its operands from memory included."""
+    if process.destination.shape[1:] == (rows[1], columns[1]):
+        return process
+
+    def stage(whole: Stage | None) -> Stage | None:
+        if whole is None or not whole.surfaces:
+            return whole
+        crop = {
+            name: value.crop(*rows, *columns)
+            for name, value in (("alu_operand", whole.alu_operand), ("multiplier", whole.multiplier))
+            if isinstance(value, Surface)
+        }
+        return replace(whole, **crop)
+
+    return replace(
+        process, destination=process.destination.crop(*rows, *columns), x1=stage(process.x1), x2=stage(process.x2)
+    )
+
+
+def legal_copies(process: Process, config: Configuration) -> list[Process]:
+    """An SDP operation as ones whose cubes the hardware can address.
+
+    The surfaces of a 1x1 cube must lie side by side (cmod/sdp/NV_NVDLA_sdp.cpp:1489 stops otherwise, nvdlav1): a copy
+    of one pixel of a larger cube goes surface by surface.
+    """
+    if process.stages or not (_is_scattered(process.source) or _is_scattered(process.destination)):
+        return _interleaved_copies(process)
+    atom = config.memory_atom // BYTES[process.source.precision]
+    return [
+        replace(
+            process, source=process.source.channel_range(*part), destination=process.destination.channel_range(*part)
+        )
+        for part in (
+            (first, min(atom, process.source.channels - first)) for first in range(0, process.source.channels, atom)
+        )
+    ]
+
+
+def _is_scattered(surface: Surface) -> bool:
+    """One pixel of a larger cube."""
+    return surface.shape[1:] == (1, 1) != (surface.root.height, surface.root.width)
+
+
+def _interleaved_copies(process: Process) -> list[Process]:
+    """An SDP operation as ones whose columns lie side by side.
+
+    A result with a step between columns is written as a cube one column wide whose *lines* are the columns. Where
+    whole rows follow each other without a gap on both sides that works for many rows at once.
+    """
+    if process.destination.column_step == 1 and process.source.column_step == 1:
+        return [process]
+    if process.stages:
+        raise BuildError(f"layer {process.layer}: only plain copies can step over columns")
+    source, destination = process.source, process.destination
+    rows = MAX_SIZE // source.width if _seamless(source) and _seamless(destination) else 1
+    if rows == 0:
+        raise BuildError(f"layer {process.layer}: {source.width} columns, at most {MAX_SIZE} can be interleaved")
+    return [
+        replace(
+            process,
+            source=_as_column(source.crop(top, min(rows, source.height - top), 0, source.width)),
+            destination=_as_column(destination.crop(top, min(rows, source.height - top), 0, source.width)),
+        )
+        for top in range(0, source.height, rows)
+    ]
+
+
+def _seamless(surface: Surface) -> bool:
+    """Whether the first column of a row follows the last of the row before with the step of the columns."""
+    return surface.row_step == 1 and surface.width * surface.column_step == surface.root.width
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnSurface(Surface):
+    """A surface whose elements are taken as one long column (height = rows * columns, width 1)."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        return self.channels, self.height * self.width, 1
+
+
+def _as_column(surface: Surface) -> ColumnSurface:
+    return ColumnSurface(**{name: getattr(surface, name) for name in Surface.__dataclass_fields__})

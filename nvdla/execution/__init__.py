@@ -1,0 +1,1 @@
+"""How a run is repeated: steps, plan, fusing, batches, profile."""

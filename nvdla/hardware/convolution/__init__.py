@@ -1,0 +1,1 @@
+"""The convolution pipeline: CDMA, CBUF, CSC, CMAC, CACC."""

@@ -1,0 +1,287 @@
+"""CMAC and CACC: what becomes of the lines and weights in the convolution buffer, by mode and precision.
+
+Each class packs weights (once per job where they are kept) and computes accumulators
+(batches, surfaces, height, width, atom elements): int32, or fp32 bits (uint32) for fp16; kernels that do not exist
+give 0. ``saturated`` counts the results that CACC clamped to 32 bits.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import numpy as np
+
+from nvdla.errors import ConfigError, ScheduleError
+from nvdla.hardware.configuration import Configuration
+from nvdla.hardware.convolution.checks import LARGEST_CUBE
+from nvdla.hardware.convolution.settings import ConvolutionSettings, Precision, pad_element, padded_size, window_steps
+from nvdla.hardware.convolution.weights import unpack_direct, unpack_image, unpack_winograd
+from nvdla.hardware.sequence import Step, atom_places, direct_sequence, image_sequence
+
+DOT_TERMS = (1 << 17) - 1
+"""Products of two int8 that an int32 sum can hold whatever they are."""
+
+
+class Arithmetic(Protocol):
+    """How one convolution is computed."""
+
+    saturated: int
+    takes_surfaces: bool
+
+    def pack(self, elements: np.ndarray) -> Any:
+        """Weight elements, in memory order, in the form that ``compute`` takes."""
+
+    def compute(self, lines: np.ndarray, packed: Any) -> np.ndarray:
+        """Accumulators from lines (batches, height, width, channels)."""
+
+
+def arithmetic(settings: ConvolutionSettings, config: Configuration) -> Arithmetic:
+    """The arithmetic of a convolution's mode and processing precision."""
+    half = settings.precision is Precision.FP16
+    if settings.winograd:
+        return WinogradHalves(settings, config) if half else WinogradIntegers(settings, config)
+    if half:
+        return DirectHalves(settings, config)
+    kind = DirectDots if DirectDots.serves(settings) else DirectIntegers
+    return kind(settings, config)
+
+
+class _Base:
+    takes_surfaces = False
+    """Whether there is a ``compute_surfaces`` that takes feature cubes as they lie in memory."""
+
+    def __init__(self, settings: ConvolutionSettings, config: Configuration) -> None:
+        self.settings = settings
+        self.config = config
+        self.saturated = 0
+        atom = config.memory_atom // settings.precision.bytes
+        out = settings.output
+        self.shape = (settings.batches, -(-out.channels // atom), out.height, out.width, atom)
+
+    @property
+    def group(self) -> int:
+        """Kernels of a kernel group."""
+        return self.config.mac_atomic_k // self.settings.precision.bytes
+
+    def deliver(self, sums: np.ndarray) -> np.ndarray:
+        """CACC's delivery of int64 sums (batches, height, width, kernels)."""
+        from nvdla.kernels.conv import deliver
+
+        out = np.empty(self.shape, np.int32)
+        self.saturated = int(deliver(sums, self.settings.truncate, out))
+        return out
+
+
+class _Direct(_Base):
+    def unpack(self, elements: np.ndarray) -> np.ndarray:
+        """Weights as an array (kernels, rows, columns, channels)."""
+        settings, kernel = self.settings, self.settings.kernel
+        if settings.image:
+            shape = (settings.kernels, kernel.height, kernel.channels)
+            return unpack_image(elements, shape, self.group, self.config.mac_atomic_c, settings.post_extension)
+        shape = (settings.kernels, kernel.height, kernel.width, kernel.channels)
+        return unpack_direct(elements, shape, self.group, self.config.mac_atomic_c)
+
+    def sequence(self) -> list[Step]:
+        """The order of MAC atoms."""
+        kernel, block = self.settings.kernel, self.config.mac_atomic_c
+        if self.settings.image:
+            return image_sequence(kernel.height, kernel.channels, block, self.settings.post_extension)
+        return direct_sequence(kernel.height, kernel.width, kernel.channels, block)
+
+
+class DirectIntegers(_Direct):
+    """int8 and int16: exact sums, saturated at 48 bits where they could get there."""
+
+    def pack(self, elements: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Weights, and the matrix for exact products where no sum can reach 48 bits."""
+        from nvdla.kernels import conv
+
+        weights = self.unpack(elements)
+        exact = conv.largest_sum(weights) < 1 << conv.CACC_BITS - 1
+        return weights, conv.pack_weights(weights) if exact else None
+
+    def compute(self, lines: np.ndarray, packed: tuple[np.ndarray, np.ndarray | None]) -> np.ndarray:
+        from nvdla.kernels import conv
+
+        weights, matrix = packed
+        padded = pad_lines(lines, self.settings)
+        window = conv.Window(**window_steps(self.settings))
+        if matrix is None:
+            return self.deliver(conv.saturating_sums(padded, weights, window, self.sequence()))
+        return self.deliver(conv.exact_sums(padded, matrix, window, weights.shape[1:]))
+
+
+class DirectDots(_Direct):
+    """int8 with the processor's dot-product instruction, where it has one and sums fit an int32 in any order.
+
+    Within that bound nothing saturates: neither 48 bits in CACC nor the 32 bits it delivers.
+    """
+
+    takes_surfaces = True
+
+    @staticmethod
+    def serves(settings: ConvolutionSettings) -> bool:
+        """True for int8 layers whose sums have few enough terms, on a processor that has the instruction."""
+        from nvdla.kernels.fast.dot_tile import available
+
+        kernel = settings.kernel
+        terms = kernel.width * kernel.height * kernel.channels
+        return settings.precision is Precision.INT8 and terms <= DOT_TERMS and available()
+
+    def pack(self, elements: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Weights in the order of the dot-product tile, and what the offset of the data adds to each sum."""
+        from nvdla.kernels.fast.conv_int8_dot import pack_weights
+
+        return pack_weights(self.unpack(elements).transpose(0, 3, 1, 2), self._dilated)
+
+    def compute(self, lines: np.ndarray, packed: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """From lines (batches, height, width, channels): each is a cube of one surface with wide atoms."""
+        if self.settings.image:
+            missing = padded_size(self.settings)[1] - lines.shape[2]
+            lines = np.pad(lines, ((0, 0), (0, 0), (0, max(missing, 0)), (0, 0)))
+        return self.compute_surfaces([line[None] for line in lines], packed)
+
+    def compute_surfaces(self, cubes: list[np.ndarray], packed: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """From feature cubes (surfaces, height, width, atom) int8 as they lie in memory, one a batch."""
+        from nvdla.kernels import conv
+        from nvdla.kernels.fast import conv_int8_dot
+
+        settings, steps = self.settings, window_steps(self.settings)
+        rows, columns = padded_size(settings)
+        left = 0 if settings.image else settings.pad_left
+        stored = settings.extended.channels if settings.image else -(-settings.extended.channels // 4) * 4
+        weights, correction = packed
+        flat = np.empty(rows * columns * stored + 4, np.uint8)  # the last dot may read past the last line's end
+        data = flat[: rows * columns * stored].reshape(rows, columns, stored)
+        y = np.arange(settings.output.height)[:, None] * (settings.stride_y * columns)
+        pixels = ((y + np.arange(settings.output.width) * settings.stride_x) * stored).reshape(-1)
+        taps = np.arange(settings.kernel.height) * (steps["dilation_y"] * columns * stored)
+        if self._dilated:
+            taps = (taps[:, None] + np.arange(settings.kernel.width) * (settings.dilation_x * stored)).reshape(-1)
+        out = np.empty(self.shape, np.int32)
+        pad = int(pad_element(settings))
+        for cube, target in zip(cubes, out, strict=True):
+            cube = np.ascontiguousarray(cube)
+            conv_int8_dot.padded_cube(cube, stored, settings.pad_top, left, rows, columns, pad, data)
+            sums = target.reshape(target.shape[0], pixels.size, target.shape[3])
+            conv_int8_dot.accumulate(flat, pixels, taps, weights.shape[2], weights, correction, sums)
+        if settings.truncate:
+            conv.shift(out.reshape(-1), settings.truncate)
+        return out
+
+    @property
+    def _dilated(self) -> bool:
+        return not self.settings.image and self.settings.dilation_x > 1
+
+
+class DirectHalves(_Direct):
+    """fp16: the exact model of the MAC cells and FP48 accumulators, atom by atom in order."""
+
+    def pack(self, elements: np.ndarray) -> tuple[np.ndarray, ...]:
+        from nvdla.kernels import fp16_mac
+
+        weights = self.unpack(elements)
+        _, indices = self._places(0)
+        if indices.size * weights.shape[0] > LARGEST_CUBE:
+            raise ConfigError(
+                f"{weights.shape[0]} fp16 kernels of {self.settings.kernel} fill {indices.size // fp16_mac.ATOM} MAC "
+                f"atoms each: more than {LARGEST_CUBE} places are not computed"
+            )
+        flat = weights.reshape(weights.shape[0], -1)
+        return fp16_mac.pack_weights(np.where(indices >= 0, flat[:, indices], np.uint16(0)))
+
+    def compute(self, lines: np.ndarray, packed: tuple[np.ndarray, ...]) -> np.ndarray:
+        from nvdla.kernels import fp16_mac
+
+        padded = pad_lines(lines, self.settings)
+        length = padded.shape[2]
+        steps, size = window_steps(self.settings), self.settings.output
+        rows = np.arange(size.height)[:, None] * self.settings.stride_y * length
+        bases = (rows + np.arange(size.width) * steps["step_x"]).reshape(-1)
+        offsets, _ = self._places(length)
+        out = np.zeros(self.shape, np.uint32)
+        for batch, target in zip(padded, out, strict=True):
+            flat = target.reshape(target.shape[0], bases.size, target.shape[3])
+            fp16_mac.convolve(batch.reshape(-1), bases, offsets, packed, flat)
+        return out
+
+    def _places(self, length: int) -> tuple[np.ndarray, np.ndarray]:
+        """Data offsets and weight indices of all places of all atoms; ``length``: elements of a padded line."""
+        from nvdla.kernels.fp16_mac import ATOM
+
+        kernel, steps = self.settings.kernel, window_steps(self.settings)
+        distances = (steps["dilation_y"] * length, steps["step_column"])
+        return atom_places(self.sequence(), (kernel.height, kernel.width, kernel.channels), distances, ATOM)
+
+
+class _Winograd(_Base):
+    def unpack(self, elements: np.ndarray) -> np.ndarray:
+        """Transformed weights as an array (kernels, channels / 4, 4, 4, 4 channels)."""
+        return unpack_winograd(elements, self.settings.kernels, self.settings.kernel.channels, self.group)
+
+    def check(self, lines: np.ndarray) -> None:
+        """What CDMA extended must be what CSC expects."""
+        extended = self.settings.extended
+        if lines.shape[2:] != (extended.width, extended.channels):
+            raise ScheduleError(
+                f"the convolution waits for ever: CDMA makes lines of {lines.shape[2]} columns x {lines.shape[3]} "
+                f"channels, CSC.D_DATAIN_SIZE_EXT asks for {extended}"
+            )
+
+
+class WinogradIntegers(_Winograd):
+    """int8 and int16 in Winograd mode."""
+
+    def pack(self, elements: np.ndarray) -> np.ndarray:
+        weights = self.unpack(elements).transpose(2, 3, 1, 4, 0)
+        return weights.reshape(4, 4, -1, self.settings.kernels).astype(np.float64)
+
+    def compute(self, lines: np.ndarray, packed: np.ndarray) -> np.ndarray:
+        from nvdla.kernels import winograd
+
+        self.check(lines)
+        height, width, truncate = self.settings.output.height, self.settings.output.width, self.settings.pra_truncate
+        return self.deliver(np.stack([winograd.convolve(cube, packed, height, width, truncate) for cube in lines]))
+
+
+class WinogradHalves(_Winograd):
+    """fp16 in Winograd mode."""
+
+    def pack(self, elements: np.ndarray) -> tuple[np.ndarray, ...]:
+        from nvdla.kernels import fp16_mac
+
+        return fp16_mac.pack_weights(self.unpack(elements).reshape(self.settings.kernels, -1))
+
+    def compute(self, lines: np.ndarray, packed: tuple[np.ndarray, ...]) -> np.ndarray:
+        from nvdla.kernels import winograd, winograd_fp16
+
+        self.check(lines)
+        size, channels = self.settings.output, self.settings.extended.channels
+        out = np.zeros(self.shape, np.uint32)
+        for cube, target in zip(lines, out, strict=True):
+            tiles = np.ascontiguousarray(winograd.tiles(cube, size.height, size.width))
+            tiles = winograd_fp16.transform_data(tiles.reshape(-1, 4, 4, channels))
+            winograd_fp16.convolve(tiles, size.width // 2, *packed, target)
+        return out
+
+
+def pad_lines(lines: np.ndarray, settings: ConvolutionSettings) -> np.ndarray:
+    """Padded lines (batches, rows, elements) that hold every element that any output needs.
+
+    Outside the cube lies the padding value; behind the end of an image line (which CDMA has padded) zeros
+    (cmod/csc/NV_NVDLA_csc.cpp:770, :2875).
+    """
+    batches, height, width, channels = lines.shape
+    left = 0 if settings.image else settings.pad_left
+    rows, columns = padded_size(settings)
+    padded = np.empty((batches, rows, columns, channels), lines.dtype)
+    top = min(settings.pad_top, rows)
+    used = min(height, rows - top)
+    if not (used == rows and left == 0 and columns <= width):
+        padded[...] = pad_element(settings)
+    shown = max(min(width, columns - left), 0)
+    padded[:, top : top + used, left : left + shown] = lines[:, :used, :shown]
+    if settings.image:
+        padded[:, top : top + used, shown:] = 0
+    return padded.reshape(batches, rows, columns * channels)

@@ -1,0 +1,294 @@
+"""CDMA: fetching feature data and images, converting them, and fetching weights.
+
+What comes out is what lies in the convolution buffer: arrays (batches, lines, columns, channels) in the processing
+precision. Padding of features and top and bottom padding of images is added later (CSC does it).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nvdla.errors import ConfigError, ScheduleError
+from nvdla.hardware.configuration import Configuration
+from nvdla.hardware.convolution.settings import (
+    ConvolutionSettings,
+    Precision,
+    data_space,
+    fetch_pad_element,
+    weight_space,
+)
+from nvdla.hardware.convolution.weights import decompress
+from nvdla.hardware.pixel_formats import pixel_format
+from nvdla.hardware.register_file import RegisterGroup
+from nvdla.memory.address_space import AddressSpace
+
+
+@dataclass
+class Specials:
+    """How many NaN and infinities the latest read of fp16 data or weights met."""
+
+    nans: int = 0
+    infinities: int = 0
+
+    def count(self, bits: np.ndarray) -> None:
+        """Add those of an array of fp16 bit patterns."""
+        magnitude = bits & 0x7FFF
+        self.nans += int(np.count_nonzero(magnitude > 0x7C00))
+        self.infinities += int(np.count_nonzero(magnitude == 0x7C00))
+
+
+class FeatureSource:
+    """Feature data in memory: prepared views, one per batch, that :meth:`read` turns into lines.
+
+    NaN and infinities are counted in whole atoms, unused channels included (cmod/cdma/NV_NVDLA_cdma.cpp:1420).
+    """
+
+    def __init__(
+        self, cdma: RegisterGroup, settings: ConvolutionSettings, config: Configuration, memory: AddressSpace
+    ) -> None:
+        self.settings = settings
+        self.specials = Specials()
+        size = settings.data
+        atom = config.memory_atom
+        surfaces = -(-size.channels * settings.input_precision.bytes // atom)
+        line_stride = cdma["D_LINE_STRIDE"]
+        surface_stride = cdma["D_SURF_STRIDE"]
+        packed = cdma["D_DAIN_MAP.LINE_PACKED"] and cdma["D_DAIN_MAP.SURF_PACKED"]
+        if packed and size.width == size.height == 1:
+            surface_stride = atom  # read as one line of atoms (cmod/cdma/NV_NVDLA_cdma.cpp:1062)
+        base = cdma.address("D_DAIN_ADDR_HIGH_0", "D_DAIN_ADDR_LOW_0")
+        self.views = [
+            memory.surface(
+                data_space(cdma),
+                base + batch * cdma["D_BATCH_STRIDE"],
+                (surfaces, size.height, size.width, atom),
+                line_stride,
+                surface_stride,
+                f"convolution input {size}",
+            )
+            for batch in range(settings.batches)
+        ]
+
+    @property
+    def verbatim(self) -> bool:
+        """True when the lines hold the very elements that lie in memory."""
+        return self.settings.input_precision is not Precision.FP16 and self.settings.converts_nothing
+
+    def surfaces(self) -> list[np.ndarray]:
+        """The cubes (surfaces, height, width, elements of an atom) as they lie in memory, one a batch."""
+        return [view.view(self.settings.input_precision.dtype) for view in self.views]
+
+    def read(self) -> np.ndarray:
+        """The lines as an array (batches, height, width, channels)."""
+        settings = self.settings
+        size = settings.data
+        lines = np.empty((settings.batches, size.height, size.width, size.channels), settings.precision.dtype)
+        self.specials = Specials()
+        for batch, view in enumerate(self.views):
+            cube = np.ascontiguousarray(view.transpose(1, 2, 0, 3)).view(settings.input_precision.dtype)
+            if settings.input_precision is Precision.FP16:
+                self.specials.count(cube)
+            lines[batch] = self._convert(cube.reshape(size.height, size.width, -1)[:, :, : size.channels])
+        return lines
+
+    def _convert(self, cube: np.ndarray) -> np.ndarray:
+        settings = self.settings
+        if settings.input_precision is Precision.FP16:
+            return flush_nan(cube) if settings.nan_to_zero else cube
+        if settings.converts_nothing:
+            return cube
+        from nvdla.kernels.conversion import convert_input
+
+        offsets = np.full(cube.shape[-1], settings.converter.offsets[0])
+        return convert_input(cube, offsets, settings.converter.scale, settings.converter.truncate, settings.precision)
+
+
+class WinogradSource(FeatureSource):
+    """Feature data for Winograd mode: padded, and with each stride turned into channels."""
+
+    verbatim = False
+
+    def read(self) -> np.ndarray:
+        """The extended lines as an array (batches, lines, columns, extended channels).
+
+        Whole atoms are taken as they lie in memory, unused channels included; padding covers these too. Extended
+        channels are (row of the stride, column of the stride, channel) (cmod/cdma/NV_NVDLA_cdma.cpp:3180).
+        """
+        settings = self.settings
+        size, pad = settings.data, settings.fetch_padding
+        rows, columns = settings.fetch_stride_y, settings.fetch_stride_x
+        height, width = pad.top + size.height + pad.bottom, pad.left + size.width + pad.right
+        results = []
+        self.specials = Specials()
+        for view in self.views:
+            atoms = np.ascontiguousarray(view.transpose(1, 2, 0, 3)).view(settings.input_precision.dtype)
+            cube = atoms.reshape(size.height, size.width, -1)
+            padded = np.full((height, width, cube.shape[2]), fetch_pad_element(settings))
+            padded[pad.top : pad.top + size.height, pad.left : pad.left + size.width] = cube
+            if settings.input_precision is Precision.FP16:  # here padding counts, and is flushed, too (:3188)
+                self.specials.count(padded)
+                padded = flush_nan(padded) if settings.nan_to_zero else padded
+            split = padded.reshape(height // rows, rows, width // columns, columns, -1)
+            results.append(split.transpose(0, 2, 1, 3, 4).reshape(height // rows, width // columns, -1))
+        return np.stack(results)
+
+
+class ImageSource:
+    """An image in memory, one or two planes."""
+
+    verbatim = False
+
+    def __init__(
+        self, cdma: RegisterGroup, settings: ConvolutionSettings, config: Configuration, memory: AddressSpace
+    ) -> None:
+        self.settings = settings
+        self.specials = Specials()
+        self.format = pixel_format(cdma["D_DATAIN_FORMAT.PIXEL_FORMAT"])
+        self.signed = bool(cdma["D_DATAIN_FORMAT.PIXEL_SIGN_OVERRIDE"])
+        self._check(cdma, config)
+        first = cdma["D_PIXEL_OFFSET.PIXEL_X_OFFSET"]
+        size = settings.data
+        self.views = []
+        for plane in range(len(self.format.planes)):
+            pixel_bytes = self.format.bytes_per_pixel(plane)
+            start = first * pixel_bytes
+            if plane:
+                # The second plane's address already names the atom of the first pixel needed
+                # (cmod/cdma/NV_NVDLA_cdma.cpp:2175).
+                start %= 32 if config.register_map == "nv_full" else config.memory_atom
+            name = ("D_LINE_STRIDE", "D_LINE_UV_STRIDE")[plane]
+            self.views.append(
+                memory.surface(
+                    data_space(cdma),
+                    cdma.address(f"D_DAIN_ADDR_HIGH_{plane}", f"D_DAIN_ADDR_LOW_{plane}") + start,
+                    (1, size.height, 1, size.width * pixel_bytes),
+                    cdma[name],
+                    0,
+                    f"plane {plane} of image input {size}",
+                )
+            )
+
+    def _check(self, cdma: RegisterGroup, config: Configuration) -> None:
+        settings, form = self.settings, self.format
+        if settings.data.channels != form.channels:
+            raise ScheduleError(
+                f"the convolution waits for ever: pixel format {form.name} has {form.channels} channels, "
+                f"CDMA.D_DATAIN_SIZE_1 says {settings.data.channels}"
+            )
+        if cdma["D_DATAIN_FORMAT.PIXEL_MAPPING"]:
+            raise ConfigError("CDMA.D_DATAIN_FORMAT.PIXEL_MAPPING is 1: only 0 (pitch linear) exists")
+        if (form.element_bytes == 2) != (settings.input_precision is not Precision.INT8):
+            raise ConfigError(
+                f"pixel format {form.name} has {8 * form.element_bytes}-bit elements, "
+                f"the input precision is {settings.input_precision.name.lower()}"
+            )
+
+    def read(self) -> np.ndarray:
+        """The lines with their left and right padding as an array (1, height, padded width, channels)."""
+        settings = self.settings
+        size = settings.data
+        pixels = np.empty((size.height, size.width, self.format.channels), np.uint16)
+        for plane, view in zip(self.format.planes, self.views, strict=True):
+            elements = self._elements(np.ascontiguousarray(view).reshape(size.height, size.width, -1))
+            for position, channel in enumerate(plane):
+                pixels[:, :, channel] = elements[:, :, position]
+        padding = settings.fetch_padding
+        width = padding.left + size.width + padding.right
+        lines = np.empty((1, size.height, width, size.channels), settings.precision.dtype)
+        lines[...] = fetch_pad_element(settings)
+        lines[0, :, padding.left : padding.left + size.width] = self._convert(pixels)
+        return lines
+
+    def _elements(self, data: np.ndarray) -> np.ndarray:
+        """(height, width, bytes of a pixel) as (height, width, elements), unsigned, in the order of memory."""
+        form = self.format
+        if not form.bits:
+            return data if form.element_bytes == 1 else data.view(np.uint16)
+        words = data.view(np.uint32)[:, :, 0]
+        elements = np.empty((*words.shape, len(form.bits)), np.uint16)
+        low = 0
+        for position, width in enumerate(form.bits):  # every element is moved up to the top of 16 bits
+            elements[:, :, position] = (words >> low & (1 << width) - 1) << 16 - width
+            low += width
+        return elements
+
+    def _convert(self, pixels: np.ndarray) -> np.ndarray:
+        """The converter of CDMA, or the raw bits when it is off (cmod/cdma/NV_NVDLA_cdma.cpp:3940)."""
+        settings = self.settings
+        if self.format.floating or settings.input_precision is Precision.FP16:
+            self.specials = Specials()
+            self.specials.count(pixels)
+            return flush_nan(pixels) if settings.nan_to_zero else pixels
+        source = np.dtype(f"{'i' if self.signed else 'u'}{self.format.element_bytes}")
+        if not settings.converter.enabled:
+            return pixels.astype(source).astype(settings.precision.dtype)
+        from nvdla.kernels.conversion import convert_input
+
+        offsets = np.array(settings.converter.offsets[: self.format.channels])
+        values = pixels.astype(source)
+        return convert_input(values, offsets, settings.converter.scale, settings.converter.truncate, settings.precision)
+
+
+class WeightSource:
+    """Weights in memory, plain or compressed."""
+
+    def __init__(
+        self, cdma: RegisterGroup, settings: ConvolutionSettings, config: Configuration, memory: AddressSpace
+    ) -> None:
+        self.settings = settings
+        self.specials = Specials()
+        kernel = settings.kernel
+        self.count = settings.kernels * kernel.width * kernel.height * kernel.channels
+        self._check(cdma)
+        space = weight_space(cdma)
+        size = self.count * settings.precision.bytes
+        self.mask = None
+        if settings.compressed:
+            size = cdma["D_WEIGHT_BYTES"]
+            mask_address = cdma.address("D_WMB_ADDR_HIGH", "D_WMB_ADDR_LOW")
+            self.mask = memory.view(space, mask_address, -(-self.count // 8), "weight mask (WMB)")
+        address = cdma.address("D_WEIGHT_ADDR_HIGH", "D_WEIGHT_ADDR_LOW")
+        self.stored = memory.view(space, address, size, f"weights of {settings.kernels} kernels {kernel}")
+
+    def _check(self, cdma: RegisterGroup) -> None:
+        settings = self.settings
+        real = self.count // settings.kernels * settings.precision.bytes
+        said = cdma["D_WEIGHT_SIZE_0.BYTE_PER_KERNEL"] + 1
+        kernels = cdma["D_WEIGHT_SIZE_1.WEIGHT_KERNEL"] + 1
+        if said != real or kernels != settings.kernels:
+            raise ScheduleError(
+                f"the convolution waits for ever: CDMA fetches {kernels} kernels of {said} bytes, "
+                f"CSC wants {settings.kernels} of {real}"
+            )
+        fetched = cdma["D_WEIGHT_BYTES"]
+        if not settings.compressed and fetched < real * kernels:
+            raise ScheduleError(
+                f"the convolution waits for ever: CDMA.D_WEIGHT_BYTES is {fetched}, the weights have {real * kernels}"
+            )
+
+    def read(self) -> np.ndarray:
+        """All weight elements in the order of the memory layout, decompressed (a view where nothing changes)."""
+        element_bytes = self.settings.precision.bytes
+        elements = np.ascontiguousarray(self.stored[: self.stored.size // element_bytes * element_bytes])
+        elements = elements.view(self.settings.precision.dtype)
+        if self.settings.precision is Precision.FP16:
+            self.specials = Specials()
+            self.specials.count(elements)
+        if self.mask is None:
+            return elements
+        return decompress(elements, self.mask, self.count)
+
+
+def flush_nan(bits: np.ndarray) -> np.ndarray:
+    """fp16 bit patterns with every NaN replaced by +0 (D_NAN_FLUSH_TO_ZERO)."""
+    return np.where((bits & 0x7FFF) > 0x7C00, np.uint16(0), bits).astype(np.uint16)
+
+
+def input_source(
+    cdma: RegisterGroup, settings: ConvolutionSettings, config: Configuration, memory: AddressSpace
+) -> FeatureSource | ImageSource:
+    """The reader for what D_DATAIN_FORMAT names. Raises NvdlaError for a footprint outside memory."""
+    kind = WinogradSource if settings.winograd else ImageSource if settings.image else FeatureSource
+    return kind(cdma, settings, config, memory)

@@ -1,0 +1,140 @@
+"""The cycle model against cycles measured on NVIDIA's RTL, and what must hold of it whatever was measured."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.measured import predicted
+
+from nvdla.analysis.cycles.constants import Memory, constants
+from nvdla.analysis.cycles.cycles import (
+    CdpShape,
+    ConvolutionShape,
+    PdpShape,
+    SdpShape,
+    cdp_time,
+    convolution_time,
+    mac_cycles,
+    memory_floor,
+    pdp_time,
+    sdp_time,
+    windows_behind,
+)
+from nvdla.errors import ConfigError
+from nvdla.hardware.configuration import configuration, configurations
+
+# Errors as they are stated for the model: mean and worst, in percent, of each unit.
+STATED = {
+    ("nv_small", "conv"): (0.6, 23.0),
+    ("nv_small", "sdp"): (0.5, 13.0),
+    ("nv_small", "pdp"): (1.1, 5.2),
+    ("nv_small", "cdp"): (0.5, 1.9),
+    ("nv_small", "sdp+pdp"): (0.2, 0.4),
+    ("nv_large", "conv"): (0.8, 5.5),
+    ("nv_large", "sdp"): (0.5, 1.3),
+    ("nv_large", "pdp"): (0.5, 5.4),
+    ("nv_large", "cdp"): (3.1, 3.8),
+    ("nv_large", "sdp+pdp"): (7.0, 8.0),
+}
+
+
+@pytest.mark.parametrize(("config", "unit"), STATED)
+def test_the_model_is_as_near_to_the_rtl_as_it_says(rtl_cycles, config, unit):
+    errors = [
+        abs(predicted(entry).total / entry["cycles"] - 1) * 100 for entry in rtl_cycles[config] if entry["unit"] == unit
+    ]
+    mean, worst = STATED[config, unit]
+    assert errors
+    assert sum(errors) / len(errors) <= mean
+    assert max(errors) <= worst
+
+
+def test_the_first_mac_is_when_the_rtl_says(rtl_cycles):
+    for config, entries in rtl_cycles.items():
+        for entry in entries:
+            phases = entry.get("phases") or {}
+            if phases.get("first_mac", 0) > 1000 and entry["memory"]["bytes_per_cycle"] == "bus width":
+                found = predicted(entry).first_mac
+                assert found == pytest.approx(phases["first_mac"], rel=0.07), (config, entry["test"])
+
+
+# A few of the measurements, so that the model is checked where the corpus is not.
+CONV = {
+    "w": 12, "h": 12, "c": 32, "kernel_w": 3, "kernel_h": 3, "kernel_c": 32, "k": 64, "out_w": 10, "out_h": 10,
+    "y_extension": 1, "weight_bytes": 18432, "image_in": 0, "data_reuse": 0, "weight_reuse": 0,
+    "sdp": {"bs": "memory_alu_channel_2B", "bn": "bypass", "ew": "bypass", "flying": 1},
+}  # fmt: skip
+WIDE = {"latency_cycles": 120, "bytes_per_cycle": "bus width", "shared_read_write": False}
+
+
+def test_a_convolution_of_known_cycles():
+    on_small = {"config": "nv_small", "unit": "conv", "memory": WIDE, "shape": CONV | {"weight_banks": 5}}
+    on_large = {"config": "nv_large", "unit": "conv", "memory": WIDE, "shape": CONV | {"weight_banks": 1}}
+    assert predicted(on_small).total == pytest.approx(30423, rel=0.002)
+    assert predicted(on_large).total == pytest.approx(2677, rel=0.01)
+
+
+def test_an_sdp_operation_of_known_cycles():
+    shape = {"w": 16, "h": 16, "c": 32, "sdp": {"bs": "memory_mul_channel_2B", "bn": "bypass", "ew": "bypass"}}
+    entry = {"unit": "sdp", "memory": WIDE, "shape": shape}
+    assert predicted(entry | {"config": "nv_large"}).total == 808
+    assert predicted(entry | {"config": "nv_small"}).total == pytest.approx(8497, abs=3)
+
+
+@pytest.mark.parametrize("padding", range(4))
+def test_windows_that_end_in_the_padding_are_counted_as_in_plain_python(padding):
+    for inputs in range(1, 12):
+        for kernel in range(1, 6):
+            for stride in range(1, 4):
+                for outputs in range(1, 9):
+                    ends = [at * stride - padding + kernel for at in range(outputs)]
+                    assert windows_behind(outputs, kernel, stride, padding, inputs) == max(
+                        sum(end > inputs for end in ends) - 1, 0
+                    )
+
+
+sizes = st.integers(1, 40)
+
+
+@given(st.sampled_from(sorted(configurations())), sizes, sizes, sizes, sizes, st.integers(1, 300), st.integers(0, 500))
+def test_a_convolution_is_never_faster_than_its_macs_and_its_memory(
+    name, width, height, kernels, kernel, channels, latency
+):
+    values = constants(configuration(name))
+    weights = kernels * kernel * channels
+    shape = ConvolutionShape(width, height, kernels, kernel, 1, channels, 4096, weights, 2, 4)
+    memory = Memory(latency)
+    time = convolution_time(shape, values, memory)
+    assert time.total >= mac_cycles(shape, values)
+    assert time.total >= memory_floor(4096 + weights, 0, values, memory)
+    assert 0 < time.first_mac <= time.last_mac <= time.total
+    assert time.weights_done <= time.last_mac
+
+
+@given(sizes, sizes, sizes, st.integers(0, 300), st.floats(0.1, 64))
+def test_slower_memory_never_makes_an_operation_faster(width, height, surfaces, latency, rate):
+    values = constants(configuration("nv_large"))
+    traffic = width * height * surfaces * values.atom
+    fast, slow = Memory(latency), Memory(latency + 10, rate, shared=True)
+    for time, shape in (
+        (sdp_time, SdpShape(width, height, surfaces, 1, False, traffic, traffic)),
+        (pdp_time, PdpShape(width, height, width, height, surfaces, 0, 0, traffic, traffic)),
+        (cdp_time, CdpShape(width, height, surfaces)),
+    ):
+        assert time(shape, values, slow).total >= time(shape, values, fast).total
+
+
+def test_the_constants_of_the_measured_configurations():
+    small, large = constants(configuration("nv_small")), constants(configuration("nv_large"))
+    assert (small.sdp_atom, small.pdp_atom, small.cdp_atom, small.bank, small.bus) == (8, 8, 8, 4096, 8)
+    assert (large.sdp_atom, large.sdp_y_atom, large.pdp_atom, large.bank, large.bus) == (2, 8, 4, 32768, 32)
+    assert small.measured
+    assert not constants(configuration("nv_full"), 2).measured
+    assert constants(configuration("nv_full"), 2).kernels == 16
+
+
+@pytest.mark.parametrize("bad", [{"latency": -1}, {"bytes_per_cycle": 0.0}, {"bytes_per_cycle": math.nan}])
+def test_a_memory_that_cannot_be_is_refused(bad):
+    with pytest.raises(ConfigError, match="must be"):
+        Memory(**bad)

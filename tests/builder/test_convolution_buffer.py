@@ -1,0 +1,127 @@
+"""The convolution buffer: entries, banks, tiles, kernels in parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.build_checks import build_and_run, engines, samples
+
+from nvdla.builder import BuildError, Network
+from nvdla.builder.cbuf import buffer_of, entries_per_slice, fit, kernel_group, rounded, weight_bytes
+from nvdla.builder.ir import Convolve, Process, Root
+from nvdla.descriptors.abi import NEW
+from nvdla.descriptors.enums import OpType
+from nvdla.descriptors.task import DlaTask
+from nvdla.hardware.configuration import configuration, configurations
+
+
+def _operation(
+    config: str, channels: int, size: tuple[int, int], kernels: int, kernel: int, precision="int8", **window
+):
+    stride, pads = window.get("stride", 1), window.get("padding", 0)
+    out = [(s + 2 * pads - kernel) // stride + 1 for s in size]
+    source = Root("in", channels, *size, precision).whole
+    target = Root("out", kernels, *out, precision).whole
+    weights = np.ones((kernels, channels, kernel, kernel), np.int8)
+    process = Process("layer", None, target)
+    return Convolve("layer", source, weights, (stride, stride), (pads,) * 4, (1, 1), process)
+
+
+@pytest.mark.parametrize(
+    ("config", "channels", "width", "precision", "entries"),
+    [
+        ("nv_small", 16, 12, "int8", 24),
+        ("nv_small", 500, 1, "int8", 63),
+        ("nv_full", 1, 28, "fp16", 7),
+        ("nv_full", 33, 9, "int8", 5),
+        ("nv_full", 65, 9, "int8", 9),
+        ("nv_large", 33, 9, "int8", 9),
+        ("nv_large", 32, 9, "int8", 5),
+    ],
+)
+def test_entries_per_slice_pack_atoms_into_entries(config, channels, width, precision, entries):
+    chosen = configuration(config)
+    assert entries_per_slice(channels, width, precision, chosen, buffer_of(chosen)) == entries
+
+
+@given(
+    st.sampled_from(["nv_small", "nv_large", "nv_full"]),
+    st.integers(1, 200),
+    st.tuples(st.integers(5, 90), st.integers(5, 300)),
+    st.integers(1, 80),
+    st.sampled_from([1, 2, 3, 5]),
+    st.integers(1, 3),
+)
+def test_tiles_cover_the_result_once_and_their_input_fits(config, channels, size, kernels, kernel, stride):
+    operation = _operation(config, channels, size, kernels, kernel, stride=stride, padding=kernel // 2)
+    chosen, buffer = configuration(config), buffer_of(configuration(config))
+    found = fit(operation, chosen)
+    result = np.zeros(operation.process.destination.shape[1:], int)
+    for tile in found.tiles:
+        (top, rows), (left, columns) = tile.out_rows, tile.out_columns
+        result[top : top + rows, left : left + columns] += 1
+        used = tile.in_rows[1] * entries_per_slice(channels, tile.in_columns[1], "int8", chosen, buffer)
+        assert used <= found.data_banks * buffer.entries
+        # The programming guide: every element of input and padding is used.
+        assert (columns - 1) * stride + kernel == tile.padding[2] + tile.in_columns[1] + tile.padding[3]
+        assert (rows - 1) * stride + kernel == tile.padding[0] + tile.in_rows[1] + tile.padding[1]
+    assert np.all(result == 1)
+    assert found.data_banks + found.weight_banks <= buffer.banks
+    group = weight_bytes(min(kernels, kernel_group(chosen, "int8")), channels, kernel, kernel, "int8")
+    assert found.weight_banks * buffer.bank_bytes >= rounded(group) + 128
+
+
+@pytest.mark.parametrize("config", sorted(configurations()))
+def test_a_kernel_that_cannot_fit_is_one_clear_error(config):
+    operation = _operation(config, 8192, (32, 32), 1, 32)
+    with pytest.raises(
+        BuildError, match=r"layer layer: one kernel group of 8192 channels, 32x32 .* use fewer channels"
+    ):
+        fit(operation, configuration(config))
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernels", "size"),
+    [((64, 60, 60), 20, 3), ((300, 9, 50), 5, 3), ((8, 10, 2100), 6, 3), ((40, 93, 37), 9, 5)],
+)
+def test_layers_too_large_for_nv_small_run_in_tiles(shape, kernels, size):
+    net, rng = Network(), np.random.default_rng(1)
+    x = net.input("in", shape)
+    net.output(
+        net.convolution(
+            "c", x, rng.normal(size=(kernels, shape[0], size, size)), rng.normal(size=kernels), padding=size // 2
+        )
+    )
+    built = build_and_run(net, "nv_small", "int8", False, samples(net, rng, 1))
+    assert engines(built).count("conv") > 1
+    assert built.sidecar["tasks"][0]["operations"][0]["part"].startswith("1/")
+
+
+@pytest.mark.parametrize(("config", "precision"), [("nv_small", "int8"), ("nv_large", "int8"), ("nv_full", "fp16")])
+def test_kernels_too_large_for_the_buffer_are_computed_in_parts(config, precision):
+    net, rng = Network(), np.random.default_rng(2)
+    x = net.fully_connected("f", net.input("in", (512, 7, 7)), rng.normal(size=(40, 512 * 49)), rng.normal(size=40))
+    net.output(net.prelu("p", x, rng.uniform(0, 1, 40)))
+    built = build_and_run(net, config, precision, False, samples(net, rng, 1))
+    assert engines(built).count("conv") > 2
+
+
+@pytest.mark.parametrize("config", ["nv_small", "nv_large"])
+def test_neighbours_take_different_weight_banks_where_weights_are_not_a_multiple_of_128(config):
+    """Else the C model reads the second layer's weights from the wrong place."""
+    net, rng = Network(), np.random.default_rng(3)
+    x = net.input("in", (5, 40, 40))
+    for number in range(6):
+        x = net.convolution(f"c{number}", x, rng.normal(size=(5 + number, x.shape[0], 3, 3)), padding=1)
+    net.output(x)
+    loadable = build_and_run(net, config, "int8", False, samples(net, rng, 1)).loadable
+    operations = DlaTask.decode(loadable, loadable.tasks[0], NEW).operations()
+    convolutions = [each for each in operations if each.op_type == OpType.CONV]
+    assert len(convolutions) >= 6
+    ring = [*convolutions[1:], convolutions[0]]
+    for one, after in zip(convolutions, ring, strict=True):
+        size = one.op.bytes_per_kernel * one.surface.dst_data.channel
+        assert size % 128 == 0 or one.op.weight_bank != after.op.weight_bank
+        assert one.surface.weight_data.size % 128 == 0

@@ -1,0 +1,176 @@
+"""The dependency graph: what the firmware's events guarantee covers every hazard in memory."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from support.build_checks import samples
+from support.random_networks import networks
+
+from nvdla.builder import Network, build, calibrate
+from nvdla.builder.addresses import Addresses, Extent
+from nvdla.builder.emit import _Emitter, memory_plan
+from nvdla.builder.graph import link
+from nvdla.builder.lower import lower
+from nvdla.builder.planner import ALIGNMENT, layout_of, lives
+from nvdla.builder.schedule import DlaTask, schedule
+from nvdla.descriptors.abi import NEW
+from nvdla.descriptors.enums import Event, OpType
+from nvdla.descriptors.task import DlaTask as DecodedTask
+from nvdla.hardware.configuration import configuration
+from nvdla.runtime import Runtime
+
+SETTINGS = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def _parts(net: Network, config: str):
+    """Program, tasks, addresses and memory plan of a network."""
+    chosen = configuration(config)
+    program = lower(net, chosen, "int8", calibrate(net, samples(net, np.random.default_rng(1), 1)))
+    tasks = schedule(program, chosen)
+    layout = memory_plan(program, chosen, tasks)
+    addresses = Addresses(program, chosen, layout)
+    return program, tasks, _Emitter(program, chosen, tasks, addresses, layout.size), layout
+
+
+def _orders(operations, links) -> np.ndarray:
+    """[a, b]: moment a is before moment b, by what firmware and hardware guarantee.
+
+    Moment 2i is the start of operation i (its read DMA may run ahead of the one before it), 2i + 1 its completion.
+    """
+    before = np.zeros((2 * len(operations), 2 * len(operations)), bool)
+    queues: dict[OpType, list[int]] = {}
+    for index, operation in enumerate(operations):
+        before[2 * index, 2 * index + 1] = True
+        queue = queues.setdefault(operation.type, [])
+        if queue:
+            before[2 * queue[-1], 2 * index] = before[2 * queue[-1] + 1, 2 * index + 1] = True
+        if len(queue) > 1:
+            # Two register groups: the third operation is programmed when the first is complete.
+            before[2 * queue[-2] + 1, 2 * index] = True
+        queue.append(index)
+        for consumer, event in links[index].consumers.values():
+            if event == Event.OP_COMPLETED:
+                before[2 * index + 1, 2 * consumer] = True
+        if links[index].fused_parent is not None:
+            parent = links[index].fused_parent[0]
+            # The parent is enabled when this is enabled, and has handed over everything when this is complete.
+            before[2 * index, 2 * parent] = before[2 * parent + 1, 2 * index + 1] = True
+    for middle in range(len(before)):
+        before |= before[:, [middle]] & before[[middle], :]
+    return before
+
+
+@pytest.mark.parametrize("config", ["nv_small", "nv_large"])
+@SETTINGS
+@given(net=networks())
+def test_events_and_queue_order_cover_every_hazard(config, net):
+    """Read after write, write after read (re-used memory), write after write: the first is complete before the
+    second."""
+    _, tasks, emitter, _ = _parts(net, config)
+    for task in tasks:
+        if not isinstance(task, DlaTask):
+            continue
+        extents = {each.index: emitter._extents(each) for each in task.operations}
+        before = _orders(task.operations, link(task.operations, extents))
+        for one, other in itertools.combinations(task.operations, 2):
+            if one.chain is other.chain:
+                assert not _overlap(extents[one.index][0], extents[other.index][1]), "a chain overwrites what it reads"
+                continue
+            (read, written), (other_read, other_written) = extents[one.index], extents[other.index]
+            if _overlap(written, other_read) or _overlap(read, other_written) or _overlap(written, other_written):
+                assert before[2 * one.last.index + 1, 2 * other.index], f"{one.layer} and {other.layer}"
+
+
+def _overlap(some: list[Extent], others: list[Extent]) -> bool:
+    return any(a.memory == b.memory and max(a.start, b.start) < min(a.end, b.end) for a in some for b in others)
+
+
+@SETTINGS
+@given(net=networks())
+def test_dependency_counts_are_the_events_that_arrive(net):
+    built = build(net, "nv_small", "int8", calibrate(net, samples(net, np.random.default_rng(1), 1)))
+    for entry in built.loadable.tasks:
+        decoded = DecodedTask.decode(built.loadable, entry, NEW)
+        arriving = [0] * len(decoded)
+        for common in decoded.dependencies:
+            for consumer in [*common.consumers, common.fused_parent]:
+                if consumer.index >= 0:
+                    arriving[consumer.index] += 1
+        assert arriving == [common.dependency_count for common in decoded.dependencies]
+        for kind in range(6):
+            queue = [common.index for common in decoded.dependencies if common.op_type == kind]
+            assert decoded.network.op_head[kind] == (queue[0] if queue else -1)
+            for one, after in itertools.pairwise(queue):
+                assert decoded.dependencies[one].consumers[kind].index == after
+
+
+@SETTINGS
+@given(net=networks())
+def test_memory_is_shared_only_by_surfaces_whose_lives_do_not_overlap(net):
+    program, _, _, layout = _parts(net, "nv_small")
+    chosen = configuration("nv_small")
+    lived = lives(program.operations).values()
+    placed = [(root, life) for root, life in lived if root.role == "inner" and id(root) in layout.offsets]
+    for (one, first), (other, second) in itertools.combinations(placed, 2):
+        starts = layout.offsets[id(one)], layout.offsets[id(other)]
+        ends = [start + layout_of(root, chosen).size for start, root in zip(starts, (one, other), strict=True)]
+        if max(starts) < min(ends):
+            assert first.last < second.first or second.last < first.first
+    assert all(offset % ALIGNMENT == 0 for offset in layout.offsets.values())
+
+
+def test_a_chain_of_layers_needs_the_memory_of_two():
+    net = Network()
+    x = net.input("in", (8, 16, 16))
+    for number in range(12):
+        x = net.relu(f"r{number}", net.scale(f"s{number}", x, 1.0))
+    net.output(x)
+    _, _, _, layout = _parts(net, "nv_small")
+    assert layout.size == 2 * 8 * 16 * 16
+
+
+def test_a_convolution_waits_for_its_sdp_as_nvidias_compiler_has_it():
+    """Events of a convolution, its SDP and a pool behind them (compare loadables of NVIDIA's compiler)."""
+    net = Network()
+    x = net.convolution("c", net.input("in", (8, 9, 9)), np.ones((8, 8, 3, 3)))
+    net.output(net.max_pool("p", net.relu("r", x), 3, 2))
+    loadable = build(net, "nv_small", "int8", calibrate(net, samples(net, np.random.default_rng(1), 1))).loadable
+    conv, sdp, pdp = DecodedTask.decode(loadable, loadable.tasks[0], NEW).dependencies
+    assert [each.dependency_count for each in (conv, sdp, pdp)] == [1, 2, 1]
+    assert (conv.consumers[OpType.SDP].index, conv.consumers[OpType.SDP].event) == (1, Event.OP_PROGRAMMED)
+    assert (sdp.consumers[OpType.PDP].index, sdp.consumers[OpType.PDP].event) == (2, Event.OP_PROGRAMMED)
+    assert (sdp.fused_parent.index, sdp.fused_parent.event) == (0, Event.OP_ENABLED)
+    assert (pdp.fused_parent.index, pdp.fused_parent.event) == (1, Event.OP_ENABLED)
+
+
+def test_no_operation_is_enabled_before_the_one_before_it_in_its_queue():
+    """The C model waits for ever if a read DMA finds its second group enabled first."""
+    net = Network()
+    x = net.input("in", (8, 9, 9))
+    net.output(net.scale("behind", net.lrn("lrn", net.scale("before", x, 2.0)), 3.0))
+    net.output(net.scale("free", x, 4.0))  # could start at once
+    data = samples(net, np.random.default_rng(1), 1)
+    built = build(net, "nv_small", "int8", calibrate(net, data))
+    runtime = Runtime(built.loadable, config="nv_small")
+    log: list = []
+    runtime.run_raw([bytes(tensor.size) for tensor in runtime.inputs], csb_log=log)
+    enabled: dict[str, list[int]] = {}
+    for index, engine, _ in (entry[1:] for entry in log if entry[0] == "enable"):
+        enabled.setdefault(engine, []).append(index)
+    assert len(enabled["SDP"]) == 3 and all(order == sorted(order) for order in enabled.values())
+
+
+def test_a_chain_on_the_fly_does_not_write_where_it_reads():
+    """The pool writes while the convolution still reads, so the two surfaces cannot share memory."""
+    net = Network()
+    x = net.scale("s", net.input("in", (8, 12, 12)), 2.0)
+    x = net.max_pool("p", net.convolution("c", x, np.ones((8, 8, 3, 3)), padding=1), 2)
+    net.output(net.scale("t", x, 2.0))
+    program, _, _, layout = _parts(net, "nv_small")
+    source, result = program.tensors["s"].root, program.tensors["p"].root
+    assert id(program.tensors["c"].root) not in layout.offsets
+    assert layout.offsets[id(source)] != layout.offsets[id(result)]
