@@ -3,6 +3,7 @@
 from nvdla.builder.compiler import Built, build, layer_errors
 from nvdla.builder.network import Layer, Network, Tensor
 from nvdla.builder.quantize import Calibration, calibrate, quantize
+from nvdla.builder.refine import Recipe, Refined, refine
 from nvdla.errors import BuildError
 
 __all__ = [
@@ -11,9 +12,12 @@ __all__ = [
     "Calibration",
     "Layer",
     "Network",
+    "Recipe",
+    "Refined",
     "Tensor",
     "build",
     "calibrate",
     "layer_errors",
     "quantize",
+    "refine",
 ]

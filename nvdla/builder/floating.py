@@ -138,7 +138,7 @@ FORMS: dict[str, Callable[..., np.ndarray]] = {
     "scale": lambda layer, x: x * _column(layer.factors) + _column(layer.bias),
     "relu": lambda layer, x: np.maximum(x, 0.0),
     "prelu": lambda layer, x: np.where(x >= 0, x, x * _column(layer.slopes)),
-    "clip": lambda layer, x: np.clip(x, layer.low, layer.high),
+    "clip": lambda layer, x: np.clip(x, layer.low, _column(np.atleast_1d(layer.high))),
     "function": _function,
     "elementwise": _elementwise,
     "concat": lambda layer, *sources: np.concatenate(sources, axis=1),

@@ -15,7 +15,7 @@ Shapes and arguments are checked here; what one hardware configuration can do is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -210,12 +210,13 @@ class Network:
         slopes = self._vector(name, "slopes", slopes, self._own(source, name).shape[0])
         return self._add(name, "prelu", [source], source.shape, {"slopes": slopes})
 
-    def clip(self, name: str, source: Tensor, low: float = 0.0, high: float = 6.0) -> Tensor:
-        """Limit to low..high; the defaults are ReLU6."""
-        if not low < high:
-            raise BuildError(f"layer {name}: low {low} must be less than high {high}")
-        settings = {"low": float(low), "high": float(high)}
-        return self._add(name, "clip", [source], self._own(source, name).shape, settings)
+    def clip(self, name: str, source: Tensor, low: float = 0.0, high: float | np.ndarray = 6.0) -> Tensor:
+        """Limit to low..high; the defaults are ReLU6. ``high`` may be (channels,) numbers."""
+        if not np.all(low < np.asarray(high)):
+            raise BuildError(f"layer {name}: low {low} must be less than high {np.min(high)}")
+        channels = self._own(source, name).shape[0]
+        limit = float(high) if np.ndim(high) == 0 else self._vector(name, "high", high, channels)
+        return self._add(name, "clip", [source], source.shape, {"low": float(low), "high": limit})
 
     def function(self, name: str, source: Tensor, function: Callable[[np.ndarray], np.ndarray]) -> Tensor:
         """Any function of one number, by look-up table. ``function`` maps a float64 array to one of the same shape."""
@@ -316,6 +317,26 @@ class Network:
         return self._add(name, "softmax", [source], source.shape)
 
     # ---- the common part
+
+    def layer(self, name: str) -> Layer:
+        """The layer of that name. Raises BuildError where there is none."""
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        raise BuildError(f"network {self.name} has no layer {name}")
+
+    def changed(self, settings: Mapping[str, Mapping[str, Any]]) -> Network:
+        """A network of the same layers, some of them (by name) with other settings; this one stays as it is."""
+        result = Network(self.name)
+        made: dict[str, Tensor] = {}
+        for old in self.layers:
+            inputs = [made[tensor.name] for tensor in old.inputs]
+            layer = Layer(old.name, old.kind, inputs, {**old.settings, **settings.get(old.name, {})})
+            made[old.name] = layer.output = Tensor(old.name, old.output.shape, layer)
+            result.layers.append(layer)
+        result.inputs = [made[tensor.name] for tensor in self.inputs]
+        result.outputs = [made[tensor.name] for tensor in self.outputs]
+        return result
 
     def consumers(self, tensor: Tensor) -> list[Layer]:
         return [layer for layer in self.layers if tensor in layer.inputs]

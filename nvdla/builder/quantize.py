@@ -7,18 +7,17 @@ NVIDIA's compiler and its calibration tables have them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from nvdla.builder import floating
 from nvdla.builder.network import Network
+from nvdla.builder.statistics import Statistics, check_method
 from nvdla.errors import BuildError
 
 # Largest element: the range is symmetric, -128 and -32768 are left out.
 LARGEST = {"int8": 127, "int16": 32767}
-METHODS = ("max", "percentile", "entropy")
-_BINS = 2048
 
 
 def quantize(values: np.ndarray, scale: float, precision: str) -> np.ndarray:
@@ -32,9 +31,16 @@ def quantize(values: np.ndarray, scale: float, precision: str) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Calibration:
-    """The largest magnitude that each tensor is meant to hold, by tensor (layer) name, in real numbers."""
+    """The largest magnitude that each tensor is meant to hold, by tensor (layer) name, in real numbers.
+
+    ``weight_scales``: int8 scales (K,) of the kernels of convolutions by layer name, where they are given: by a model
+    that is quantised already, or by adaptive rounding. Those of other layers follow from their weights. ``means``: the
+    mean (C,) of every channel of tensors by name; with it biases make up for the mean error of rounded weights.
+    """
 
     magnitudes: Mapping[str, float]
+    weight_scales: Mapping[str, np.ndarray] = field(default_factory=dict)
+    means: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @classmethod
     def from_scales(cls, scales: Mapping[str, float], precision: str = "int8") -> Calibration:
@@ -56,7 +62,7 @@ class Calibration:
 
     def with_magnitudes(self, **magnitudes: float) -> Calibration:
         """The same with some magnitudes replaced, for example that of an input whose range is known."""
-        return Calibration({**self.magnitudes, **magnitudes})
+        return replace(self, magnitudes={**self.magnitudes, **magnitudes})
 
 
 def calibrate(
@@ -70,61 +76,15 @@ def calibrate(
 
     ``samples`` is one batch (N, C, H, W) or several batches. ``method``: "max" covers the largest magnitude,
     "percentile" that share of the magnitudes, "entropy" cuts where a histogram quantised to ``levels`` tells most about
-    the real one.
+    the real one, "mse" where the mean squared error is least. Raises BuildError for NaN and infinities.
     """
-    if method not in METHODS:
-        raise BuildError(f"calibration method {method!r} is not one of {', '.join(METHODS)}")
-    if not 0 < percentile <= 100:
-        raise BuildError(f"percentile {percentile} must be above 0 and at most 100")
-    batches = [samples] if isinstance(samples, np.ndarray | Mapping) else list(samples)
-    if not batches:
+    check_method(method, percentile)
+    statistics = Statistics(histograms=method != "max")
+    for batch in [samples] if isinstance(samples, np.ndarray | Mapping) else samples:
+        statistics.update(floating.run(network, batch))
+    if not statistics:
         raise BuildError(f"network {network.name}: no calibration data; give at least one input")
-    magnitudes: dict[str, list[np.ndarray]] = {}
-    for batch in batches:
-        for name, values in floating.run(network, batch).items():
-            magnitudes.setdefault(name, []).append(np.abs(values).ravel())
-    pick = {
-        "max": lambda values: float(values.max()),
-        "percentile": lambda values: float(np.percentile(values, percentile)),
-        "entropy": lambda values: entropy_limit(values, levels - 1),
-    }[method]
-    found = {name: pick(np.concatenate(parts)) for name, parts in magnitudes.items()}
-    # A tensor that is zero in all samples tells nothing about its range.
-    return Calibration({name: magnitude if magnitude > 0 else 1.0 for name, magnitude in found.items()})
-
-
-def entropy_limit(values: np.ndarray, largest: int) -> float:
-    """The magnitude at which to saturate so that the Kullback-Leibler divergence is least.
-
-    Candidates are the upper edges of a histogram's bins; the reference has the tail folded into its last bin, the
-    candidate has ``largest + 1`` levels.
-    """
-    top = float(values.max())
-    if top == 0 or largest >= _BINS:
-        return top
-    histogram, edges = np.histogram(values, _BINS, (0.0, top))
-    best, limit = np.inf, top
-    for bins in range(largest + 1, _BINS + 1, 16):
-        divergence = _divergence(histogram.astype(np.float64), bins, largest + 1)
-        if divergence < best:
-            best, limit = divergence, float(edges[bins])
-    return limit
-
-
-def _divergence(histogram: np.ndarray, bins: int, levels: int) -> float:
-    reference = histogram[:bins].copy()
-    candidate = reference.copy()
-    reference[-1] += histogram[bins:].sum()
-    owner = np.arange(bins) * levels // bins
-    filled = candidate > 0
-    sums = np.bincount(owner, candidate, levels)
-    counts = np.bincount(owner, filled, levels)
-    spread = np.where(filled, (sums / np.maximum(counts, 1))[owner], 0.0)
-    if spread.sum() == 0 or reference.sum() == 0:
-        return np.inf
-    p, q = reference / reference.sum(), spread / spread.sum()
-    used = p > 0
-    return float(np.sum(p[used] * np.log(p[used] / np.maximum(q[used], 1e-12))))
+    return Calibration(statistics.magnitudes(method, percentile, levels - 1))
 
 
 def weight_scales(weights: np.ndarray, precision: str, per_channel: bool) -> np.ndarray:

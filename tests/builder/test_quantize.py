@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nvdla.builder import Calibration, Network, build, calibrate, layer_errors
-from nvdla.builder.quantize import common_fixed_point, entropy_limit, fixed_point, weight_scales
+from nvdla.builder import BuildError, Calibration, Network, build, calibrate, layer_errors
+from nvdla.builder.ir import Convolve
+from nvdla.builder.quantize import common_fixed_point, fixed_point, weight_scales
+from nvdla.builder.statistics import METHODS, Histogram, entropy_limit, mse_limit, percentile_limit
 
 
 @given(st.floats(1e-9, 30000.0))
@@ -39,23 +43,72 @@ def _net() -> Network:
     return net
 
 
-def test_max_covers_everything_percentile_and_entropy_cut_outliers():
+def _histogram(*batches: np.ndarray) -> Histogram:
+    histogram = Histogram()
+    for values in batches:
+        histogram.add(values, float(np.abs(values).max()))
+    return histogram
+
+
+def test_max_covers_everything_and_the_other_methods_cut_outliers():
     data = np.random.default_rng(2).normal(size=(64, 3, 8, 8))
-    data[0, 0, 0, 0] = 200.0
+    data[0, 0, 0, 0] = 40.0
     net = _net()
-    found = {method: calibrate(net, data, method).magnitudes["in"] for method in ("max", "percentile", "entropy")}
-    assert found["max"] == 200.0
+    found = {method: calibrate(net, data, method).magnitudes["in"] for method in METHODS}
+    assert found["max"] == 40.0
     assert found["percentile"] < 10
     assert found["entropy"] < 30
+    assert found["mse"] < 40.0
 
 
-def test_batches_and_one_array_calibrate_alike():
-    data = np.random.default_rng(3).normal(size=(8, 3, 8, 8))
-    assert calibrate(_net(), data).magnitudes == calibrate(_net(), [data[:4], {"in": data[4:]}]).magnitudes
+@pytest.mark.parametrize("method", METHODS)
+def test_batches_and_one_array_calibrate_alike_in_any_order(method):
+    data = np.random.default_rng(3).normal(size=(8, 3, 8, 8)) * np.arange(1, 9).reshape(8, 1, 1, 1)
+    whole = calibrate(_net(), data, method).magnitudes
+    assert calibrate(_net(), [data[:4], {"in": data[4:]}], method).magnitudes == whole
+    assert calibrate(_net(), list(data[::-1]), method).magnitudes == whole
 
 
 def test_entropy_keeps_a_uniform_histogram_whole():
-    assert entropy_limit(np.linspace(0, 1, 100000), 127) > 0.9
+    assert entropy_limit(_histogram(np.linspace(0, 1, 100000)), 127) > 0.9
+
+
+@given(st.integers(0, 2**32 - 1), st.floats(0.3, 3.0))
+@settings(max_examples=20, deadline=None)
+def test_no_limit_has_a_smaller_squared_error_than_mse_by_more_than_a_tenth(seed, tail):
+    """Against plain search over limits with the quantiser itself."""
+    values = np.random.default_rng(seed).standard_t(2 + tail, 4000)
+
+    def error(limit: float) -> float:
+        step = limit / 127
+        return float(np.mean((np.clip(np.round(values / step), -127, 127) * step - values) ** 2))
+
+    best = min(error(limit) for limit in np.linspace(0.02, 1, 100) * np.abs(values).max())
+    assert error(mse_limit(_histogram(values), 127)) <= 1.1 * best
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([50.0, 90.0, 99.0, 99.9, 100.0]))
+@settings(max_examples=20, deadline=None)
+def test_a_percentile_is_right_to_a_bin(seed, percentile):
+    values = np.maximum(np.random.default_rng(seed).normal(size=5000), 0)
+    histogram = _histogram(values[:10], values[10:])
+    wanted = np.percentile(values, percentile, method="inverted_cdf")
+    assert percentile_limit(histogram, percentile) == pytest.approx(wanted, abs=2 * histogram.width)
+
+
+def test_infinities_in_calibration_are_named():
+    with pytest.raises(BuildError, match=r"layer in: .* NaN or infinity"):
+        calibrate(_net(), np.full((1, 3, 8, 8), np.nan))
+
+
+def test_given_weight_scales_are_used_and_checked():
+    net, data = _net(), np.random.default_rng(6).normal(size=(2, 3, 8, 8))
+    calibration = replace(calibrate(net, data), weight_scales={"c": np.full(6, 0.25)})
+    built = build(net, "nv_small", "int8", calibration)
+    weights = next(each for each in built.program.operations if isinstance(each, Convolve)).weights
+    np.testing.assert_array_equal(weights, np.floor(net.layers[1].weights / 0.25 + 0.5))
+    with pytest.raises(BuildError, match="layer c: weight scales"):
+        build(net, "nv_small", "int8", replace(calibration, weight_scales={"c": np.zeros(6)}))
 
 
 def test_scales_of_a_calibration_table_are_taken_over():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import nvdla
-from nvdla.builder import Built, Network, build, calibrate, layer_errors
+from nvdla.builder import Built, Calibration, Network, build, calibrate, layer_errors
 from nvdla.lint import lint
 
 # Configuration, precision, one weight scale a channel.
@@ -27,14 +27,19 @@ def samples(network: Network, rng: np.random.Generator, count: int = 2) -> dict[
 
 
 def build_and_run(
-    network: Network, config: str, precision: str, per_channel: bool, data: dict[str, np.ndarray]
+    network: Network,
+    config: str,
+    precision: str,
+    per_channel: bool,
+    data: dict[str, np.ndarray],
+    calibration: Calibration | None = None,
 ) -> Built:
     """Build, lint, write, read back (which verifies), run, and compare with the plain numpy model of the quantised
     network.
 
     Integers must be equal; halves within 1% of the largest magnitude, for the hardware shortens mantissas.
     """
-    built = build(network, config, precision, calibrate(network, data), per_channel)
+    built = build(network, config, precision, calibration or calibrate(network, data), per_channel)
     if not per_channel and precision != "int16":
         findings = lint(built.loadable, config).findings
         assert not findings, [str(finding) for finding in findings]

@@ -9,7 +9,7 @@ import numpy as np
 from nvdla.builder import lut as tables
 from nvdla.builder.fuse import Group
 from nvdla.builder.ir import Convert, Normalize, Process, Stage
-from nvdla.builder.lower.convolution import bias_operand, prelu_stage
+from nvdla.builder.lower.convolution import bias_operand, number_or_channels, prelu_stage
 from nvdla.builder.quantize import common_fixed_point, quantize
 
 if TYPE_CHECKING:
@@ -58,12 +58,13 @@ def prelu(lowering: Lowering, group: Group) -> None:
 def clip(lowering: Lowering, group: Group) -> None:
     """Two comparisons with numbers: X1 the lower limit, X2 the upper one."""
     layer = group.layer
-    limits = (layer.low, layer.high)
+    limits = [np.atleast_1d(limit) for limit in (layer.low, layer.high)]
     if lowering.integer:
         unit = lowering.source(layer.inputs[0]).scale
-        low, high = (int(np.clip(np.floor(limit / unit + 0.5), -32768, 32767)) for limit in limits)
+        limits = [np.clip(np.floor(limit / unit + 0.5), -32768, 32767).astype(np.int64) for limit in limits]
     else:
-        low, high = (float(np.float16(np.clip(limit, -65504, 65504))) for limit in limits)
+        limits = [np.clip(limit, -65504, 65504).astype(np.float16) for limit in limits]
+    low, high = (number_or_channels(limit) for limit in limits)
     _simple(lowering, group, Stage("max", low), Stage("min", high))
 
 

@@ -13,7 +13,8 @@ from nvdla.builder.floating import expand_groups
 from nvdla.builder.fuse import Group
 from nvdla.builder.ir import BYTES, Convert, Convolve, Process, Stage, Surface
 from nvdla.builder.lower.concat import gather
-from nvdla.builder.quantize import common_fixed_point, fixed_point, quantize, weight_scales
+from nvdla.builder.lower.correction import exact_scales, mean_error
+from nvdla.builder.quantize import common_fixed_point, fixed_point, quantize
 from nvdla.builder.shapes import reach
 from nvdla.errors import BuildError
 
@@ -39,7 +40,8 @@ def lower(lowering: Lowering, group: Group) -> None:
     layer = group.layer
     window = Window(layer.stride, layer.padding, layer.dilation)
     source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
-    scales = weight_scales(group.weights, lowering.precision, lowering.per_channel) if lowering.integer else None
+    scales = lowering.weight_scales(group, group.weights)
+    means = lowering.means(layer.inputs[0])
     block = _block(lowering, layer.groups, source.channels // layer.groups, destination.channels // layer.groups)
     for first in range(0, layer.groups, block):
         count = min(block, layer.groups - first)
@@ -56,6 +58,7 @@ def lower(lowering: Lowering, group: Group) -> None:
             group.bias[kernels],
             window,
             scales[kernels] if scales is not None else None,
+            means[ins[0] : ins[0] + ins[1]] if means is not None else None,
         )
 
 
@@ -82,15 +85,19 @@ def convolve(
     bias: np.ndarray,
     window: Window,
     scales: np.ndarray | None,
+    means: np.ndarray | None = None,
 ) -> None:
-    """One dense convolution with its SDP operation. ``scales`` (K,) of the weights, None for fp16.
+    """One dense convolution with its SDP operation. ``scales`` (K,) of the weights, None for fp16; ``means`` (C,) of
+    the source where biases are to make up for the mean error of the weights.
 
     Kernels whose group does not fit the convolution buffer are computed a part at a time and put together.
     """
     name = group.name
     check_window(name, weights.shape, window)
-    make = _halves if scales is None else _integers
-    operation = make(lowering, group, source, destination, weights, bias, window, scales)
+    if scales is None:
+        operation = _halves(group, source, destination, weights, bias, window)
+    else:
+        operation = _integers(lowering, group, source, destination, weights, bias, window, scales, means)
     try:
         fit(operation, lowering.config)
     except BuildError:
@@ -110,29 +117,32 @@ def convolve(
             part = lowering.temporary(name, count, *destination.shape[1:], destination.scale)
         parts.append(part)
         part_scales = None if scales is None else scales[chosen]
-        convolve(lowering, _part(group, chosen), source, part, weights[chosen], bias[chosen], window, part_scales)
+        each = _part(group, chosen)
+        convolve(lowering, each, source, part, weights[chosen], bias[chosen], window, part_scales, means)
     if step < atom:
         gather(lowering, name, parts, destination)
 
 
 def _part(group: Group, kernels: slice) -> Group:
-    """The group for some of its kernels: slopes a channel go along."""
+    """The group for some of its kernels: slopes and limits a channel go along."""
     activation = group.activation
-    if activation is not None and activation.kind == "prelu":
-        settings = {**activation.settings, "slopes": activation.slopes[kernels]}
-        activation = replace(activation, settings=settings)
-    return replace(group, activation=activation)
+    if activation is None:
+        return group
+    chosen = {
+        what: values[kernels]
+        for what, values in activation.settings.items()
+        if what in ("slopes", "high") and np.ndim(values)
+    }
+    return replace(group, activation=replace(activation, settings={**activation.settings, **chosen}))
 
 
 def _halves(
-    lowering: Lowering,
     group: Group,
     source: Surface,
     destination: Surface,
     weights: np.ndarray,
     bias: np.ndarray,
     window: Window,
-    scales: None,
 ) -> Convolve:
     process = Process(group.name, None, destination, *_half_stages(group, bias))
     elements = quantize(weights, 1.0, "fp16")
@@ -149,8 +159,15 @@ def _integers(
     bias: np.ndarray,
     window: Window,
     scales: np.ndarray,
+    means: np.ndarray | None,
 ) -> Convolve:
-    elements = quantize(weights, scales[:, None, None, None], lowering.precision)
+    if not lowering.scales_given(group) and np.any(scales != scales[0]):
+        scales = exact_scales(scales, source.scale, destination.scale)
+    steps = scales[:, None, None, None]
+    elements = quantize(weights, steps, lowering.precision)
+    if means is not None:
+        moves = window.stride, window.padding, window.dilation
+        bias = bias - mean_error(elements * steps - weights, means, source.shape[1:], destination.shape[1:], *moves)
     unit = source.scale * scales
     truncate = accumulator_truncate(elements, bias / unit, lowering.precision)
     process = integer_process(lowering, group, destination, bias, unit * 2.0**truncate)
@@ -215,16 +232,15 @@ def _activate(lowering: Lowering, group: Group, x1: Stage, unit: float) -> Stage
         return prelu_stage(group.activation.slopes)
     x1.relu = True
     if group.activation.kind == "clip":
-        operand, shift = bias_operand(group.name, np.array([group.activation.high]), np.array([unit]))
-        return Stage("min", int(operand[0]), shift)
+        operand, shift = bias_operand(group.name, np.atleast_1d(group.activation.high), np.array([unit]))
+        return Stage("min", number_or_channels(operand), shift)
     return None
 
 
 def prelu_stage(slopes: np.ndarray) -> Stage:
     """A stage that multiplies negative integers by the slopes (a number where they are all the same)."""
     multipliers, truncate = common_fixed_point(slopes, most=31)
-    operand = int(multipliers[0]) if np.all(multipliers == multipliers[0]) else multipliers
-    return Stage(multiplier=operand, truncate=truncate, prelu=True)
+    return Stage(multiplier=number_or_channels(multipliers), truncate=truncate, prelu=True)
 
 
 def bias_operand(name: str, bias: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, int]:
@@ -254,7 +270,12 @@ def half_activation(group: Group, x1: Stage) -> Stage | None:
     if kind == "prelu":
         return Stage(multiplier=quantize(group.activation.slopes, 1.0, "fp16"), prelu=True)
     x1.relu = True
-    return Stage("min", float(np.float16(group.activation.high))) if kind == "clip" else None
+    return Stage("min", number_or_channels(quantize(group.activation.high, 1.0, "fp16"))) if kind == "clip" else None
+
+
+def number_or_channels(values: np.ndarray) -> int | float | np.ndarray:
+    """An operand as one number where all are the same, else as numbers a channel."""
+    return values.flat[0].item() if np.all(values == values.flat[0]) else values
 
 
 def _check_halves(name: str, weights: np.ndarray, elements: np.ndarray) -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
+
 from nvdla.builder.fuse import Group, group_layers
 from nvdla.builder.ir import BYTES, Convert, Operation, Process, Program, Root, Softmax, Surface
 from nvdla.builder.lower import activation, concat, convolution, elementwise, normalize, pool, resample
 from nvdla.builder.network import Network, Tensor
-from nvdla.builder.quantize import Calibration, fixed_point
+from nvdla.builder.quantize import Calibration, fixed_point, weight_scales
 from nvdla.errors import BuildError, ConfigError
 from nvdla.hardware.configuration import Configuration, configurations
 from nvdla.memory.surfaces import FEATURE_ATOMS
@@ -112,6 +114,26 @@ class Lowering:
         if group is not None and group.layer.kind == "softmax":
             return SOFTMAX_SCALE
         return self.calibration.scale(name, self.precision)
+
+    def weight_scales(self, group: Group, weights: np.ndarray) -> np.ndarray | None:
+        """Scales (K,) of weights (K, C, R, S): those of the calibration, else from the weights; None for fp16."""
+        if not self.integer:
+            return None
+        if not self.scales_given(group):
+            return weight_scales(weights, self.precision, self.per_channel)
+        given = self.calibration.weight_scales[group.layer.name]
+        scales = np.broadcast_to(np.asarray(given, np.float64), len(weights))
+        if not np.all(np.isfinite(scales) & (scales > 0)):
+            raise BuildError(f"layer {group.layer.name}: weight scales must be positive finite numbers")
+        return scales
+
+    def scales_given(self, group: Group) -> bool:
+        """Whether the calibration says the weight scales of a convolution."""
+        return self.precision == "int8" and group.layer.name in self.calibration.weight_scales
+
+    def means(self, tensor: Tensor) -> np.ndarray | None:
+        """The mean of every channel, where biases are to be corrected."""
+        return self.calibration.means.get(tensor.name) if self.integer else None
 
     # ---- places
 

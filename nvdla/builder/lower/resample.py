@@ -9,7 +9,6 @@ import numpy as np
 from nvdla.builder.fuse import Group
 from nvdla.builder.ir import Pool
 from nvdla.builder.lower.convolution import Window, convolve
-from nvdla.builder.quantize import weight_scales
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
@@ -41,7 +40,8 @@ def deconvolution(lowering: Lowering, group: Group) -> None:
     weights = np.swapaxes(group.weights, 0, 1)
     kernels, _, rows, columns = weights.shape
     source, result = lowering.source(layer.inputs[0]), lowering.target(group.output)
-    scales = weight_scales(weights, lowering.precision, lowering.per_channel) if lowering.integer else None
+    scales = lowering.weight_scales(group, weights)
+    means = lowering.means(layer.inputs[0])
     taps = -(-rows // sy), -(-columns // sx)
     height, width = source.height + taps[0] - 1, source.width + taps[1] - 1
     exact = (top, left) == (0, 0) and (height * sy, width * sx) == result.shape[1:]
@@ -52,7 +52,7 @@ def deconvolution(lowering: Lowering, group: Group) -> None:
         for py in range(sy):
             kernel = _phase(weights, (py, px), (sy, sx), taps)
             target = strip.every(py, sy, height, 0, 1, width)
-            convolve(lowering, group, source, target, kernel, group.bias, window, scales)
+            convolve(lowering, group, source, target, kernel, group.bias, window, scales, means)
         if sx > 1:
             lowering.copy(group.name, strip, full.every(0, 1, height * sy, px, sx, width))
     if not exact:

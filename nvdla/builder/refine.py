@@ -1,0 +1,86 @@
+"""The whole way from a float network and its activations to scales and weights for integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nvdla.builder.equalise import equalise, fold
+from nvdla.builder.network import Network
+from nvdla.builder.quantize import LARGEST, Calibration
+from nvdla.builder.rounding import Patches, adapt
+from nvdla.builder.statistics import Statistics, check_method, gather
+from nvdla.errors import BuildError
+
+Batches = Callable[[], Iterable[Mapping[str, np.ndarray]]]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is done to a network before it is built in integers.
+
+    ``method``: where tensors saturate ("max", "percentile", "entropy", "mse"). ``equalise``: channels of one tensor are
+    brought to like magnitudes. ``bias_correction`` and ``adaptive_rounding``: int8 weights are chosen for the results
+    that they give. ``per_channel``: one weight scale a kernel; pass the same to :func:`nvdla.builder.build`.
+    """
+
+    method: str = "mse"
+    percentile: float = 99.99
+    equalise: bool = True
+    bias_correction: bool = True
+    adaptive_rounding: bool = False
+    per_channel: bool = True
+
+
+@dataclass(frozen=True)
+class Refined:
+    """A network that gives the same results in floats (but for adaptively rounded weights) and its calibration.
+
+    ``factors``: by what the channels of a tensor, (C,), were divided against the network given.
+    """
+
+    network: Network
+    calibration: Calibration
+    factors: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+
+def refine(network: Network, batches: Batches, recipe: Recipe | None = None, precision: str = "int8") -> Refined:
+    """Calibrate and improve a network for "int8" or "int16".
+
+    ``batches()`` gives the float values of tensors, arrays (N, C, H, W) by name of layer, for one batch of samples
+    after the other; at least those of the inputs and of the last layer of every group (nvdla.builder.fuse). It is
+    called once, or twice where more than peaks are needed of equalised tensors.
+    """
+    recipe = recipe or Recipe()
+    check_method(recipe.method, recipe.percentile)
+    int8 = precision == "int8"
+    folded, factors = fold(network), {}
+    peaks = Statistics(histograms=False)
+    if recipe.equalise:
+        gather(batches(), peaks)
+        folded, factors = equalise(network, peaks.peaks, recipe.per_channel)
+    patches = Patches(folded) if int8 and recipe.adaptive_rounding else None
+    statistics = Statistics(histograms=recipe.method != "max")
+    gather(_divided(batches(), factors), statistics, *([patches] if patches else []))
+    if not statistics:
+        raise BuildError(f"network {network.name}: no calibration data; give at least one input")
+    magnitudes = statistics.magnitudes(recipe.method, recipe.percentile, LARGEST[precision])
+    result, scales = folded, {}
+    if patches is not None:
+        rounded = adapt(folded, patches, recipe.per_channel)
+        result, scales = rounded.network, rounded.weight_scales
+    means = statistics.means if recipe.bias_correction else {}
+    return Refined(result, Calibration(magnitudes, scales, means), factors)
+
+
+def _divided(
+    batches: Iterable[Mapping[str, np.ndarray]], factors: Mapping[str, np.ndarray]
+) -> Iterator[Mapping[str, np.ndarray]]:
+    """The values that the equalised network has."""
+    for values in batches:
+        yield {
+            name: array / factors[name].astype(array.dtype)[:, None, None] if name in factors else array
+            for name, array in values.items()
+        }

@@ -1,0 +1,199 @@
+"""What calibration sees of each tensor, gathered batch by batch in memory that does not grow with the samples.
+
+A histogram counts magnitudes in bins of a width that is a power of two; when a larger magnitude comes, the bins are
+merged two by two. So the counts depend neither on the order of the samples nor on how they are divided into batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from nvdla.errors import BuildError
+
+BINS = 4096
+METHODS = ("max", "percentile", "entropy", "mse")
+
+
+class Histogram:
+    """Counts of magnitudes: ``counts[i]`` of those in ``i * width .. (i + 1) * width``; exact zeros apart."""
+
+    def __init__(self) -> None:
+        self.counts = np.zeros(BINS, np.int64)
+        self.zeros = 0
+        self.width = 0.0
+        self.peak = 0.0
+
+    def add(self, values: np.ndarray, peak: float) -> None:
+        """Count magnitudes; ``peak`` is their largest."""
+        if peak == 0:
+            self.zeros += values.size
+            return
+        self._reach(peak)
+        magnitudes = np.abs(values).ravel()
+        # A power of two divides exactly, so that float32 and float64 give the same bin.
+        bins = (magnitudes * magnitudes.dtype.type(1.0 / self.width)).astype(np.intp)
+        found = np.bincount(bins, minlength=BINS)
+        self.counts[:] += found[:BINS]
+        self.counts[-1] += found[BINS:].sum()
+        zeros = values.size - int(np.count_nonzero(magnitudes))
+        self.counts[0] -= zeros
+        self.zeros += zeros
+
+    def _reach(self, peak: float) -> None:
+        """Make the bins wide enough for ``peak``."""
+        self.peak = max(self.peak, peak)
+        wanted = 2.0 ** (int(np.ceil(np.log2(peak))) - BINS.bit_length() + 1)
+        if self.width == 0.0:
+            self.width = wanted
+        while self.width < wanted:
+            self.counts = np.concatenate((self.counts.reshape(-1, 2).sum(axis=1), np.zeros(BINS // 2, np.int64)))
+            self.width *= 2
+
+    @property
+    def used(self) -> int:
+        """Bins up to the one of the largest magnitude."""
+        return int(np.flatnonzero(self.counts)[-1]) + 1 if np.any(self.counts) else 0
+
+    def edge(self, bins: int) -> float:
+        """The upper edge of so many bins, at most the largest magnitude."""
+        return min(bins * self.width, self.peak)
+
+
+def percentile_limit(histogram: Histogram, percentile: float) -> float:
+    """The magnitude below which that share of all elements lies, zeros included; at least one bin."""
+    below = histogram.zeros + np.cumsum(histogram.counts)
+    wanted = percentile / 100 * below[-1]
+    index = int(np.searchsorted(below, wanted))
+    if wanted <= histogram.zeros:
+        return histogram.width
+    inside = 1.0 - (below[index] - wanted) / histogram.counts[index]
+    return min((index + inside) * histogram.width, histogram.peak)
+
+
+def entropy_limit(histogram: Histogram, largest: int) -> float:
+    """The magnitude at which to saturate so that the Kullback-Leibler divergence is least.
+
+    Candidates are the upper edges of the bins; the reference has the tail folded into its last bin, the candidate has
+    ``largest + 1`` levels.
+    """
+    counts = histogram.counts[: histogram.used].astype(np.float64)
+    width = histogram.width
+    # As many bins as calibration tools use; finer ones hold too few counts to compare.
+    if len(counts) > BINS // 2:
+        counts = np.append(counts, np.zeros(len(counts) % 2)).reshape(-1, 2).sum(axis=1)
+        width *= 2
+    if largest >= len(counts):
+        return histogram.peak
+    # Zeros are exact at every scale, but they belong to the distribution.
+    counts[0] += histogram.zeros
+    best, limit = np.inf, histogram.peak
+    for bins in range(largest + 1, len(counts) + 1, 16):
+        divergence = _divergence(counts, bins, largest + 1)
+        if divergence < best:
+            best, limit = divergence, min(bins * width, histogram.peak)
+    return limit
+
+
+def _divergence(histogram: np.ndarray, bins: int, levels: int) -> float:
+    reference = histogram[:bins].copy()
+    candidate = reference.copy()
+    reference[-1] += histogram[bins:].sum()
+    owner = np.arange(bins) * levels // bins
+    filled = candidate > 0
+    sums = np.bincount(owner, candidate, levels)
+    counts = np.bincount(owner, filled, levels)
+    spread = np.where(filled, (sums / np.maximum(counts, 1))[owner], 0.0)
+    if spread.sum() == 0 or reference.sum() == 0:
+        return np.inf
+    p, q = reference / reference.sum(), spread / spread.sum()
+    used = p > 0
+    return float(np.sum(p[used] * np.log(p[used] / np.maximum(q[used], 1e-12))))
+
+
+def mse_limit(histogram: Histogram, largest: int) -> float:
+    """The magnitude at which to saturate so that the mean squared error is least.
+
+    Elements within the limit are wrong by a twelfth of a squared step, those beyond by their distance from it.
+    """
+    used = histogram.used
+    counts = histogram.counts[:used].astype(np.float64)
+    middles = (np.arange(used) + 0.5) * histogram.width
+    edges = np.minimum(np.arange(1, used + 1) * histogram.width, histogram.peak)
+    inside = np.cumsum(counts)
+    beyond = [total[-1] - total for total in (np.cumsum(counts * middles**power) for power in (0, 1, 2))]
+    clipped = beyond[2] - 2 * edges * beyond[1] + edges**2 * beyond[0]
+    return float(edges[np.argmin(inside * (edges / largest) ** 2 / 12 + clipped)])
+
+
+class Statistics:
+    """Peaks and means a channel and (on demand) histograms of tensors by name."""
+
+    def __init__(self, histograms: bool = True) -> None:
+        self.histograms: dict[str, Histogram] = {}
+        self._with_histograms = histograms
+        self._peaks: dict[str, np.ndarray] = {}
+        self._sums: dict[str, np.ndarray] = {}
+        self._counts: dict[str, int] = {}
+
+    def update(self, values: Mapping[str, np.ndarray]) -> None:
+        """Take in one batch: arrays (N, C, H, W) by name. Raises BuildError for NaN and infinities."""
+        for name, array in values.items():
+            planes = array.reshape(array.shape[0], array.shape[1], -1)
+            peaks = np.maximum(planes.max(axis=(0, 2)), -planes.min(axis=(0, 2))).astype(np.float64)
+            if not np.all(np.isfinite(peaks)):
+                raise BuildError(
+                    f"layer {name}: the float network gives NaN or infinity on the calibration data; check the data "
+                    "and the weights"
+                )
+            total = planes.sum(axis=(0, 2), dtype=np.float64)
+            self._peaks[name] = np.maximum(self._peaks.get(name, 0.0), peaks)
+            self._sums[name] = self._sums.get(name, 0.0) + total
+            self._counts[name] = self._counts.get(name, 0) + planes.shape[0] * planes.shape[2]
+            if self._with_histograms:
+                self.histograms.setdefault(name, Histogram()).add(array, float(peaks.max()))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._peaks
+
+    def __bool__(self) -> bool:
+        return bool(self._peaks)
+
+    @property
+    def peaks(self) -> Mapping[str, np.ndarray]:
+        """The largest magnitude of every channel, (C,)."""
+        return self._peaks
+
+    @property
+    def means(self) -> Mapping[str, np.ndarray]:
+        """The mean of every channel, (C,)."""
+        return {name: total / self._counts[name] for name, total in self._sums.items()}
+
+    def magnitudes(self, method: str, percentile: float, largest: int) -> dict[str, float]:
+        """The largest magnitude that each tensor is meant to hold. A tensor that is zero in all samples tells nothing
+        about its range and gets 1."""
+        if method == "max":
+            return {name: float(peaks.max()) or 1.0 for name, peaks in self._peaks.items()}
+        pick: Callable[[Histogram], float] = {
+            "percentile": lambda histogram: percentile_limit(histogram, percentile),
+            "entropy": lambda histogram: entropy_limit(histogram, largest),
+            "mse": lambda histogram: mse_limit(histogram, largest),
+        }[method]
+        return {name: pick(each) if each.peak > 0 else 1.0 for name, each in self.histograms.items()}
+
+
+def gather(batches: Iterable[Mapping[str, np.ndarray]], *takers: Any) -> None:
+    """Give every batch to all takers (:class:`Statistics` and others with ``update``)."""
+    for values in batches:
+        for taker in takers:
+            taker.update(values)
+
+
+def check_method(method: str, percentile: float) -> None:
+    """Raises BuildError for a method that does not exist and a percentile out of range."""
+    if method not in METHODS:
+        raise BuildError(f"calibration method {method!r} is not one of {', '.join(METHODS)}")
+    if not 0 < percentile <= 100:
+        raise BuildError(f"percentile {percentile} must be above 0 and at most 100")
