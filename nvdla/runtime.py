@@ -19,9 +19,11 @@ import numpy as np
 
 from nvdla.cpu import CpuTask
 from nvdla.descriptors import TaskLimits, abi_named, decode_tasks, detect
-from nvdla.errors import FormatError, LinkError, ScheduleError
-from nvdla.execution.batch import Batch, lanes_for
-from nvdla.execution.plan import OnOperation, OnStep, Plan, Recorder
+from nvdla.errors import FormatError, ScheduleError
+from nvdla.execution.batch import lanes_for
+from nvdla.execution.instances import Instance, Instances
+from nvdla.execution.plan import Plan, Recorder
+from nvdla.execution.steps import OnOperation, OnStep
 from nvdla.firmware.budget import RunBudget, check_budget
 from nvdla.firmware.choice import check_atoms, choose_configuration
 from nvdla.firmware.csb import CsbLog
@@ -29,14 +31,15 @@ from nvdla.firmware.operation import Operation
 from nvdla.firmware.scheduler import Observer, Scheduler, ScheduleStep
 from nvdla.firmware.task import FirmwareTask
 from nvdla.hardware.configuration import configuration
-from nvdla.hardware.machine import Job, Machine
+from nvdla.hardware.job import Job
+from nvdla.hardware.machine import Machine
 from nvdla.loadable.enums import Interface
 from nvdla.loadable.model import Loadable, MemoryEntry
 from nvdla.memory.linker import DEFAULT_LIMIT, LinkedLoadable
 from nvdla.memory.surfaces import Layout, tensor_layout
 from nvdla.tensors.files import fit, read_tensor
 from nvdla.tensors.images import Preprocessing
-from nvdla.threads import limited
+from nvdla.threads import cores, limited
 
 Input = np.ndarray | bytes | bytearray | memoryview | str | os.PathLike
 
@@ -101,7 +104,6 @@ class Runtime:
         else:
             self.config, self.config_reason = configuration(config), "chosen by the caller"
             check_atoms(loadable, self.config)
-        self._memory = (memory_limit, strides)
         self._task_limits = task_limits or TaskLimits()
         self.linked = LinkedLoadable(loadable, memory_limit, strides)
         self.inputs = [self._tensor(memory) for memory in loadable.inputs]
@@ -112,6 +114,7 @@ class Runtime:
         self.steps: list[ScheduleStep] = []
         self._plan: Plan | None = None
         self._dirty: set[int] | None = set()
+        self._instances = Instances(max(2, cores()))
 
     def run(
         self,
@@ -143,23 +146,19 @@ class Runtime:
         """Run on raw surfaces in bind order; returns the raw bytes of the bound outputs in bind order.
 
         ``on_operation(event)`` is called when the firmware finds an operation completed, in that order
-        (:class:`nvdla.execution.plan.OperationEvent`). ``csb_log``: a list that takes every register write.
+        (:class:`nvdla.execution.steps.OperationEvent`). ``csb_log``: a list that takes every register write.
         ``on_step``: takes what each step of a repeated run was and how long it took (:mod:`nvdla.execution.profile`).
         """
-        self._checked(inputs)
-        self.linked.reset(self._dirty)
-        self._dirty = None  # everything, until the run is through
-        for tensor, data in zip(self.inputs, inputs, strict=True):
-            self.linked.bind(tensor.memory, data)
+        given = self._bound(inputs)
         with limited(self.threads):
-            if self._plan is None or csb_log is not None:
-                plan = self._run_firmware(on_operation, csb_log)
-                self._plan = plan if self._is_repeatable(plan) else None
-            else:
-                plan = self._plan
-                plan.run(on_operation, on_step)
-        self._dirty = plan.dirty
-        return [self.linked.data(tensor.memory).tobytes() for tensor in self.outputs]
+            while True:
+                if csb_log is not None or self._fused_plan(on_operation) is None:
+                    with self._instances.alone():
+                        if self._plan is None or csb_log is not None:  # nobody else was first
+                            return self._run_firmware(given, on_operation, csb_log)
+                with self._instances.one() as instance:
+                    if instance is not None:
+                        return instance.run(given, on_operation, on_step)
 
     def run_many(self, images: Sequence[Sequence[bytes | bytearray | memoryview | np.ndarray]]) -> list[list[bytes]]:
         """:meth:`run_raw` for every image of a batch, with the same results: raw surfaces in, raw outputs out.
@@ -168,15 +167,9 @@ class Runtime:
         surfaces, and of one layer's padded data, once for each of them (bounded by
         :data:`nvdla.execution.batch.LANE_BYTES`).
         """
-        self._give_lanes(len(images))
-        if not images:
-            return []
-        results = [] if self._plan else [self.run_raw(images[0])]
-        together = self._together(self._plan)
-        if together < 2:
-            return results + [self.run_raw(image) for image in images[len(results) :]]
-        for first in range(len(results), len(images), together):
-            results += self._run_lanes(self._plan, images[first : first + together])
+        results: list[list[bytes]] = []
+        while len(results) < len(images):
+            results += self._run_together(images[len(results) :], len(images))
         return results
 
     def operations(self) -> list[tuple[Operation, Job | None]]:
@@ -195,47 +188,32 @@ class Runtime:
             for tensor, surface in zip(self.outputs, surfaces, strict=True)
         }
 
-    def _give_lanes(self, images: int) -> None:
-        """Link anew, with lanes for as many images as go together, unless that is so already."""
-        together = lanes_for(images, self.linked.lanes.stride)
-        if together < 2 or together < self.linked.lanes.count:
-            return
-        limit, strides = self._memory
-        try:
-            linked = LinkedLoadable(self.loadable, limit, strides, together + 1)
-        except LinkError:  # one image fits the memory limit, several do not
-            return
-        self.linked, self._plan, self._dirty = linked, None, set()
-        self.tasks = self._decode_tasks()
+    def _run_together(self, images: Sequence[Sequence[Any]], batch: int) -> list[list[bytes]]:
+        """Results of the first images (of a ``batch``): of several, where they go together, of one otherwise."""
+        together = lanes_for(batch, self.linked.lanes.stride)
+        if together < 2 or self._fused_plan(None) is None:
+            return [self.run_raw(images[0])]
+        with limited(self.threads), self._instances.batch(together + 1) as instance:
+            together = 1 if instance is None else instance.together()
+            if instance is not None and together > 1:
+                return instance.run_lanes([self._bound(image) for image in images[:together]])
+        return [self.run_raw(image) for image in images]
 
-    def _together(self, plan: Plan | None) -> int:
-        """How many images go together: several where all that a run changes lies in lanes and every step takes them."""
-        if plan is None or self.linked.lanes.count < 3:
-            return 1
-        bound = {tensor.memory.id for tensor in (*self.inputs, *self.outputs)}
-        batch = Batch(plan, self.linked.lanes)
-        return batch.together() if self.linked.in_lanes(plan.written | bound) and batch.serves() else 1
+    def _fused_plan(self, on_operation: OnOperation | None) -> Plan | None:
+        """What later runs repeat, with fused steps where nobody observes single operations."""
+        plan = self._plan
+        if plan is not None and plan.fused is None and on_operation is None and not self._instances.inside():
+            with self._instances.alone():
+                if plan is self._plan:
+                    plan.fuse()
+        return plan
 
-    def _run_lanes(self, plan: Plan, images: Sequence[Sequence[Any]]) -> list[list[bytes]]:
-        """Run on as many images as there are lanes, or fewer."""
-        linked, count = self.linked, len(images)
-        linked.clear_lanes(plan.written | {tensor.memory.id for tensor in self.outputs}, count)
-        for lane, image in enumerate(images, 1):
-            for tensor, data in zip(self.inputs, self._checked(image), strict=True):
-                linked.bind(tensor.memory, data, lane)
-        self._dirty = None
-        with limited(self.threads):
-            Batch(plan, linked.lanes).run(count)
-        self._dirty = plan.dirty
-        outputs = [linked.lanes.across(linked.data(tensor.memory), count) for tensor in self.outputs]
-        return [[output[lane].tobytes() for output in outputs] for lane in range(count)]
-
-    def _checked(self, inputs: Sequence[Any]) -> Sequence[Any]:
-        """The raw inputs of an image, as many as the network has."""
+    def _bound(self, inputs: Sequence[Any]) -> list[tuple[MemoryEntry, Any]]:
+        """The raw inputs of an image with the memories that they are bound to."""
         if len(inputs) != len(self.inputs):
             names = ", ".join(tensor.name for tensor in self.inputs) or "none"
             raise FormatError(f"the network has {len(self.inputs)} inputs ({names}), {len(inputs)} were given")
-        return inputs
+        return [(tensor.memory, data) for tensor, data in zip(self.inputs, inputs, strict=True)]
 
     def _decode_tasks(self) -> list[FirmwareTask | CpuTask]:
         """The tasks in the order in which they are submitted."""
@@ -257,9 +235,26 @@ class Runtime:
                     raise ScheduleError(f"task {task.id} is for {task.interface.name}; known are DLA1 and EMU1")
         return tasks
 
-    def _run_firmware(self, on_operation: OnOperation | None, log: CsbLog | None) -> Plan:
-        """Run through the firmware and record what the hardware does."""
+    def _run_firmware(
+        self, inputs: list[tuple[MemoryEntry, Any]], on_operation: OnOperation | None, log: CsbLog | None
+    ) -> list[bytes]:
+        """Run through the firmware, and keep what the hardware does where that can be repeated."""
+        dirty, self._dirty = self._dirty, None  # everything, until the run is through
+        self._plan = None
+        self._instances.renew(None)
         self.linked.remember()
+        self.linked.reset(dirty)
+        for memory, data in inputs:
+            self.linked.bind(memory, data)
+        plan = self._recorded(on_operation, log)
+        self._dirty = plan.dirty
+        if self._is_repeatable(plan):
+            self._instances.renew(Instance(self.linked, plan))
+            self._plan = plan
+        return [self.linked.data(tensor.memory).tobytes() for tensor in self.outputs]
+
+    def _recorded(self, on_operation: OnOperation | None, log: CsbLog | None) -> Plan:
+        """Let firmware and hardware work, and record what the hardware does."""
         machine = Machine(self.config, self.linked.space, self.threads, self.budget)
         recorder = Recorder(on_operation)
         scheduler = Scheduler(machine, log, Observer(completed=recorder.completed, ran=recorder.ran))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -22,11 +23,47 @@ def limited(threads: int | None) -> Iterator[None]:
     if threads is None:
         yield
         return
-    with _blas().limit(limits=min(threads, _cores())):
+    _blas_limits.enter(min(threads, cores()))
+    try:
         yield
+    finally:
+        _blas_limits.leave(min(threads, cores()))
 
 
-def _cores() -> int:
+class _BlasLimits:
+    """The limits of all runs that are under way: the BLAS has one number of threads for the whole process.
+
+    While there are several, the least holds; what the process had before comes back after the last of them.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._limits: list[int] = []
+        self._limiter: Any = None
+
+    def enter(self, limit: int) -> None:
+        with self._lock:
+            self._set([*self._limits, limit])
+
+    def leave(self, limit: int) -> None:
+        with self._lock:
+            left = list(self._limits)
+            left.remove(limit)
+            self._set(left)
+
+    def _set(self, limits: list[int]) -> None:
+        least = min(limits, default=None)
+        if least != min(self._limits, default=None):
+            if self._limiter is not None:
+                self._limiter.restore_original_limits()
+            self._limiter = None if least is None else _blas().limit(limits=least)
+        self._limits = limits
+
+
+_blas_limits = _BlasLimits()
+
+
+def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

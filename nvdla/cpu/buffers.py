@@ -12,7 +12,7 @@ from nvdla.descriptors.enums import OLD_EMU_FORMATS, EmuFormat
 from nvdla.errors import DescriptorError
 
 if TYPE_CHECKING:
-    from nvdla.memory.lanes import Lanes
+    from nvdla.memory.lanes import Lanes, Move
     from nvdla.memory.linker import Window
 
 # Format -> element type and bytes of an atom.
@@ -77,6 +77,10 @@ class CpuBuffer:
     def lane(self, lanes: Lanes, lane: int) -> CpuBuffer:
         """The same buffer for another image."""
         return replace(self, data=lanes.at(self.data, lane))
+
+    def moved(self, move: Move) -> CpuBuffer:
+        """The same buffer in other memory."""
+        return replace(self, data=move(self.data))
 
     def across(self, lanes: Lanes, count: int) -> CpuBuffer:
         """The buffers of ``count`` images together, for :meth:`line`."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from nvdla.loadable.model import TaskEntry
 from nvdla.memory.descriptor_source import MemorySource
 
 if TYPE_CHECKING:
-    from nvdla.memory.lanes import Lanes
+    from nvdla.memory.lanes import Lanes, Move
     from nvdla.memory.linker import LinkedLoadable
 
 # Operations whose run takes the buffers of several images at once.
@@ -74,9 +75,24 @@ class CpuTask:
         for operation in self.operations:
             operation.run_lanes(lanes, count)
 
-    def written(self) -> list[np.ndarray]:
+    @property
+    def reads(self) -> list[np.ndarray]:
+        """Views of the memory that the task may read."""
+        return [operation.source.data for operation in self.operations]
+
+    @property
+    def writes(self) -> list[np.ndarray]:
         """Views of the memory that the task may write."""
         return [operation.destination.data for operation in self.operations]
+
+    def moved(self, move: Move) -> CpuTask:
+        """The same task on other memory."""
+        task = copy.copy(self)
+        task.operations = [
+            replace(each, source=each.source.moved(move), destination=each.destination.moved(move))
+            for each in self.operations
+        ]
+        return task
 
     def _operation(self, found: Any) -> CpuOperation:
         what = f"task {self.id} CPU operation {found.index} ({found.op_type.name})"

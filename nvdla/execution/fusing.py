@@ -1,43 +1,65 @@
-"""Faster jobs for plans: a convolution and its SDP in one pass over the results, and the SDP's sum of two cubes.
-
-A fast job writes the same bytes as what it stands for. It leaves out what only observers ask for (the counters), and
-what later jobs find in the convolution buffer; :func:`fuse` says when that matters to nobody.
-"""
+"""Which jobs of a plan are fused, and what that allows to be forgotten."""
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from nvdla.hardware.convolution.arithmetic import DirectDots, padded_size
+from nvdla.execution.fast_add import fast_add
+from nvdla.execution.fused_convolution import FusedConvolution, x1_operands
+from nvdla.execution.guards import convolution_and_sdp_fit
+from nvdla.execution.shared import Shared
+from nvdla.execution.steps import Chain, Step
 from nvdla.hardware.convolution.engine import ConvolutionJob
-from nvdla.hardware.convolution.settings import pad_element
+from nvdla.hardware.job import Job
 from nvdla.hardware.sdp.engine import SdpJob
-from nvdla.hardware.sdp.operands import InputCube
-from nvdla.hardware.sdp.settings import Algorithm, Precision, SdpSettings, XBlock
-from nvdla.memory.lanes import Lanes
-from nvdla.memory.pages import footprint
 
-if TYPE_CHECKING:
-    from nvdla.kernels.fast.conv_sdp_int8 import Place
-
-LARGEST_SHIFT = 60
+Constant = Callable[[list[np.ndarray]], bool]
+Forget = Callable[[list[np.ndarray]], None]
 
 
-def fuse(
-    conv: ConvolutionJob, sdp: SdpJob, shared: Shared, elements: np.ndarray | None = None
-) -> FusedConvolution | None:
+def fuse_steps(steps: Sequence[Step], constant: Constant, forget: Forget) -> list[Step]:
+    """The same steps with convolutions and their SDP fused where nobody misses what a fused job leaves out.
+
+    From last to first, since a job can only be fused when the next convolution needs nothing from the convolution
+    buffer: it takes no data, and weights only where it is fused itself (then it has its own copy). ``constant`` tells
+    whether views lie where no run changes anything; ``forget`` is told what need not be read again.
+    """
+    left = _weights_left(steps)
+    shared = Shared()
+    fused: list[Step] = []
+    next_needs_buffer = False
+    for step in reversed(steps):
+        conv = _convolution(step)
+        if conv is None or not isinstance(step, Chain):
+            fused.append(_alone(step))
+            continue
+        sdp = step.jobs[1]
+        job = None
+        takes_data = conv.settings.data_reuse or conv.settings.keep_data
+        weights = left[id(conv)]
+        if not next_needs_buffer and not takes_data and constant(_constants(conv, sdp, weights)):
+            job = fuse(conv, sdp, shared, None if weights is None else weights.weight_source.read())
+        if job is not None:
+            forget(_constants(conv, sdp, None))
+        elif constant(conv.weight_source.views):
+            conv.keep_weights = True  # unpacked once
+        next_needs_buffer = conv.settings.data_reuse or (job is None and conv.settings.weight_reuse)
+        fused.append(step if job is None else Chain((job, *step.jobs[2:])))
+    return fused[::-1]
+
+
+def fuse(conv: ConvolutionJob, sdp: Job, shared: Shared, elements: np.ndarray | None = None) -> FusedConvolution | None:
     """One job for both, or None where the pair is not of the usual form.
 
     The caller promises that weights and operands in memory do not change, and that the convolution neither takes data
     from the convolution buffer nor leaves any that is used. ``elements``: weights that are left from another layer.
     """
-    if not (_convolution_fits(conv) and _sdp_fits(sdp.settings) and _destination_fits(sdp)):
+    if not isinstance(sdp, SdpJob) or not convolution_and_sdp_fit(conv, sdp):
         return None
     weights = conv.arithmetic.unpack(conv.weight_source.read() if elements is None else elements)
-    operands = _x1_operands(sdp)
+    operands = x1_operands(sdp)
     from nvdla.kernels.fast.conv_sdp_int8 import sums_fit
 
     if not sums_fit(weights, operands[0][: len(weights)]):
@@ -45,442 +67,36 @@ def fuse(
     return FusedConvolution(conv, sdp, weights, operands, shared)
 
 
-def _convolution_fits(conv: ConvolutionJob) -> bool:
-    settings = conv.settings
-    return isinstance(conv.arithmetic, DirectDots) and settings.batches == 1 and not settings.truncate
+def _convolution(step: Step) -> ConvolutionJob | None:
+    """The convolution that a step begins with."""
+    first = step.jobs[0] if isinstance(step, Chain) else None
+    return first if isinstance(first, ConvolutionJob) else None
 
 
-def _sdp_fits(settings: SdpSettings) -> bool:
-    """int8 all through, X1 at most a sum, a multiplication and ReLU, X2 and Y bypassed."""
-    x1, converter = settings.x1, settings.converter
-    precisions = settings.processing is Precision.INT8 and settings.output is Precision.INT8
-    return (
-        precisions
-        and settings.flying
-        and settings.x2.bypass
-        and settings.y.bypass
-        and (x1.bypass or _x1_fits(x1))
-        and converter.shift <= LARGEST_SHIFT
-    )
+def _alone(step: Step) -> Step:
+    """A step without a convolution, by a faster job where there is one."""
+    if isinstance(step, Chain) and len(step.jobs) == 1 and isinstance(step.jobs[0], SdpJob):
+        return Chain((fast_add(step.jobs[0]) or step.jobs[0],))
+    return step
 
 
-def _x1_fits(x1: XBlock) -> bool:
-    sums = x1.alu_bypass or x1.algorithm in (Algorithm.SUM, Algorithm.EQL)
-    return sums and (x1.mul_bypass or not x1.prelu) and x1.mul_shift <= LARGEST_SHIFT
-
-
-def _destination_fits(sdp: SdpJob) -> bool:
-    """On the fly to PDP, or to memory with packed lines; operands one a channel."""
-    source = sdp.sources[0]
-    if source is not None and source.view.shape[1:3] != (1, 1):
-        return False
-    if sdp.settings.to_pdp:
-        return True
-    view = sdp.destination
-    return view is not None and view.strides[1] == view.shape[2] * view.shape[3] and _surfaces_are_apart(view)
-
-
-def _x1_operands(sdp: SdpJob) -> tuple[np.ndarray, np.ndarray]:
-    """ALU and multiplier operands of X1 for each channel, int64; without effect where X1 does not use them.
-
-    Those of the channels that fill the last atom count too: SDP processes whole atoms, and writes them.
-    """
-    x1, source = sdp.settings.x1, sdp.sources[0]
-    lanes = sdp.settings.surfaces * sdp.settings.atom
-    alu = np.full(lanes, 0 if x1.bypass or x1.alu_bypass else x1.alu_operand, np.int64)
-    mul = np.full(lanes, 1 if x1.bypass or x1.mul_bypass else x1.mul_operand, np.int64)
-    if source is not None:
-        alu_memory, mul_memory = (each.reshape(-1).astype(np.int64) for each in source.read())
-        alu = alu_memory if x1.needs_alu else alu
-        mul = mul_memory if x1.needs_mul else mul
-    if x1.bypass:
-        return alu, mul
-    return np.clip(alu << min(x1.alu_shift, 40), -(1 << 31), (1 << 31) - 1), mul
-
-
-class Scratch:
-    """Memory that the fused jobs of a plan use one after the other; nothing in it lasts."""
-
-    def __init__(self) -> None:
-        self._memory = np.empty(0, np.uint8)
-
-    def take(self, size: int) -> np.ndarray:
-        """``size`` bytes with anything in them."""
-        if self._memory.size < size:
-            self._memory = np.empty(size, np.uint8)
-        return self._memory[:size]
-
-
-class Shared:
-    """What the fused jobs of a plan have in common: memory for padded data and for what is handed to PDP, and packed
-    weights. Layers with the same weights (averages are) read them from one place, which stays in the cache."""
-
-    def __init__(self) -> None:
-        self.data = Scratch()
-        self.handed = Scratch()
-        self._packed: dict[tuple[Any, ...], list[np.ndarray]] = {}
-
-    def packed(self, weights: np.ndarray) -> np.ndarray:
-        """The packed weights, or the same ones of an earlier job."""
-        equal = self._packed.setdefault((weights.shape, weights.reshape(-1)[:4096].tobytes()), [])
-        for known in equal:
-            if np.array_equal(known, weights):
-                return known
-        equal.append(weights)
-        return weights
-
-
-class FusedConvolution:
-    """A direct int8 convolution and its SDP, prepared for runs on ever new data or on a batch of images."""
-
-    def __init__(
-        self,
-        conv: ConvolutionJob,
-        sdp: SdpJob,
-        weights: np.ndarray,
-        operands: tuple[np.ndarray, np.ndarray],
-        shared: Shared,
-    ) -> None:
-        from nvdla.kernels.fast import conv_int8_dot as dot
-        from nvdla.kernels.fast.conv_sdp_int8 import Stage, narrow_settings
-
-        self.conv, self.sdp = conv, sdp
-        self.destination = sdp.destination
-        self.statistics: dict[str, int] = {}
-        self._data, self._handed = shared.data, shared.handed
-        settings, image = conv.settings, conv.settings.image
-        self._direct = conv.plain and not image
-        channels = settings.kernel.channels
-        stored = settings.extended.channels if image else channels
-        self._group = stored if image else dot.channel_group(channels)
-        groups = 1 if image else -(-channels // self._group)
-        dilated = not image and settings.dilation_x > 1
-        self._packed, correction = dot.pack_weights(
-            weights.transpose(0, 3, 1, 2), dilated, None if image else self._group
+def _weights_left(steps: Sequence[Step]) -> dict[int, ConvolutionJob | None]:
+    """For each convolution the earlier one whose weights it uses again (by identity), None where it fetches its own."""
+    left: dict[int, ConvolutionJob | None] = {}
+    before: ConvolutionJob | None = None
+    for conv in filter(None, map(_convolution, steps)):
+        reuses = (
+            before is not None
+            and conv.settings.weight_reuse
+            and before.settings.keep_weights
+            and before.settings.layout == conv.settings.layout
         )
-        alu, mul = operands
-        self._alu = (_padded(alu, correction.size, 0) - correction).astype(np.int32)
-        self._mul = _padded(mul, correction.size, 1).astype(np.int32)
-        self._stage = Stage(*_stage(sdp.settings))
-        self._narrow = narrow_settings(self._stage)
-        rows, columns = self._plane = padded_size(settings)
-        dilation = (1, 1) if image else (settings.dilation_y, settings.dilation_x)
-        kernel = (settings.kernel.height, 1 if image else settings.kernel.width)
-        self._taps = dot.tap_offsets(groups, kernel, dilation, self._plane, self._group)
-        y = np.arange(settings.output.height)[:, None] * (settings.stride_y * columns)
-        self._pixels = ((y + np.arange(settings.output.width) * settings.stride_x) * self._group).reshape(-1)
-        self._blocks = (groups, rows, columns, self._group)
-        self._in_place = self._lies_ready()
-        if self._in_place:
-            self._use_memory()
-        self._packed = shared.packed(self._packed)
-        self._source = _flat(conv.source.views[0]) if self._direct else None
-        self._target = None if self.destination is None else _flat(self.destination)
-        self._single = self._order(1, 0, 0)
-        self._in_lanes: dict[int, Any] = {}
-
-    def _lies_ready(self) -> bool:
-        """True without padding for a 1 x 1 kernel or a single result: every dot takes its bytes from atoms of a line as
-        they lie in memory. (Of other kernels neighbours share bytes, which pays for bringing them into better order.)
-        """
-        settings = self.conv.settings
-        single = self._pixels.size == 1 and settings.dilation_x == 1
-        if not self._direct or not (single or (settings.kernel.width, settings.kernel.height) == (1, 1)):
-            return False
-        if self.destination is not None and np.may_share_memory(self.conv.source.views[0], self.destination):
-            return False  # the input must be read as a whole before anything is written
-        out = settings.output
-        bottom = (settings.kernel.height - 1) * settings.dilation_y
-        inside_x = (out.width - 1) * settings.stride_x + settings.kernel.width <= settings.data.width
-        inside_y = (out.height - 1) * settings.stride_y + bottom < settings.data.height
-        atom = self.conv.source.views[0].shape[3]
-        return settings.pad_left == settings.pad_top == 0 and inside_x and inside_y and self._group % atom == 0
-
-    def _use_memory(self) -> None:
-        """Take pixels, taps and weights in the order in which the input lies in memory."""
-        from nvdla.kernels.fast import conv_int8_dot as dot
-
-        settings, view = self.conv.settings, self.conv.source.views[0]
-        surface, line, pixel, _ = view.strides
-        y = np.arange(settings.output.height)[:, None] * (settings.stride_y * line)
-        self._pixels = (y + np.arange(settings.output.width) * (settings.stride_x * pixel)).reshape(-1)
-        surfaces, atom = view.shape[0], view.shape[3]
-        blocks, _, _, kernels, lanes = self._packed.shape
-        rows, columns, groups = settings.kernel.height, settings.kernel.width, self._blocks[0]
-        steps = atom // lanes
-        packed = self._packed.reshape(blocks, groups, rows, columns, -1, steps, kernels, lanes)
-        by_surface = packed.transpose(0, 1, 4, 2, 3, 5, 6, 7).reshape(blocks, -1, rows, columns * steps, kernels, lanes)
-        chosen = by_surface[:, :surfaces]
-        self._packed = dot.aligned_copy(chosen.reshape(blocks, -1, columns * steps, kernels, lanes))
-        down = np.arange(rows) * (settings.dilation_y * line)
-        self._taps = (np.arange(surfaces)[:, None] * surface + down).reshape(-1)
-
-    @property
-    def scratch_bytes(self) -> int:
-        """Bytes besides the network's memories that an image takes while this job is at work."""
-        settings = self.sdp.settings
-        handed = settings.surfaces * settings.pixels * settings.atom if self.destination is None else 0
-        return handed + (0 if self._in_place else math.prod(self._blocks))
-
-    def run(self, source: Any = None) -> np.ndarray | None:
-        """Convolve and process. Returns what PDP takes on the fly, None when the result went to memory."""
-        data = self._source if self._in_place else self._blocked(1, self._cubes(None, 0, self._source))
-        if self._target is None:
-            handed = self._handed_cubes(1)
-            self._compute(data, handed.reshape(-1), *self._single)
-            return handed[0]
-        self._compute(data, self._target, *self._single)
-        return None
-
-    def run_lanes(self, lanes: Lanes, count: int) -> np.ndarray | None:
-        """The same for ``count`` images in lanes 1, 2 ...: what PDP takes has them one after the other."""
-        if count not in self._in_lanes:
-            self._in_lanes[count] = self._views_of(lanes, count)
-        source, target, order = self._in_lanes[count]
-        data = source if self._in_place else self._blocked(count, self._cubes(lanes, count, source))
-        if target is not None:
-            self._compute(data, target, *order)
-            return None
-        handed = self._handed_cubes(count)
-        self._compute(data, handed.reshape(-1), *order)
-        return handed
-
-    def _views_of(self, lanes: Lanes, count: int) -> tuple[np.ndarray | None, np.ndarray | None, Any]:
-        """For ``count`` images in lanes: where data lie as they are taken, where results go, and their order."""
-        source = lanes.flat(self.conv.source.views[0], 1, count) if self._direct else None
-        step = lanes.stride if self._in_place else math.prod(self._blocks)
-        if self.destination is None:
-            settings = self.sdp.settings
-            return source, None, self._order(count, step, settings.surfaces * settings.pixels * settings.atom)
-        return source, lanes.flat(self.destination, 1, count), self._order(count, step, lanes.stride)
-
-    def _order(self, count: int, step: int, out_step: int) -> tuple[np.ndarray, Place]:
-        """Pixels, and where images and results lie: ``count`` images, ``step`` bytes apart, results ``out_step``."""
-        from nvdla.kernels.fast.conv_sdp_int8 import Place
-        from nvdla.kernels.fast.dot_tile import FLIP
-
-        settings, pixels = self.sdp.settings, self._pixels
-        atom = pixel_stride = settings.atom
-        plane = settings.height * settings.width * atom
-        surface_stride = plane if self.destination is None else self.destination.strides[0]
-        size = self.conv.source.views[0].size if self._in_place else math.prod(self._blocks)
-        if pixels.size == 1:  # the images take the place of pixels: weights are read once for several of them
-            pixels, pixel_stride = pixels + np.arange(count) * step, out_step
-            count, step, out_step = 1, 0, 0
-        flip = FLIP if self._in_place else 0
-        return pixels, Place(settings.surfaces, surface_stride, atom, pixel_stride, flip, count, step, size, out_step)
-
-    def _compute(self, data: np.ndarray, out: np.ndarray, pixels: np.ndarray, place: Place) -> None:
-        from nvdla.kernels.fast.conv_sdp_int8 import convolve_and_convert
-
-        convolve_and_convert(
-            data,
-            pixels,
-            self._taps,
-            self._packed.shape[2],
-            self._packed,
-            self._alu,
-            self._mul,
-            self._stage,
-            self._narrow,
-            out,
-            place,
-        )
-
-    def _blocked(self, count: int, cubes: tuple[np.ndarray, tuple[int, ...], tuple[int, ...]]) -> np.ndarray:
-        """The padded data of ``count`` images as the dots take them, flat."""
-        from nvdla.kernels.fast import conv_int8_dot as dot
-
-        settings = self.conv.settings
-        left = 0 if settings.image else settings.pad_left
-        size = math.prod(self._blocks)
-        # A dot takes four bytes at a time and may read past the end of the last line.
-        data = self._data.take(count * size + 4)
-        out = data[:-4].reshape(count, *self._blocks)
-        dot.blocked_cubes(*cubes, settings.pad_top, left, int(pad_element(settings)), out)
-        return data
-
-    def _cubes(
-        self, lanes: Lanes | None, count: int, source: np.ndarray | None
-    ) -> tuple[np.ndarray, tuple[int, ...], tuple[int, ...]]:
-        """The input of one image, or of ``count`` in lanes: flat int8, the shape (surfaces, height, width, atom) of a
-        cube, and strides of image, surface and line: from memory as it lies (``source``), or one surface of lines."""
-        if source is not None:
-            view = self.conv.source.views[0]
-            return source, view.shape, (0 if lanes is None else lanes.stride, *view.strides[:2])
-        images = self._lines() if lanes is None else self._lines_of(lanes, count)
-        _, rows, columns, channels = images.shape
-        strides = (rows * columns * channels, 0, columns * channels)
-        return images.reshape(-1), (1, rows, columns, channels), strides
-
-    def _lines(self) -> np.ndarray:
-        """The lines that CDMA makes, int8 (1, height, width, channels)."""
-        lines = self.conv.source.read()
-        if self.conv.settings.image:
-            missing = self._plane[1] - lines.shape[2]
-            lines = np.pad(lines, ((0, 0), (0, 0), (0, max(missing, 0)), (0, 0)))
-        return np.ascontiguousarray(lines)
-
-    def _lines_of(self, lanes: Lanes, count: int) -> np.ndarray:
-        """The lines of all images: each is read by way of lane 0."""
-        lines = []
-        for lane in range(1, count + 1):
-            for view in self.conv.source.views:
-                view[...] = lanes.at(view, lane)
-            lines.append(self._lines())
-        return np.concatenate(lines)
-
-    def _handed_cubes(self, count: int) -> np.ndarray:
-        """Where the results for PDP go, int8 (images, surfaces, height, width, atom)."""
-        settings = self.sdp.settings
-        shape = (count, settings.surfaces, settings.height, settings.width, settings.atom)
-        return self._handed.take(math.prod(shape)).view(np.int8).reshape(shape)
+        left[id(conv)] = (left[id(before)] or before) if reuses else None
+        before = conv
+    return left
 
 
-def _padded(values: np.ndarray, size: int, fill: int) -> np.ndarray:
-    padded = np.full(size, fill, np.int64)
-    padded[: values.size] = values
-    return padded
-
-
-def _stage(settings: SdpSettings) -> tuple[int, int, int, int, int, int]:
-    """The fields of kernels.conv_sdp_int8.Stage."""
-    x1, converter = settings.x1, settings.converter
-    multiply = not x1.bypass and (not x1.mul_bypass or x1.mul_shift > 0)
-    low = 0 if not x1.bypass and not x1.relu_bypass else -(1 << 31)
-    shift = x1.mul_shift if multiply else 0
-    return int(multiply), shift, low, converter.offset, converter.scale, converter.shift
-
-
-def fast_add(sdp: SdpJob) -> FastAdd | None:
-    """A job for the weighted sum of int8 cubes in memory, two or only one, or None where the operation is another."""
-    settings = sdp.settings
-    plain = (
-        settings.processing is Precision.INT8
-        and settings.output is Precision.INT8
-        and settings.batches == 1
-        and not settings.flying
-        and not settings.to_pdp
-        and settings.y.bypass
-        and _is_int8(sdp.input)
-    )
-    weighted = _weighted_sum(sdp) if plain else None
-    if weighted is None:
-        return None
-    second, weights, relu = weighted
-    views = (sdp.input.view, second, sdp.destination)
-    lined_up = all(_lines_are_packed(view) and view.shape == sdp.destination.shape for view in views)
-    lined_up = lined_up and all(_same_or_apart(view, sdp.destination) for view in views)
-    if not lined_up or not _surfaces_are_apart(sdp.destination):
-        return None
-    from nvdla.kernels.fast.sdp_int8_add import sum_fits
-
-    return FastAdd(sdp, views, weights, relu) if sum_fits(weights) else None
-
-
-def _weighted_sum(sdp: SdpJob) -> tuple[np.ndarray, tuple[int, int], bool] | None:
-    """(the other cube, weights of the input and of that, ReLU) where X1 and X2 make such a sum: at most a factor from
-    a register, then at most a cube from memory, shifted. Without that the input itself is added 0 times."""
-    x1, x2 = sdp.settings.x1, sdp.settings.x2
-    if _is_factor(x1):
-        weight = 1 if x1.bypass else x1.mul_operand
-        clipped, adder, operand = not x1.bypass and not x1.relu_bypass, x2, sdp.sources[1]
-    elif x2.bypass:
-        weight, clipped, adder, operand = 1, False, x1, sdp.sources[0]
-    else:
-        return None
-    if adder.bypass:
-        return sdp.input.view, (weight, 0), clipped
-    if clipped or not _adds_cube(adder, operand):
-        return None
-    return operand.view, (weight, 1 << adder.alu_shift), not adder.relu_bypass
-
-
-def _adds_cube(block: XBlock, operand: Any) -> bool:
-    """True for an X block that adds int8 from memory, and does nothing else before its ReLU."""
-    adds = block.needs_alu and block.algorithm is Algorithm.SUM and block.mul_bypass and block.mul_shift == 0
-    return adds and operand is not None and operand.size == 1 and not operand.both
-
-
-def _is_factor(block: XBlock) -> bool:
-    """True for an X block that multiplies by a register alone, or is bypassed."""
-    if block.bypass:
-        return True
-    multiplies = not block.mul_bypass and not block.mul_from_memory and not block.prelu
-    return multiplies and block.alu_bypass and block.mul_shift == 0
-
-
-def _is_int8(cube: InputCube | None) -> bool:
-    return cube is not None and cube.source is Precision.INT8
-
-
-def _same_or_apart(view: np.ndarray, destination: np.ndarray) -> bool:
-    """True when writing an element cannot change another one that is still to be read."""
-    same = view.ctypes.data == destination.ctypes.data and view.strides == destination.strides
-    return same or not np.may_share_memory(view, destination)
-
-
-def _surfaces_are_apart(view: np.ndarray) -> bool:
-    """False where surfaces overlap: then the order of reading and writing counts, and fused jobs have another."""
-    return view.shape[0] == 1 or view.strides[0] >= view.shape[1] * view.strides[1]
-
-
-def _lines_are_packed(view: np.ndarray | None) -> bool:
-    return view is not None and view.strides[1:] == (view.shape[2] * view.shape[3], view.shape[3], 1)
-
-
-class FastAdd:
-    """SDP from memory to memory: the weighted sum of two cubes of int8, ReLU, output converter."""
-
-    def __init__(
-        self, sdp: SdpJob, views: tuple[np.ndarray, np.ndarray, np.ndarray], weights: tuple[int, int], relu: bool
-    ) -> None:
-        self.sdp = sdp
-        self._weights = weights
-        self._relu = relu
-        self.destination = sdp.destination
-        self.statistics: dict[str, int] = {}
-        self._views = views
-        self._flat = tuple(_flat(view) for view in views)
-        self._strides = tuple(view.strides[0] for view in views)
-
-    def run(self, source: Any = None) -> None:
-        """Add and convert. Every element is read before it is written, so the result may replace an operand."""
-        self._add(*self._flat)
-
-    def run_lanes(self, lanes: Lanes, count: int) -> None:
-        """The same for ``count`` images in lanes 1, 2 ..."""
-        flat = [lanes.flat(view, 1, count) if lanes.holds(view) else _flat(view) for view in self._views]
-        first, second, out = (lanes.stride if lanes.holds(view) else 0 for view in self._views)
-        self._add(*flat, count, (first, second, out))
-
-    def _add(
-        self,
-        first: np.ndarray,
-        second: np.ndarray,
-        out: np.ndarray,
-        images: int = 1,
-        steps: tuple[int, int, int] = (0, 0, 0),
-    ) -> None:
-        from nvdla.kernels.fast.sdp_int8_add import add_and_convert
-
-        settings = self.sdp.settings
-        converter = settings.converter
-        add_and_convert(
-            first,
-            second,
-            self._strides,
-            settings.pixels * settings.atom,
-            settings.surfaces,
-            self._relu,
-            (converter.offset, converter.scale, converter.shift),
-            out,
-            self._weights,
-            images,
-            steps,
-        )
-
-
-def _flat(view: np.ndarray) -> np.ndarray:
-    """The footprint of a cube as flat int8, from its first byte to its last; lines may overlap or stand apart."""
-    return np.lib.stride_tricks.as_strided(view.view(np.int8), (footprint(view),), (1,))
+def _constants(conv: ConvolutionJob, sdp: Job, weights: ConvolutionJob | None) -> list[np.ndarray]:
+    """What a fused job reads from memory only once: weights (of the convolution that fetched them) and operands."""
+    operands = sdp.sources if isinstance(sdp, SdpJob) else []
+    return (weights or conv).weight_source.views + [operand.view for operand in operands if operand is not None]

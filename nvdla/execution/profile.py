@@ -13,8 +13,9 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from nvdla.cpu import CpuTask
 from nvdla.errors import FormatError
+from nvdla.execution.steps import CpuStep, Step
+from nvdla.firmware.operation import Operation
 from nvdla.runtime import Runtime
 
 MAX_RUNS = 1000
@@ -52,14 +53,14 @@ def profile(runtime: Runtime, surfaces: Sequence[bytes], runs: int = 5) -> list[
     """
     if not 1 <= runs <= MAX_RUNS:
         raise FormatError(f"profile: the number of runs is {runs}; it must be 1 to {MAX_RUNS}")
-    steps: list[Any] = []
+    steps: list[Step] = []
     times: list[list[float]] = []
     for _ in range(2):  # the first goes through the firmware, the second fuses and compiles
         runtime.run_raw(surfaces)
     for number in range(runs):
         taken: list[float] = []
 
-        def note(step: Any, seconds: float, taken: list[float] = taken, first: bool = number == 0) -> None:
+        def note(step: Step, seconds: float, taken: list[float] = taken, first: bool = number == 0) -> None:
             taken.append(seconds)
             if first:
                 steps.append(step)
@@ -75,18 +76,19 @@ def profile(runtime: Runtime, surfaces: Sequence[bytes], runs: int = 5) -> list[
     return _rows(runtime, steps, seconds)
 
 
-def _rows(runtime: Runtime, steps: list[Any], seconds: list[float]) -> list[ProfileRow]:
+def _rows(runtime: Runtime, steps: list[Step], seconds: list[float]) -> list[ProfileRow]:
     total = sum(seconds) or 1.0
     known = {id(job): operation for operation, job in runtime.operations() if job is not None}
     return [_row(known, step, each, each / total) for step, each in zip(steps, seconds, strict=True)]
 
 
-def _row(known: dict[int, Any], step: Any, seconds: float, share: float) -> ProfileRow:
-    if isinstance(step, CpuTask):
-        indices = tuple(operation.index for operation in step.operations)
-        engines = tuple(operation.type.name.lower() for operation in step.operations)
-        return ProfileRow(step.id, indices, engines, seconds, 0, share, 1)
-    jobs = [part for job in step for part in _parts(job)]
+def _row(known: dict[int, Operation], step: Step, seconds: float, share: float) -> ProfileRow:
+    if isinstance(step, CpuStep):
+        task = step.task
+        indices = tuple(operation.index for operation in task.operations)
+        engines = tuple(operation.type.name.lower() for operation in task.operations)
+        return ProfileRow(task.id, indices, engines, seconds, 0, share, 1)
+    jobs = [part for job in step.jobs for part in job.parts]
     operations = [known[id(job)] for job in jobs if id(job) in known]
     return ProfileRow(
         operations[0].task,
@@ -95,10 +97,5 @@ def _row(known: dict[int, Any], step: Any, seconds: float, share: float) -> Prof
         seconds,
         sum(job.work.multiplications for job in jobs),
         share,
-        len(_parts(step[0])),
+        len(step.jobs[0].parts),
     )
-
-
-def _parts(job: Any) -> list[Any]:
-    """The jobs that a fused job does at once, or the job itself."""
-    return [getattr(job, name) for name in ("conv", "sdp", "pdp") if hasattr(job, name)] or [job]

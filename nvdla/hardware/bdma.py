@@ -8,16 +8,18 @@ or 1 (cmod/bdma/NV_NVDLA_bdma.cpp, BdmaCore.cpp).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nvdla.errors import ConfigError, ScheduleError
 from nvdla.hardware.configuration import configurations_with
 from nvdla.hardware.cube import cube
+from nvdla.hardware.job import Handed, Job
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.limits import Work
 from nvdla.memory.address_space import Space
+from nvdla.memory.lanes import Move
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
@@ -57,12 +59,12 @@ class Transfer:
         )
 
 
-class BdmaJob:
+class BdmaJob(Job):
     """Copies that are done one after the other. ``destination`` is what the last of them writes."""
 
     def __init__(self, copies: list[tuple[np.ndarray, np.ndarray]]) -> None:
         self.copies = copies
-        self.destination: np.ndarray | None = copies[-1][1]
+        self.destination = copies[-1][1]
         self.statistics: dict[str, int] = {}
 
     @property
@@ -70,9 +72,21 @@ class BdmaJob:
         """The bytes that are copied."""
         return Work(elements=sum(written.size for _, written in self.copies))
 
-    def run(self, source: Any = None) -> None:
+    @property
+    def reads(self) -> list[np.ndarray]:
+        return [read for read, _ in self.copies]
+
+    @property
+    def writes(self) -> list[np.ndarray]:
+        return [written for _, written in self.copies]
+
+    def run(self, source: Handed = None) -> None:
         for read, written in self.copies:
             written[...] = read
+
+    def _relocate(self, move: Move) -> None:
+        self.copies = [(move(read), move(written)) for read, written in self.copies]
+        self.destination = self.copies[-1][1]
 
 
 class Bdma:

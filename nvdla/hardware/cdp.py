@@ -12,9 +12,11 @@ import numpy as np
 from nvdla.errors import ConfigError, ScheduleError
 from nvdla.hardware.configuration import configurations
 from nvdla.hardware.cube import ElementType, cube, element_type, elements_of, memory_space, surfaces_of
+from nvdla.hardware.job import Handed, Job
 from nvdla.hardware.lut import LookupTables
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.limits import Work
+from nvdla.memory.lanes import Move
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
@@ -35,8 +37,10 @@ SPECIAL = {"inf_input": "D_INF_INPUT_NUM", "nan_input": "D_NAN_INPUT_NUM", "nan_
 _WIDTHS = {"int8": (9, 25, 8), "int16": (17, 33, 16)}
 
 
-class CdpJob:
+class CdpJob(Job):
     """One prepared normalisation. The tables are those of the moment when it was prepared."""
+
+    destination: np.ndarray
 
     def __init__(
         self, g: RegisterGroup, elements: ElementType, channels: int, views: tuple[np.ndarray, np.ndarray], tables: Any
@@ -55,7 +59,18 @@ class CdpJob:
         """Every element looks at its neighbours in the channel direction."""
         return Work(elements=self.source.size * LARGEST_WINDOW, cube=self.source.size)
 
-    def run(self, source: Any = None) -> None:
+    @property
+    def reads(self) -> list[np.ndarray]:
+        return [self.source]
+
+    @property
+    def writes(self) -> list[np.ndarray]:
+        return [self.destination]
+
+    def _relocate(self, move: Move) -> None:
+        self.source, self.destination = move(self.source), move(self.destination)
+
+    def run(self, source: Handed = None) -> None:
         data = elements_of(self.source, self.elements)
         direct = self.destination.flags.c_contiguous
         out = self.destination if direct else np.empty(self.destination.shape, np.uint8)

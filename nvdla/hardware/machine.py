@@ -11,33 +11,15 @@ from __future__ import annotations
 
 import importlib
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from nvdla.hardware.configuration import Configuration
+from nvdla.hardware.job import Job
 from nvdla.hardware.register_file import RegisterFile, RegisterGroup, UnitRegisters, register_map
-from nvdla.limits import Meter, RunBudget, Work
+from nvdla.limits import Meter, RunBudget
 from nvdla.memory.address_space import AddressSpace
-
-
-class Job(Protocol):
-    """One prepared operation of one engine: everything decoded and checked, ready to run again and again.
-
-    ``destination`` is a uint8 view (surfaces, height, width, atom bytes) of what it writes, None on the fly.
-    ``statistics`` holds the counters of the latest run (saturation, NaN, LUT hits, ...).
-    """
-
-    destination: np.ndarray | None
-    statistics: dict[str, int]
-
-    @property
-    def work(self) -> Work:
-        """What a run of the job costs."""
-
-    def run(self, source: Any) -> Any:
-        """Compute. ``source`` is what the engine before hands over on the fly (None from memory); returns what the
-        next engine on the fly takes, None when the result went to memory."""
 
 
 class Engine(Protocol):

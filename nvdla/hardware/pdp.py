@@ -23,13 +23,14 @@ from nvdla.hardware.cube import (
     memory_space,
     surfaces_of,
 )
+from nvdla.hardware.job import Handed, Job
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.limits import Work
+from nvdla.memory.lanes import Lanes, Move
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
     from nvdla.kernels.pdp import Cubes
-    from nvdla.memory.lanes import Lanes
 
 AVERAGE, MAXIMUM, MINIMUM = 0, 1, 2
 MAX_KERNEL = 8
@@ -88,8 +89,10 @@ class PdpSettings:
         return max(piece.target + piece.out_width for piece in self.pieces)
 
 
-class PdpJob:
+class PdpJob(Job):
     """One prepared pooling. ``source`` None: handed over on the fly by the SDP as (surfaces, H, W, atom elements)."""
+
+    destination: np.ndarray
 
     def __init__(
         self, settings: PdpSettings, group: RegisterGroup, source: np.ndarray | None, destination: np.ndarray
@@ -97,7 +100,7 @@ class PdpJob:
         self.settings = settings
         self.group = group
         self.source = source
-        self.destination: np.ndarray | None = destination
+        self.destination = destination
         self.statistics: dict[str, int] = {}
         self._wide = None if source is None or settings.elements.name == "fp16" else _wide(settings, source)
 
@@ -109,7 +112,20 @@ class PdpJob:
         read = math.prod(self._expected_shape())
         return Work(elements=read + self.destination.size * window, cube=max(read, self.destination.size))
 
-    def run(self, source: np.ndarray | None = None) -> None:
+    @property
+    def reads(self) -> list[np.ndarray]:
+        return [] if self.source is None else [self.source]
+
+    @property
+    def writes(self) -> list[np.ndarray]:
+        return [self.destination]
+
+    def _relocate(self, move: Move) -> None:
+        self.source = None if self.source is None else move(self.source)
+        self._wide = None if self._wide is None else move(self._wide)
+        self.destination = move(self.destination)
+
+    def run(self, source: Handed = None) -> None:
         """Pool. Raises ScheduleError when what comes on the fly is not the cube that the registers describe."""
         elements = self.settings.elements
         if self.source is not None:
@@ -124,14 +140,15 @@ class PdpJob:
             self.statistics["nan_output"] = nans
             self.group.values["D_NAN_OUTPUT_NUM"] = nans
 
-    @property
-    def takes_lanes(self) -> bool:
-        """True for what :meth:`run_lanes` can do: integers, which keep no counters."""
-        return self.settings.elements.name != "fp16"
+    def run_lanes(self, lanes: Lanes, count: int, handed: Handed = None) -> None:
+        """:meth:`run` for ``count`` images in lanes 1, 2 ...; ``handed``: their cubes one after the other.
 
-    def run_lanes(self, lanes: Lanes, count: int, source: np.ndarray | None = None) -> None:
-        """The same for ``count`` images in lanes 1, 2 ...; ``source``: their cubes one after the other."""
-        view = self._source_view(lanes)
+        All at once for integers, which keep no counters.
+        """
+        if self.settings.elements.name == "fp16":
+            super().run_lanes(lanes, count, handed)
+            return
+        source, view = handed, self._source_view(lanes)
         in_lanes = view is None or (lanes.holds(view) and view.flags.c_contiguous)
         if in_lanes and self.destination.flags.c_contiguous and len(self.settings.pieces) == 1:
             self._pool_images(lanes, count, source.reshape(-1) if view is None else lanes.flat(view, 1, count))

@@ -7,15 +7,17 @@ Source: cmod/rubik/NV_NVDLA_rbk.cpp.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nvdla.errors import ConfigError, ScheduleError
 from nvdla.hardware.configuration import configurations_with
 from nvdla.hardware.cube import ElementType, cube, element_type, elements_of, memory_space, surfaces_of
+from nvdla.hardware.job import Handed, Job
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.limits import Work
+from nvdla.memory.lanes import Move
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
@@ -24,16 +26,27 @@ CONTRACT, SPLIT, MERGE = 0, 1, 2
 BURST = 32  # bytes; the write DMA fills the last one of a plane's line with zeros
 
 
-class _Job:
+class _Job(Job):
     """What the three jobs have in common: bytes are moved."""
 
     source: np.ndarray
-    destination: np.ndarray | None
+    destination: np.ndarray
 
     @property
     def work(self) -> Work:
         largest = max(self.source.size, self.destination.size)
         return Work(elements=self.source.size + self.destination.size, cube=largest)
+
+    @property
+    def reads(self) -> list[np.ndarray]:
+        return [self.source]
+
+    @property
+    def writes(self) -> list[np.ndarray]:
+        return [self.destination]
+
+    def _relocate(self, move: Move) -> None:
+        self.source, self.destination = move(self.source), move(self.destination)
 
 
 class ContractJob(_Job):
@@ -45,11 +58,19 @@ class ContractJob(_Job):
     ) -> None:
         self.source = source
         self.targets = targets
-        self.destination: np.ndarray | None = destination
+        self.destination = destination
         self.strides = strides
         self.statistics: dict[str, int] = {}
 
-    def run(self, source: Any = None) -> None:
+    @property
+    def writes(self) -> list[np.ndarray]:
+        return [self.destination, *self.targets]
+
+    def _relocate(self, move: Move) -> None:
+        super()._relocate(move)
+        self.targets = [move(target) for target in self.targets]
+
+    def run(self, source: Handed = None) -> None:
         _, stride_x = self.strides
         for sy, target in enumerate(self.targets):
             surfaces = target.shape[0]
@@ -63,11 +84,11 @@ class SplitJob(_Job):
 
     def __init__(self, source: np.ndarray, destination: np.ndarray, elements: ElementType) -> None:
         self.source = source
-        self.destination: np.ndarray | None = destination
+        self.destination = destination
         self.elements = elements
         self.statistics: dict[str, int] = {}
 
-    def run(self, source: Any = None) -> None:
+    def run(self, source: Handed = None) -> None:
         data = elements_of(self.source, self.elements)
         surfaces, height, width, atom = data.shape
         planes, _, bursts, _ = self.destination.shape
@@ -81,11 +102,11 @@ class MergeJob(_Job):
 
     def __init__(self, source: np.ndarray, destination: np.ndarray, elements: ElementType) -> None:
         self.source = source
-        self.destination: np.ndarray | None = destination
+        self.destination = destination
         self.elements = elements
         self.statistics: dict[str, int] = {}
 
-    def run(self, source: Any = None) -> None:
+    def run(self, source: Handed = None) -> None:
         lines = elements_of(self.source, self.elements)
         planes, height, _, width = lines.shape
         surfaces, _, _, atom_bytes = self.destination.shape

@@ -6,9 +6,14 @@ address in lane 0 has its counterpart for another image at the same place of ano
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
 import numpy as np
 
 from nvdla.memory.pages import footprint
+
+Thing = TypeVar("Thing")
 
 
 class Lanes:
@@ -54,3 +59,32 @@ class Lanes:
 
     def _offset(self, view: np.ndarray) -> int:
         return view.ctypes.data - self._memory.ctypes.data
+
+    def counterpart(self, view: np.ndarray, target: Lanes) -> np.ndarray:
+        """What lies at the place of a view of lane 0 in lane 0 of ``target``; of another view itself."""
+        if not view.size or not self.holds(view):
+            return view
+        return np.ndarray(view.shape, view.dtype, target._memory, self._offset(view), view.strides)
+
+
+class Move:
+    """From the memories that change of one run to those of another that goes on at the same time.
+
+    Calling it gives the counterpart of a view; constants, which both share, stay where they are.
+    """
+
+    def __init__(self, source: Lanes, target: Lanes) -> None:
+        self._source, self._target = source, target
+        self._made: dict[int, tuple[Any, Any]] = {}
+
+    def __call__(self, view: np.ndarray) -> np.ndarray:
+        return self._source.counterpart(view, self._target)
+
+    def once(self, thing: Thing, make: Callable[[], Thing]) -> Thing:
+        """What takes the place of something that several jobs have in common: made by ``make`` for the first of them.
+
+        (The thing is kept, so that no other can get its identity.)
+        """
+        if id(thing) not in self._made:
+            self._made[id(thing)] = thing, make()
+        return self._made[id(thing)][1]

@@ -8,9 +8,12 @@ Source: nvdla/sw umd/core/src/runtime/Runtime.cpp (load, loadMemory, rewriteStri
 
 from __future__ import annotations
 
+import copy
 import itertools
+import threading
+import weakref
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -62,7 +65,7 @@ class Patch:
 
 class LinkedLoadable:
     """A loadable in memory. ``regions`` by memory id; ``strides`` of bound tensors that the caller changed, by name;
-    ``lanes`` of the memories that change, ``lane_count`` of them (one for each image of a batch, and lane 0).
+    ``lanes``: the memories that change (``changing``, by id), more than one lane only :meth:`beside` another.
 
     Raises LinkError when the memories together pass ``limit`` bytes (nothing is allocated then), overlap, or when a
     stride cannot be changed.
@@ -73,7 +76,6 @@ class LinkedLoadable:
         loadable: Loadable,
         limit: int = DEFAULT_LIMIT,
         strides: Mapping[str, tuple[int, ...]] | None = None,
-        lane_count: int = 1,
     ) -> None:
         self.loadable = loadable
         self.space = AddressSpace()
@@ -85,14 +87,38 @@ class LinkedLoadable:
         for name, wanted in (strides or {}).items():
             self._change_strides(name, wanted)
         changing = sum(self._whole_pages(memory) for memory in loadable.memories if _changes(memory))
-        _check_total([*self._sizes.values(), (lane_count - 1) * changing], limit)
-        self.lanes = Lanes(lane_count, changing)
+        _check_total(self._sizes.values(), limit)
+        self.lanes = Lanes(1, changing)
+        self.changing = {memory.id for memory in loadable.memories if _changes(memory)}
+        self._account = _Account(limit, sum(_align(size, PAGE) for size in self._sizes.values()))
         self._pages_of: dict[int, Pages] = {}
         self._forgotten = False
         self._place()
         for memory in loadable.memories:
             if memory.id in self.regions:
                 self._load(memory)  # new regions are zero: pages that nothing is loaded into need not exist yet
+
+    def beside(self, lane_count: int = 1) -> LinkedLoadable:
+        """The same loadable with other memories in the place of those that change; constants are shared.
+
+        For jobs that run at the same time; the firmware does not work on it (its ``space`` is that of this one).
+        Raises LinkError where the memories together would pass the limit.
+        """
+        linked = copy.copy(self)
+        linked._charge = self._account.take(lane_count * self.lanes.stride)
+        linked.lanes = Lanes(lane_count, self.lanes.stride)
+        linked.regions = {
+            number: replace(region, data=self.lanes.counterpart(region.data, linked.lanes))
+            for number, region in self.regions.items()
+        }
+        for memory in self.loadable.memories:
+            if memory.id in self.changing and memory.id in linked.regions:
+                linked._load(memory)
+        return linked
+
+    def has_room(self, lane_count: int) -> bool:
+        """True where :meth:`beside` keeps to the limit."""
+        return self._account.has_room(lane_count * self.lanes.stride)
 
     def address_list(self, task: TaskEntry) -> list[Window]:
         """The task's address list; raises LinkError for an entry whose memory is not allocated."""
@@ -117,8 +143,11 @@ class LinkedLoadable:
     def remember(self) -> None:
         """Load constants that were given back once more: for whoever reads simulated memory as a whole."""
         if self._forgotten:
+            # What was given back reads as zero, the rest is as it was: others may read it meanwhile.
+            for memory in self.loadable.memories:
+                if memory.id in self._pages_of:
+                    self._load(memory)
             self._forgotten = False
-            self.reset(self._pages_of)
 
     def in_lanes(self, memory_ids: Iterable[int]) -> bool:
         """True when all these memories are in lanes, and zero when loaded."""
@@ -289,6 +318,37 @@ class LinkedLoadable:
         kind = "input" if memory.is_input else "output"
         names = [name for name, (bound, _) in self.tensors.items() if bound.id == memory.id]
         return f"{kind} {memory.bind_id} ({', '.join(names) or f'memory {memory.id}'})"
+
+
+class _Account:
+    """The bytes that a loadable and what was linked beside it take together."""
+
+    def __init__(self, limit: int, taken: int) -> None:
+        self._limit, self._taken = limit, taken
+        self._lock = threading.Lock()
+
+    def has_room(self, size: int) -> bool:
+        return self._taken + size <= self._limit
+
+    def take(self, size: int) -> _Charge:
+        """What must be kept as long as the memory is; raises LinkError beyond the limit."""
+        with self._lock:
+            if not self.has_room(size):
+                raise LinkError(
+                    f"another instance of the network takes {size} bytes besides {self._taken}, more than the memory "
+                    f"limit of {self._limit} bytes"
+                )
+            self._taken += size
+        charge = _Charge()
+        weakref.finalize(charge, self._give_back, size)
+        return charge
+
+    def _give_back(self, size: int) -> None:
+        self._taken -= size
+
+
+class _Charge:
+    """Memory that was taken from an account, as long as this object lives."""
 
 
 def _changes(memory: MemoryEntry) -> bool:

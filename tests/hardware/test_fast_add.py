@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_sdp_engine import OPERANDS, OUTPUT, SUM, Bench, cube
 
-from nvdla.execution.fusing import fast_add
+from nvdla.execution.fast_add import fast_add
 from nvdla.memory.address_space import Space
 
 BYPASS, ALU_BYPASS, MUL_BYPASS, PRELU, RELU_BYPASS = 1, 1 << 1, 1 << 4, 1 << 5, 1 << 6

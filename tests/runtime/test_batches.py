@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.branching import branching_network
 
 import nvdla
 from nvdla.builder import Network, build, calibrate
 from nvdla.errors import FormatError, LinkError
 from nvdla.execution.batch import MOST_LANES, Batch, lanes_for
+from nvdla.execution.fused_convolution import FusedConvolution
+from nvdla.hardware.convolution.engine import ConvolutionJob
 
 SAMPLE_FILES = ["lenet.loadable", "lenet_nv_large.loadable", "colour_digits.loadable"]
 
@@ -21,6 +24,12 @@ def random_images(runtime, count, seed=0):
         arrays = [generator.integers(-128, 128, each.shape).astype(each.dtype) for each in runtime.inputs]
         images.append([runtime.pack(index, array) for index, array in enumerate(arrays)])
     return images
+
+
+def batch_of(runtime):
+    """The batch that the runtime has worked on."""
+    instance = runtime._instances._batch
+    return Batch(instance.plan, instance.linked.lanes)
 
 
 def one_by_one(loadable, images, config="auto"):
@@ -46,25 +55,6 @@ def test_batches_of_any_size_and_single_runs_follow_each_other(lenet_loadable):
     assert runtime.run_many(images) == expected
     assert runtime.run_raw(images[7]) == expected[7]
     assert runtime.run_many(images[10:12]) == expected[10:12]
-
-
-def branching_network():
-    """Convolutions that are plain, grouped, dilated and fully connected; pooling on the fly and from memory; a residual
-    sum, local response normalisation, a concatenation and the softmax of a CPU task."""
-    random = np.random.default_rng(5)
-
-    def weights(kernels, channels, size):
-        return random.standard_normal((kernels, channels, size, size)) / np.sqrt(channels * size * size)
-
-    net = Network("branches")
-    x = net.relu("r1", net.convolution("c1", net.input("data", (3, 17, 17)), weights(16, 3, 3), padding=1))
-    pooled = net.max_pool("p1", x, 3, 2)
-    side = net.average_pool("p2", pooled, 3, 1, 1)
-    main = net.relu("r2", net.convolution("c2", pooled, weights(16, 16, 3), padding=2, dilation=2))
-    x = net.relu("r3", net.add("sum", main, net.convolution("c3", side, weights(16, 8, 1), groups=2)))
-    x = net.concat("joined", net.lrn("norm", x), pooled)
-    net.output(net.softmax("prob", net.fully_connected("fc", x, weights(10, 32, 8).reshape(10, -1))))
-    return net
 
 
 @pytest.mark.parametrize("config", ["nv_small", "nv_large"])
@@ -94,10 +84,10 @@ def test_convolutions_that_are_not_fused_go_one_by_one_within_a_batch():
     runtime = nvdla.Runtime(loadable, "nv_large")
     images = random_images(runtime, 6)
     assert runtime.run_many(images) == one_by_one(loadable, images, "nv_large")
-    batch = Batch(runtime._plan, runtime.linked.lanes)
+    batch = batch_of(runtime)
     assert batch.together() == 6
     assert batch.serves()
-    assert any(hasattr(step[0], "weight_source") for step in runtime._plan.fused)
+    assert any(isinstance(step.jobs[0], ConvolutionJob) for step in runtime._plan.fused)
 
 
 def test_pooling_of_what_no_image_changes_in_a_batch(plant):
@@ -151,7 +141,7 @@ def test_a_batch_keeps_to_the_memory_limit(lenet_loadable):
     runtime = nvdla.Runtime(lenet_loadable, memory_limit=needed)
     images = random_images(runtime, 4)
     assert runtime.run_many(images) == one_by_one(lenet_loadable, images)
-    assert runtime.linked.lanes.count == 1
+    assert runtime._instances._batch is None
 
 
 def test_networks_without_fused_convolutions_go_one_by_one(samples):
@@ -166,9 +156,11 @@ def test_images_that_need_much_memory_besides_go_in_smaller_groups(lenet_loadabl
     images = random_images(runtime, 9)
     expected = one_by_one(lenet_loadable, images)
     assert runtime.run_many(images) == expected
-    batch = Batch(runtime._plan, runtime.linked.lanes)
+    batch = batch_of(runtime)
     assert batch.together() == 9
-    largest = max(step[0].scratch_bytes for step in runtime._plan.fused if hasattr(step, "__len__"))
+    largest = max(
+        job.scratch_bytes for step in runtime._plan.fused for job in step.jobs if isinstance(job, FusedConvolution)
+    )
     monkeypatch.setattr("nvdla.execution.batch.LANE_BYTES", 2 * largest)
     assert batch.together() == 2
     assert runtime.run_many(images) == expected

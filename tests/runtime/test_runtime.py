@@ -186,7 +186,7 @@ def test_memory_does_not_grow_from_run_to_run(runtime):
 def test_layers_with_the_same_weights_keep_one_copy_of_them():
     """A global average of 13 x 13 is a convolution for every 24 channels on nv_small, always with the same kernels."""
     from nvdla.builder import Network, build, calibrate
-    from nvdla.execution.fusing import FusedConvolution
+    from nvdla.execution.fused_convolution import FusedConvolution
     from nvdla.kernels.fast.conv_int8_dot import available
 
     if not available():
@@ -199,6 +199,6 @@ def test_layers_with_the_same_weights_keep_one_copy_of_them():
     surface = runtime.pack(0, elements)
     through_firmware = runtime.run_raw([surface])
     assert runtime.run_raw([surface]) == through_firmware
-    jobs = [step[0] for step in runtime._plan.fused if isinstance(step[0], FusedConvolution)]
+    jobs = [step.jobs[0] for step in runtime._plan.fused if isinstance(step.jobs[0], FusedConvolution)]
     assert len(jobs) == 3
     assert len({id(job._packed) for job in jobs}) == 1

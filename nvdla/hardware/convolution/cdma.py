@@ -6,7 +6,9 @@ precision. Padding of features and top and bottom padding of images is added lat
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -23,6 +25,10 @@ from nvdla.hardware.convolution.weights import decompress
 from nvdla.hardware.pixel_formats import pixel_format
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.memory.address_space import AddressSpace
+from nvdla.memory.lanes import Move
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @dataclass
@@ -39,7 +45,21 @@ class Specials:
         self.infinities += int(np.count_nonzero(magnitude == 0x7C00))
 
 
-class FeatureSource:
+class _Source:
+    """Views on memory, and what the latest read of them met."""
+
+    views: list[np.ndarray]
+    specials: Specials
+
+    def moved(self, move: Move) -> Self:
+        """The same source in other memory."""
+        source = copy.copy(self)
+        source.specials = Specials()
+        source.views = [move(view) for view in self.views]
+        return source
+
+
+class FeatureSource(_Source):
     """Feature data in memory: prepared views, one per batch, that :meth:`read` turns into lines.
 
     NaN and infinities are counted in whole atoms, unused channels included (cmod/cdma/NV_NVDLA_cdma.cpp:1420).
@@ -135,7 +155,7 @@ class WinogradSource(FeatureSource):
         return np.stack(results)
 
 
-class ImageSource:
+class ImageSource(_Source):
     """An image in memory, one or two planes."""
 
     verbatim = False
@@ -231,8 +251,8 @@ class ImageSource:
         return convert_input(values, offsets, settings.converter.scale, settings.converter.truncate, settings.precision)
 
 
-class WeightSource:
-    """Weights in memory, plain or compressed."""
+class WeightSource(_Source):
+    """Weights in memory, plain or compressed. ``views``: of the weights and, of compressed ones, of their mask."""
 
     def __init__(
         self, cdma: RegisterGroup, settings: ConvolutionSettings, config: Configuration, memory: AddressSpace
@@ -244,13 +264,13 @@ class WeightSource:
         self._check(cdma)
         space = weight_space(cdma)
         size = self.count * settings.precision.bytes
-        self.mask = None
+        masks = []
         if settings.compressed:
             size = cdma["D_WEIGHT_BYTES"]
             mask_address = cdma.address("D_WMB_ADDR_HIGH", "D_WMB_ADDR_LOW")
-            self.mask = memory.view(space, mask_address, -(-self.count // 8), "weight mask (WMB)")
+            masks = [memory.view(space, mask_address, -(-self.count // 8), "weight mask (WMB)")]
         address = cdma.address("D_WEIGHT_ADDR_HIGH", "D_WEIGHT_ADDR_LOW")
-        self.stored = memory.view(space, address, size, f"weights of {settings.kernels} kernels {kernel}")
+        self.views = [memory.view(space, address, size, f"weights of {settings.kernels} kernels {kernel}"), *masks]
 
     def _check(self, cdma: RegisterGroup) -> None:
         settings = self.settings
@@ -271,14 +291,13 @@ class WeightSource:
     def read(self) -> np.ndarray:
         """All weight elements in the order of the memory layout, decompressed (a view where nothing changes)."""
         element_bytes = self.settings.precision.bytes
-        elements = np.ascontiguousarray(self.stored[: self.stored.size // element_bytes * element_bytes])
+        stored, *masks = self.views
+        elements = np.ascontiguousarray(stored[: stored.size // element_bytes * element_bytes])
         elements = elements.view(self.settings.precision.dtype)
         if self.settings.precision is Precision.FP16:
             self.specials = Specials()
             self.specials.count(elements)
-        if self.mask is None:
-            return elements
-        return decompress(elements, self.mask, self.count)
+        return decompress(elements, masks[0], self.count) if masks else elements
 
 
 def flush_nan(bits: np.ndarray) -> np.ndarray:

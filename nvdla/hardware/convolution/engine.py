@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,8 +13,10 @@ from nvdla.hardware.convolution.cbuf import ConvolutionBuffer, Left, join_lines
 from nvdla.hardware.convolution.cdma import Specials, WeightSource, input_source
 from nvdla.hardware.convolution.checks import check
 from nvdla.hardware.convolution.settings import Size, decode
+from nvdla.hardware.job import Handed, Job
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.limits import Work
+from nvdla.memory.lanes import Move
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
@@ -38,20 +41,24 @@ class Convolution:
         """
         self._fetched = self.prepare(groups).fetch()
 
+    def apart(self) -> Convolution:
+        """The same engine with a convolution buffer of its own, for jobs that run at the same time."""
+        engine = copy.copy(self)
+        engine.buffer, engine._fetched = ConvolutionBuffer(), None
+        return engine
+
     def take_fetched(self) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Lines and weights that :meth:`fetch` has read (once), None for what it has not."""
         fetched, self._fetched = self._fetched, None
         return fetched or (None, None)
 
 
-class ConvolutionJob:
+class ConvolutionJob(Job):
     """One convolution, decoded and checked. ``run`` returns the accumulators for SDP.
 
     ``keep_weights`` may be set by a caller who knows that the weights in memory do not change from run to run: they
     are then unpacked once; :meth:`invalidate` drops them.
     """
-
-    destination: None = None
 
     def __init__(self, engine: Convolution, groups: dict[str, RegisterGroup]) -> None:
         machine = engine.machine
@@ -76,6 +83,21 @@ class ConvolutionJob:
         weights = settings.kernels * _volume(kernel)
         return Work(outputs * _volume(kernel), data + weights, max(outputs, data, weights))
 
+    @property
+    def reads(self) -> list[np.ndarray]:
+        return [*self.source.views, *self.weight_source.views]
+
+    @property
+    def writes(self) -> list[np.ndarray]:
+        """Nothing: the results go to SDP."""
+        return []
+
+    def _relocate(self, move: Move) -> None:
+        self.engine = move.once(self.engine, self.engine.apart)
+        self.source = self.source.moved(move)
+        self.weight_source = self.weight_source.moved(move)
+        self.arithmetic = copy.copy(self.arithmetic)
+
     def invalidate(self) -> None:
         """Forget unpacked weights: the next run reads them from memory again."""
         self._packed = None
@@ -87,7 +109,7 @@ class ConvolutionJob:
         weights = np.array(self.weight_source.read()) if left.weights is None else None
         return lines, weights
 
-    def run(self, source: Any = None) -> np.ndarray:
+    def run(self, source: Handed = None) -> np.ndarray:
         """Convolve. Returns (batches, surfaces, height, width, atom elements): int32, or fp32 bits for fp16."""
         left = self._left()
         fetched_lines, fetched_weights = self.engine.take_fetched()

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nvdla.errors import ScheduleError
+from nvdla.hardware.job import Handed, Job
 from nvdla.hardware.lut import LookupTables
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.hardware.sdp.operands import InputCube, Operands, cube_view, input_cube, operand_source, ram_space
 from nvdla.hardware.sdp.settings import Precision, decode
 from nvdla.limits import Work
+from nvdla.memory.lanes import Move
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
+    from nvdla.hardware.sdp.floats import FloatPipeline
+    from nvdla.hardware.sdp.integers import IntegerPipeline
 
 ELEMENTS = {Precision.INT8: np.dtype(np.int8), Precision.INT16: np.dtype(np.int16), Precision.FP16: np.dtype(np.uint16)}
 
@@ -33,7 +38,7 @@ class Sdp:
         return SdpJob(self, groups)
 
 
-class SdpJob:
+class SdpJob(Job):
     """One operation of the SDP, decoded and checked.
 
     ``run`` takes the accumulators (batches, surfaces, height, width, atom elements) on the fly, or None from memory;
@@ -68,7 +73,22 @@ class SdpJob:
         elements = settings.batches * settings.surfaces * settings.pixels * settings.atom
         return Work(elements=elements, cube=elements)
 
-    def run(self, source: np.ndarray | None = None) -> np.ndarray | None:
+    @property
+    def reads(self) -> list[np.ndarray]:
+        return [each.view for each in (self.input, *self.sources) if each is not None]
+
+    @property
+    def writes(self) -> list[np.ndarray]:
+        return list(self.destinations)
+
+    def _relocate(self, move: Move) -> None:
+        self.input = None if self.input is None else replace(self.input, view=move(self.input.view))
+        self.sources = [None if each is None else replace(each, view=move(each.view)) for each in self.sources]
+        self.destinations = [move(view) for view in self.destinations]
+        self.destination = self.destinations[0] if self.destinations else None
+        self._pipeline = self._pipeline.with_operands(self.sources)
+
+    def run(self, source: Handed = None) -> Handed:
         """Process the cube once."""
         settings = self.settings
         cube = self._cube(source)
@@ -80,7 +100,7 @@ class SdpJob:
         self._store(out)
         return None
 
-    def _build(self, engine: Sdp, sources: list[Operands | None]) -> Any:
+    def _build(self, engine: Sdp, sources: list[Operands | None]) -> IntegerPipeline | FloatPipeline:
         """The arithmetic of the processing precision (its kernels are loaded on first use)."""
         if self.settings.floating:
             from nvdla.hardware.sdp.floats import FloatPipeline
@@ -90,7 +110,7 @@ class SdpJob:
 
         return IntegerPipeline(self.settings, sources, self.group, engine.tables)
 
-    def _cube(self, source: np.ndarray | None) -> np.ndarray:
+    def _cube(self, source: Handed) -> np.ndarray:
         """The input, (batches * surfaces, pixels, atom): int8 or int16 from memory, int32 or uint32 on the fly."""
         settings = self.settings
         if self.input is not None:

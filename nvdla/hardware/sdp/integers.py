@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 
 from nvdla.hardware.lut import LookupTables
@@ -33,6 +35,12 @@ class IntegerPipeline:
             from nvdla.hardware.sdp.lut import integer_lookup
 
             self._lut = integer_lookup(group, tables)
+
+    def with_operands(self, sources: list[Operands | None]) -> IntegerPipeline:
+        """The same arithmetic with operands from elsewhere."""
+        pipeline = copy.copy(self)
+        pipeline._sources = sources
+        return pipeline
 
     def run(self, cube: np.ndarray, out: np.ndarray) -> dict[str, int]:
         """Process ``cube`` (rows, pixels, atom) into ``out`` of the same shape. Returns the counters."""

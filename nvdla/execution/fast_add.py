@@ -1,0 +1,103 @@
+"""The SDP's weighted sum of cubes in memory as one pass: residual sums, copies to another scale."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nvdla.execution.guards import cubes_line_up, plain_int8_cubes, weighted_sum
+from nvdla.execution.shared import flat_bytes
+from nvdla.hardware.job import Handed, Job
+from nvdla.hardware.sdp.engine import SdpJob
+from nvdla.limits import Work
+from nvdla.memory.lanes import Lanes, Move
+
+
+def fast_add(sdp: SdpJob) -> FastAdd | None:
+    """A job for the weighted sum of int8 cubes in memory, two or only one, or None where the operation is another."""
+    weighted = weighted_sum(sdp) if plain_int8_cubes(sdp) else None
+    if weighted is None:
+        return None
+    second, weights, relu = weighted
+    views = (sdp.input.view, second, sdp.destination)
+    if not cubes_line_up(views):
+        return None
+    from nvdla.kernels.fast.sdp_int8_add import sum_fits
+
+    return FastAdd(sdp, views, weights, relu) if sum_fits(weights) else None
+
+
+class FastAdd(Job):
+    """SDP from memory to memory: the weighted sum of two cubes of int8, ReLU, output converter."""
+
+    def __init__(
+        self, sdp: SdpJob, views: tuple[np.ndarray, np.ndarray, np.ndarray], weights: tuple[int, int], relu: bool
+    ) -> None:
+        self.sdp = sdp
+        self._weights = weights
+        self._relu = relu
+        self.destination = sdp.destination
+        self.statistics: dict[str, int] = {}
+        self._place(views)
+
+    @property
+    def parts(self) -> tuple[Job, ...]:
+        return (self.sdp,)
+
+    @property
+    def work(self) -> Work:
+        return self.sdp.work
+
+    @property
+    def reads(self) -> list[np.ndarray]:
+        return self.sdp.reads
+
+    @property
+    def writes(self) -> list[np.ndarray]:
+        return self.sdp.writes
+
+    def _relocate(self, move: Move) -> None:
+        self.sdp = move.once(self.sdp, lambda: self.sdp.moved(move))
+        self.destination = self.sdp.destination
+        self._place(tuple(move(view) for view in self._views))
+
+    def _place(self, views: tuple[np.ndarray, ...]) -> None:
+        """Work on these cubes: two operands and the result."""
+        self._views = views
+        self._flat = tuple(flat_bytes(view) for view in views)
+        self._strides = tuple(view.strides[0] for view in views)
+
+    def run(self, source: Handed = None) -> None:
+        """Add and convert. Every element is read before it is written, so the result may replace an operand."""
+        self._add(*self._flat)
+
+    def run_lanes(self, lanes: Lanes, count: int, handed: Handed = None) -> None:
+        """The same for ``count`` images in lanes 1, 2 ..."""
+        flat = [lanes.flat(view, 1, count) if lanes.holds(view) else flat_bytes(view) for view in self._views]
+        first, second, out = (lanes.stride if lanes.holds(view) else 0 for view in self._views)
+        self._add(*flat, count, (first, second, out))
+
+    def _add(
+        self,
+        first: np.ndarray,
+        second: np.ndarray,
+        out: np.ndarray,
+        images: int = 1,
+        steps: tuple[int, int, int] = (0, 0, 0),
+    ) -> None:
+        from nvdla.kernels.fast.sdp_int8_add import add_and_convert
+
+        settings = self.sdp.settings
+        converter = settings.converter
+        add_and_convert(
+            first,
+            second,
+            self._strides,
+            settings.pixels * settings.atom,
+            settings.surfaces,
+            self._relu,
+            (converter.offset, converter.scale, converter.shift),
+            out,
+            self._weights,
+            images,
+            steps,
+        )

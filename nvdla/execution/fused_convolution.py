@@ -1,0 +1,296 @@
+"""A convolution and its SDP as one job: one pass over the results while they lie in the first-level cache.
+
+It writes the same bytes as the two jobs, one after the other (:mod:`nvdla.execution.guards` says when). It leaves out
+what only observers ask for (the counters), and what later jobs find in the convolution buffer.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nvdla.execution.shared import Scratch, Shared, flat_bytes
+from nvdla.hardware.convolution.arithmetic import padded_size
+from nvdla.hardware.convolution.engine import ConvolutionJob
+from nvdla.hardware.convolution.settings import pad_element
+from nvdla.hardware.job import Handed, Job
+from nvdla.hardware.sdp.engine import SdpJob
+from nvdla.hardware.sdp.settings import SdpSettings
+from nvdla.limits import Work
+from nvdla.memory.lanes import Lanes, Move
+
+if TYPE_CHECKING:
+    from nvdla.kernels.fast.conv_sdp_int8 import Place
+
+    # For images in lanes: where data lie as they are taken (None: by way of lane 0), where results go, and their order.
+    _InLanes = tuple[np.ndarray | None, np.ndarray | None, tuple[np.ndarray, Place]]
+
+
+class FusedConvolution(Job):
+    """A direct int8 convolution and its SDP, prepared for runs on ever new data or on a batch of images."""
+
+    def __init__(
+        self,
+        conv: ConvolutionJob,
+        sdp: SdpJob,
+        weights: np.ndarray,
+        operands: tuple[np.ndarray, np.ndarray],
+        shared: Shared,
+    ) -> None:
+        from nvdla.kernels.fast import conv_int8_dot as dot
+        from nvdla.kernels.fast.conv_sdp_int8 import Stage, narrow_settings
+
+        self.conv, self.sdp = conv, sdp
+        self.destination = sdp.destination
+        self.statistics: dict[str, int] = {}
+        self._data, self._handed = shared.data, shared.handed
+        settings, image = conv.settings, conv.settings.image
+        self._direct = conv.plain and not image
+        channels = settings.kernel.channels
+        stored = settings.extended.channels if image else channels
+        self._group = stored if image else dot.channel_group(channels)
+        groups = 1 if image else -(-channels // self._group)
+        dilated = not image and settings.dilation_x > 1
+        self._packed, correction = dot.pack_weights(
+            weights.transpose(0, 3, 1, 2), dilated, None if image else self._group
+        )
+        alu, mul = operands
+        self._alu = (_padded(alu, correction.size, 0) - correction).astype(np.int32)
+        self._mul = _padded(mul, correction.size, 1).astype(np.int32)
+        self._stage = Stage(*_stage(sdp.settings))
+        self._narrow = narrow_settings(self._stage)
+        rows, columns = self._plane = padded_size(settings)
+        dilation = (1, 1) if image else (settings.dilation_y, settings.dilation_x)
+        kernel = (settings.kernel.height, 1 if image else settings.kernel.width)
+        self._taps = dot.tap_offsets(groups, kernel, dilation, self._plane, self._group)
+        y = np.arange(settings.output.height)[:, None] * (settings.stride_y * columns)
+        self._pixels = ((y + np.arange(settings.output.width) * settings.stride_x) * self._group).reshape(-1)
+        self._blocks = (groups, rows, columns, self._group)
+        self._in_place = self._lies_ready()
+        if self._in_place:
+            self._use_memory()
+        self._packed = shared.packed(self._packed)
+        self._place_in_memory()
+        self._single = self._order(1, 0, 0)
+
+    def _place_in_memory(self) -> None:
+        """Where data lie and results go."""
+        self._source = flat_bytes(self.conv.source.views[0]) if self._direct else None
+        self._target = None if self.destination is None else flat_bytes(self.destination)
+        self._in_lanes: dict[int, _InLanes] = {}
+
+    def _lies_ready(self) -> bool:
+        """True without padding for a 1 x 1 kernel or a single result: every dot takes its bytes from atoms of a line as
+        they lie in memory. (Of other kernels neighbours share bytes, which pays for bringing them into better order.)
+        """
+        settings = self.conv.settings
+        single = self._pixels.size == 1 and settings.dilation_x == 1
+        if not self._direct or not (single or (settings.kernel.width, settings.kernel.height) == (1, 1)):
+            return False
+        if self.destination is not None and np.may_share_memory(self.conv.source.views[0], self.destination):
+            return False  # the input must be read as a whole before anything is written
+        out = settings.output
+        bottom = (settings.kernel.height - 1) * settings.dilation_y
+        inside_x = (out.width - 1) * settings.stride_x + settings.kernel.width <= settings.data.width
+        inside_y = (out.height - 1) * settings.stride_y + bottom < settings.data.height
+        atom = self.conv.source.views[0].shape[3]
+        return settings.pad_left == settings.pad_top == 0 and inside_x and inside_y and self._group % atom == 0
+
+    def _use_memory(self) -> None:
+        """Take pixels, taps and weights in the order in which the input lies in memory."""
+        from nvdla.kernels.fast import conv_int8_dot as dot
+
+        settings, view = self.conv.settings, self.conv.source.views[0]
+        surface, line, pixel, _ = view.strides
+        y = np.arange(settings.output.height)[:, None] * (settings.stride_y * line)
+        self._pixels = (y + np.arange(settings.output.width) * (settings.stride_x * pixel)).reshape(-1)
+        surfaces, atom = view.shape[0], view.shape[3]
+        blocks, _, _, kernels, lanes = self._packed.shape
+        rows, columns, groups = settings.kernel.height, settings.kernel.width, self._blocks[0]
+        steps = atom // lanes
+        packed = self._packed.reshape(blocks, groups, rows, columns, -1, steps, kernels, lanes)
+        by_surface = packed.transpose(0, 1, 4, 2, 3, 5, 6, 7).reshape(blocks, -1, rows, columns * steps, kernels, lanes)
+        chosen = by_surface[:, :surfaces]
+        self._packed = dot.aligned_copy(chosen.reshape(blocks, -1, columns * steps, kernels, lanes))
+        down = np.arange(rows) * (settings.dilation_y * line)
+        self._taps = (np.arange(surfaces)[:, None] * surface + down).reshape(-1)
+
+    @property
+    def parts(self) -> tuple[Job, ...]:
+        return (self.conv, self.sdp)
+
+    @property
+    def work(self) -> Work:
+        conv, sdp = self.conv.work, self.sdp.work
+        return Work(conv.multiplications, conv.elements + sdp.elements, max(conv.cube, sdp.cube))
+
+    @property
+    def reads(self) -> list[np.ndarray]:
+        """The data: weights and operands were read when the job was made."""
+        return list(self.conv.source.views)
+
+    @property
+    def writes(self) -> list[np.ndarray]:
+        return self.sdp.writes
+
+    def _relocate(self, move: Move) -> None:
+        self.conv = move.once(self.conv, lambda: self.conv.moved(move))
+        self.sdp = move.once(self.sdp, lambda: self.sdp.moved(move))
+        self.destination = self.sdp.destination
+        self._data, self._handed = move.once(self._data, Scratch), move.once(self._handed, Scratch)
+        self._place_in_memory()
+
+    @property
+    def scratch_bytes(self) -> int:
+        """Bytes besides the network's memories that an image takes while this job is at work."""
+        settings = self.sdp.settings
+        handed = settings.surfaces * settings.pixels * settings.atom if self.destination is None else 0
+        return handed + (0 if self._in_place else math.prod(self._blocks))
+
+    def run(self, source: Handed = None) -> Handed:
+        """Convolve and process. Returns what PDP takes on the fly, None when the result went to memory."""
+        data = self._source if self._in_place else self._blocked(1, self._cubes(None, 0, self._source))
+        if self._target is None:
+            handed = self._handed_cubes(1)
+            self._compute(data, handed.reshape(-1), *self._single)
+            return handed[0]
+        self._compute(data, self._target, *self._single)
+        return None
+
+    def run_lanes(self, lanes: Lanes, count: int, handed: Handed = None) -> Handed:
+        """The same for ``count`` images in lanes 1, 2 ...: what PDP takes has them one after the other."""
+        if count not in self._in_lanes:
+            self._in_lanes[count] = self._views_of(lanes, count)
+        source, target, order = self._in_lanes[count]
+        data = source if self._in_place else self._blocked(count, self._cubes(lanes, count, source))
+        if target is not None:
+            self._compute(data, target, *order)
+            return None
+        cubes = self._handed_cubes(count)
+        self._compute(data, cubes.reshape(-1), *order)
+        return cubes
+
+    def _views_of(self, lanes: Lanes, count: int) -> _InLanes:
+        source = lanes.flat(self.conv.source.views[0], 1, count) if self._direct else None
+        step = lanes.stride if self._in_place else math.prod(self._blocks)
+        if self.destination is None:
+            settings = self.sdp.settings
+            return source, None, self._order(count, step, settings.surfaces * settings.pixels * settings.atom)
+        return source, lanes.flat(self.destination, 1, count), self._order(count, step, lanes.stride)
+
+    def _order(self, count: int, step: int, out_step: int) -> tuple[np.ndarray, Place]:
+        """Pixels, and where images and results lie: ``count`` images, ``step`` bytes apart, results ``out_step``."""
+        from nvdla.kernels.fast.conv_sdp_int8 import Place
+        from nvdla.kernels.fast.dot_tile import FLIP
+
+        settings, pixels = self.sdp.settings, self._pixels
+        atom = pixel_stride = settings.atom
+        plane = settings.height * settings.width * atom
+        surface_stride = plane if self.destination is None else self.destination.strides[0]
+        size = self.conv.source.views[0].size if self._in_place else math.prod(self._blocks)
+        if pixels.size == 1:  # the images take the place of pixels: weights are read once for several of them
+            pixels, pixel_stride = pixels + np.arange(count) * step, out_step
+            count, step, out_step = 1, 0, 0
+        flip = FLIP if self._in_place else 0
+        return pixels, Place(settings.surfaces, surface_stride, atom, pixel_stride, flip, count, step, size, out_step)
+
+    def _compute(self, data: np.ndarray, out: np.ndarray, pixels: np.ndarray, place: Place) -> None:
+        from nvdla.kernels.fast.conv_sdp_int8 import convolve_and_convert
+
+        convolve_and_convert(
+            data,
+            pixels,
+            self._taps,
+            self._packed.shape[2],
+            self._packed,
+            self._alu,
+            self._mul,
+            self._stage,
+            self._narrow,
+            out,
+            place,
+        )
+
+    def _blocked(self, count: int, cubes: tuple[np.ndarray, tuple[int, ...], tuple[int, ...]]) -> np.ndarray:
+        """The padded data of ``count`` images as the dots take them, flat."""
+        from nvdla.kernels.fast import conv_int8_dot as dot
+
+        settings = self.conv.settings
+        left = 0 if settings.image else settings.pad_left
+        size = math.prod(self._blocks)
+        # A dot takes four bytes at a time and may read past the end of the last line.
+        data = self._data.take(count * size + 4)
+        out = data[:-4].reshape(count, *self._blocks)
+        dot.blocked_cubes(*cubes, settings.pad_top, left, int(pad_element(settings)), out)
+        return data
+
+    def _cubes(
+        self, lanes: Lanes | None, count: int, source: np.ndarray | None
+    ) -> tuple[np.ndarray, tuple[int, ...], tuple[int, ...]]:
+        """The input of one image, or of ``count`` in lanes: flat int8, the shape (surfaces, height, width, atom) of a
+        cube, and strides of image, surface and line: from memory as it lies (``source``), or one surface of lines."""
+        if source is not None:
+            view = self.conv.source.views[0]
+            return source, view.shape, (0 if lanes is None else lanes.stride, *view.strides[:2])
+        images = self._lines() if lanes is None else self._lines_of(lanes, count)
+        _, rows, columns, channels = images.shape
+        strides = (rows * columns * channels, 0, columns * channels)
+        return images.reshape(-1), (1, rows, columns, channels), strides
+
+    def _lines(self) -> np.ndarray:
+        """The lines that CDMA makes, int8 (1, height, width, channels)."""
+        lines = self.conv.source.read()
+        if self.conv.settings.image:
+            missing = self._plane[1] - lines.shape[2]
+            lines = np.pad(lines, ((0, 0), (0, 0), (0, max(missing, 0)), (0, 0)))
+        return np.ascontiguousarray(lines)
+
+    def _lines_of(self, lanes: Lanes, count: int) -> np.ndarray:
+        """The lines of all images: each is read by way of lane 0."""
+        lines = []
+        for lane in range(1, count + 1):
+            for view in self.conv.source.views:
+                view[...] = lanes.at(view, lane)
+            lines.append(self._lines())
+        return np.concatenate(lines)
+
+    def _handed_cubes(self, count: int) -> np.ndarray:
+        """Where the results for PDP go, int8 (images, surfaces, height, width, atom)."""
+        settings = self.sdp.settings
+        shape = (count, settings.surfaces, settings.height, settings.width, settings.atom)
+        return self._handed.take(math.prod(shape)).view(np.int8).reshape(shape)
+
+
+def _padded(values: np.ndarray, size: int, fill: int) -> np.ndarray:
+    padded = np.full(size, fill, np.int64)
+    padded[: values.size] = values
+    return padded
+
+
+def _stage(settings: SdpSettings) -> tuple[int, int, int, int, int, int]:
+    """The fields of kernels.conv_sdp_int8.Stage."""
+    x1, converter = settings.x1, settings.converter
+    multiply = not x1.bypass and (not x1.mul_bypass or x1.mul_shift > 0)
+    low = 0 if not x1.bypass and not x1.relu_bypass else -(1 << 31)
+    shift = x1.mul_shift if multiply else 0
+    return int(multiply), shift, low, converter.offset, converter.scale, converter.shift
+
+
+def x1_operands(sdp: SdpJob) -> tuple[np.ndarray, np.ndarray]:
+    """ALU and multiplier operands of X1 for each channel, int64; without effect where X1 does not use them.
+
+    Those of the channels that fill the last atom count too: SDP processes whole atoms, and writes them.
+    """
+    x1, source = sdp.settings.x1, sdp.sources[0]
+    lanes = sdp.settings.surfaces * sdp.settings.atom
+    alu = np.full(lanes, 0 if x1.bypass or x1.alu_bypass else x1.alu_operand, np.int64)
+    mul = np.full(lanes, 1 if x1.bypass or x1.mul_bypass else x1.mul_operand, np.int64)
+    if source is not None:
+        alu_memory, mul_memory = (each.reshape(-1).astype(np.int64) for each in source.read())
+        alu = alu_memory if x1.needs_alu else alu
+        mul = mul_memory if x1.needs_mul else mul
+    if x1.bypass:
+        return alu, mul
+    return np.clip(alu << min(x1.alu_shift, 40), -(1 << 31), (1 << 31) - 1), mul

@@ -1,0 +1,225 @@
+"""Instances: what runs that go on at the same time need each for itself.
+
+An :class:`Instance` is the memories that change and a plan whose jobs work on them. The first one is the runtime's own:
+only on it the firmware runs, and then nothing else does. Others are copies, made when a caller finds none idle: they
+share constants, packed weights and compiled kernels with the first.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from nvdla.errors import LinkError, ScheduleError
+from nvdla.execution.batch import Batch
+from nvdla.execution.plan import Plan
+from nvdla.execution.steps import OnOperation, OnStep
+from nvdla.loadable.model import MemoryEntry
+from nvdla.memory.lanes import Move
+from nvdla.memory.linker import LinkedLoadable
+
+
+class Instance:
+    """A plan on memory of its own. Only one run at a time."""
+
+    def __init__(self, linked: LinkedLoadable, plan: Plan) -> None:
+        self.linked = linked
+        self.plan = plan
+        loadable = linked.loadable
+        self._outputs = loadable.outputs
+        self._touched = plan.written | {memory.id for memory in self._outputs}
+
+    def run(
+        self,
+        inputs: Sequence[tuple[MemoryEntry, Any]],
+        on_operation: OnOperation | None = None,
+        on_step: OnStep | None = None,
+    ) -> list[bytes]:
+        """Raw outputs for raw inputs, each with the memory that it is bound to."""
+        linked = self.linked
+        linked.reset(self._touched)
+        for memory, data in inputs:
+            linked.bind(memory, data)
+        self.plan.run(on_operation, on_step)
+        return [linked.data(memory).tobytes() for memory in self._outputs]
+
+    def run_lanes(self, images: Sequence[Sequence[tuple[MemoryEntry, Any]]]) -> list[list[bytes]]:
+        """The same for as many images as there are lanes besides lane 0, or fewer."""
+        linked, count = self.linked, len(images)
+        linked.clear_lanes(self._touched, count)
+        for lane, image in enumerate(images, 1):
+            for memory, data in image:
+                linked.bind(memory, data, lane)
+        Batch(self.plan, linked.lanes).run(count)
+        outputs = [linked.lanes.across(linked.data(memory), count) for memory in self._outputs]
+        return [[output[lane].tobytes() for output in outputs] for lane in range(count)]
+
+    def together(self) -> int:
+        """How many images go together in the lanes: several where all that a run changes lies in lanes and every step
+        takes them, else 1."""
+        linked = self.linked
+        if linked.lanes.count < 3:
+            return 1
+        batch = Batch(self.plan, linked.lanes)
+        bound = {memory.id for memory in linked.loadable.inputs}
+        return batch.together() if linked.in_lanes(self._touched | bound) and batch.serves() else 1
+
+    def can_be_copied(self) -> bool:
+        """False where a run writes into a memory that is loaded from the file: all instances share it."""
+        return self._touched <= self.linked.changing
+
+    def copy(self, lane_count: int = 1) -> Instance:
+        """The same plan on other memory. Raises LinkError where the memory limit leaves no room."""
+        linked = self.linked.beside(lane_count)
+        return Instance(linked, self.plan.moved(Move(self.linked.lanes, linked.lanes)))
+
+
+class Instances:
+    """The instances of one runtime, at most ``most`` of them (and one for batches), and who works on them."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._first: Instance | None = None
+        self._start()
+        _all.add(self)
+
+    def _start(self) -> None:
+        """Nobody works: so it is at first, and in a child process, where other threads do not live on."""
+        self._condition = threading.Condition()
+        self._batch_lock = threading.Lock()
+        self._idle = [] if self._first is None else [self._first]
+        self._count = len(self._idle)
+        self._batch: Instance | None = None
+        self._busy: Counter[int] = Counter()
+        self._alone = False
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """No other run is under way. Raises ScheduleError inside a run of the calling thread."""
+        me = threading.get_ident()
+        with self._condition:
+            if self._busy[me]:
+                raise _inside_a_run()
+            while self._alone or self._busy.total():
+                self._condition.wait()
+            self._alone = True
+            self._busy[me] += 1
+        try:
+            yield
+        finally:
+            self._done(me, None, alone=True)
+
+    def inside(self) -> bool:
+        """True inside a run of the calling thread."""
+        return self._busy[threading.get_ident()] > 0
+
+    def renew(self, first: Instance | None) -> None:
+        """The firmware has run: what was copied from an earlier plan goes. None: no plan can be repeated."""
+        with self._condition:
+            self._first, self._batch = first, None
+            self._idle = [] if first is None else [first]
+            self._count = len(self._idle)
+
+    @contextmanager
+    def one(self) -> Iterator[Instance | None]:
+        """An instance for one run: an idle one, a copy, or the next one that gets idle; None where no plan is there.
+
+        Inside a run of the calling thread never the last: raises ScheduleError where there can be no copy.
+        """
+        me = threading.get_ident()
+        instance, first = self._take(me)
+        try:
+            if instance is None and first is not None:
+                instance = self._copied(first)
+            yield instance
+        finally:
+            self._done(me, instance)
+
+    @contextmanager
+    def batch(self, lane_count: int) -> Iterator[Instance | None]:
+        """The instance with at least so many lanes, for one caller after the other; None where memory has no room."""
+        me = threading.get_ident()
+        with self._batch_lock:
+            with self._condition:
+                while self._alone and not self._busy[me]:
+                    self._condition.wait()
+                self._busy[me] += 1
+            try:
+                yield self._with_lanes(lane_count)
+            finally:
+                self._done(me, None)
+
+    def _take(self, me: int) -> tuple[Instance | None, Instance | None]:
+        """An idle instance, else the one that is to be copied (the copy is counted already); neither without a plan."""
+        with self._condition:
+            while True:
+                first, instance, inside = self._first, None, self._busy[me] > 0
+                if not self._alone:
+                    if first is None:
+                        break
+                    if self._idle:
+                        instance = self._idle.pop()
+                        break
+                    if (inside or self._count < self._most) and first.can_be_copied() and first.linked.has_room(1):
+                        self._count += 1
+                        break
+                if inside:
+                    raise _inside_a_run()
+                self._condition.wait()
+            self._busy[me] += 1
+            return instance, first
+
+    def _copied(self, first: Instance) -> Instance:
+        try:
+            return first.copy()
+        except BaseException:
+            with self._condition:
+                self._count -= 1
+            raise
+
+    def _with_lanes(self, lane_count: int) -> Instance | None:
+        if self._batch is None or self._batch.linked.lanes.count < lane_count:
+            self._batch = None
+            first = self._first
+            if first is None or not first.can_be_copied():
+                return None
+            try:
+                self._batch = first.copy(lane_count)
+            except LinkError:  # one image fits the memory limit, several do not
+                return None
+        return self._batch
+
+    def _done(self, me: int, instance: Instance | None, alone: bool = False) -> None:
+        with self._condition:
+            self._busy[me] -= 1
+            if self._busy[me] <= 0:  # below zero after a fork inside a run
+                del self._busy[me]
+            if alone:
+                self._alone = False
+            if instance is not None and instance not in self._idle:
+                self._idle.append(instance)
+            self._condition.notify_all()
+
+
+def _inside_a_run() -> ScheduleError:
+    return ScheduleError(
+        "a run was started inside a run of the same Runtime (by on_operation or on_step) that must have its memory for "
+        "itself; wait until it is through, or use another Runtime"
+    )
+
+
+_all: weakref.WeakSet[Instances] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for instances in _all:
+        instances._start()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,131 @@
+"""Steps: what a plan consists of, and what observers are told.
+
+A *step* is what is done in one go: a :class:`Chain` of jobs that hand their results on the fly, or a CPU task. Between
+steps everything lies in memory. A :class:`Completed` stands where the firmware found an operation completed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from nvdla.cpu import CpuTask
+from nvdla.firmware.operation import Operation
+from nvdla.hardware.job import Handed, Job
+from nvdla.memory.lanes import Lanes, Move
+
+
+@dataclass(frozen=True)
+class OperationEvent:
+    """A completed DLA operation, for observers.
+
+    ``index`` is its place in the task's operation list, ``engine`` one of "bdma" "conv" "sdp" "pdp" "cdp" "rubik",
+    ``group`` the register group. ``destination`` is a uint8 view (surfaces, height, width, atom bytes) of what it
+    wrote, None on the fly to the next engine. ``statistics``: its counters (saturation, NaN, LUT hits ...).
+    ``descriptor`` holds its descriptors (``.op``, ``.surface``).
+    """
+
+    task: int
+    index: int
+    roi: int
+    engine: str
+    group: int
+    destination: np.ndarray | None
+    statistics: dict[str, int]
+    descriptor: Operation
+
+
+OnOperation = Callable[[OperationEvent], None]
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Jobs that the hardware does in one go, each handing on the fly to the next."""
+
+    jobs: tuple[Job, ...]
+
+    def run(self) -> None:
+        handed: Handed = None
+        for job in self.jobs:
+            handed = job.run(handed)
+
+    def run_lanes(self, lanes: Lanes, count: int) -> None:
+        """The same for ``count`` images in lanes 1, 2 ..."""
+        handed: Handed = None
+        for job in self.jobs:
+            handed = job.run_lanes(lanes, count, handed)
+
+    def moved(self, move: Move) -> Chain:
+        return Chain(tuple(moved_job(job, move) for job in self.jobs))
+
+    @property
+    def reads(self) -> list[np.ndarray]:
+        return [view for job in self.jobs for view in job.reads]
+
+    @property
+    def writes(self) -> list[np.ndarray]:
+        return [view for job in self.jobs for view in job.writes]
+
+
+@dataclass(frozen=True)
+class CpuStep:
+    """A CPU task."""
+
+    task: CpuTask
+
+    def run(self) -> None:
+        self.task.run()
+
+    def run_lanes(self, lanes: Lanes, count: int) -> None:
+        self.task.run_lanes(lanes, count)
+
+    def moved(self, move: Move) -> CpuStep:
+        return CpuStep(self.task.moved(move))
+
+    @property
+    def reads(self) -> list[np.ndarray]:
+        return self.task.reads
+
+    @property
+    def writes(self) -> list[np.ndarray]:
+        return self.task.writes
+
+
+@dataclass(frozen=True)
+class Completed:
+    """A completed operation and the job that did it (None: nothing was to do)."""
+
+    operation: Operation
+    engine: str
+    group: int
+    job: Job | None
+
+    def event(self) -> OperationEvent:
+        operation, job = self.operation, self.job
+        return OperationEvent(
+            operation.task,
+            operation.index,
+            operation.roi,
+            self.engine,
+            self.group,
+            job.destination if job else None,
+            dict(job.statistics) if job else {},
+            operation,
+        )
+
+    def moved(self, move: Move) -> Completed:
+        job = None if self.job is None else moved_job(self.job, move)
+        return Completed(self.operation, self.engine, self.group, job)
+
+
+Step = Chain | CpuStep
+
+# Takes a step and the seconds it took.
+OnStep = Callable[[Step, float], None]
+
+
+def moved_job(job: Job, move: Move) -> Job:
+    """The job on other memory: the same one wherever it is met."""
+    return move.once(job, lambda: job.moved(move))
