@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table
 from nvdla.containers import registry
@@ -194,21 +194,20 @@ def _run_convert(args: argparse.Namespace) -> int:
     from nvdla.containers.transform import transform
 
     target, options = _target(args)
-    sources = [registry.open(Path(name), None, args.format) for name in args.files]
+    sources = [registry.Source.of(Path(name)) for name in args.files]
     if len(sources) == 1 and not (args.exclude or args.rename or args.strip or args.splat):
+        form = registry.detect(sources[0]) if args.format is None else registry.format_named(args.format)
         # The source may understand options of its own (a folder of external files), the target the others.
-        source = sources[0]
-        if source.format.options is not target.options:
-            own = {k: v for k, v in options.items() if k in source.format.options and k not in target.options}
-            options = {k: v for k, v in options.items() if k not in own}
-            source = registry.open(Path(args.files[0]), own, args.format)
-        data = source.convert(target, options)
-    else:
-        renames = dict(_pair(text, "--rename", "OLD=NEW") for text in args.rename)
-        parameters = [p for source in sources for p in source.parameters()]
-        changed = transform(parameters, args.exclude, renames, args.strip, args.splat)
-        data = target.create_checked(changed, options)
-    return _write(args, target, data)
+        own = {k: v for k, v in options.items() if k in form.options and k not in target.options}
+        if form.options is target.options:
+            own = {}
+        theirs = {k: v for k, v in options.items() if k not in own}
+        container = form.open(sources[0], own)
+        return _write(args, target, lambda file: container.convert_to(file, target, theirs))
+    renames = dict(_pair(text, "--rename", "OLD=NEW") for text in args.rename)
+    parameters = [p for source in sources for p in registry.open(source, None, args.format).parameters()]
+    changed = transform(parameters, args.exclude, renames, args.strip, args.splat)
+    return _write(args, target, lambda file: target.write_checked(file, changed, options))
 
 
 def _run_create(args: argparse.Namespace) -> int:
@@ -217,10 +216,11 @@ def _run_create(args: argparse.Namespace) -> int:
     target, options = _target(args)
     given = [shaped_parameter(text, as_splat=False) for text in args.data]
     given += [shaped_parameter(text, as_splat=True) for text in args.splat]
-    if given:
-        read = [p for name in args.files for p in registry.open(Path(name), None, args.format).parameters()]
-        return _write(args, target, target.create_checked(_splats_first(given) + read, options))
-    return _write(args, target, target.build([Path(name) for name in args.files], options))
+    sources = [registry.Source.of(Path(name)) for name in args.files]
+    if not given:
+        return _write(args, target, lambda file: target.build(file, sources, options))
+    read = [p for source in sources for p in registry.open(source, None, args.format).parameters()]
+    return _write(args, target, lambda file: target.write_checked(file, _splats_first(given) + read, options))
 
 
 def _splats_first(parameters: Sequence[Parameter]) -> list[Parameter]:
@@ -233,10 +233,10 @@ def _target(args: argparse.Namespace) -> tuple[registry.Format, dict[str, str]]:
     return form, _options(args)
 
 
-def _write(args: argparse.Namespace, target: registry.Format, data: bytes) -> int:
-    registry.write_whole(args.output, [data])
-    if not print_document({"output": args.output, "format": target.name, "bytes": len(data)}, args):
-        print(f"{args.output}: {target.title}, {len(data)} bytes")
+def _write(args: argparse.Namespace, target: registry.Format, write: Callable[[IO[bytes]], object]) -> int:
+    size = registry.write_whole(args.output, write)
+    if not print_document({"output": args.output, "format": target.name, "bytes": size}, args):
+        print(f"{args.output}: {target.title}, {size} bytes")
     return 0
 
 

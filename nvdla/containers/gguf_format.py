@@ -180,7 +180,7 @@ class GgufContainer(Container):
                 )
         return found
 
-    def parameters(self) -> list[Parameter]:
+    def load_parameters(self) -> list[Parameter]:
         return list(self.tensors)
 
 

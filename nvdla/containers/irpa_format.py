@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 from nvdla.containers.irpa import metadata
 from nvdla.containers.irpa.layout import DATA_ALIGNMENT, FILE_ALIGNMENT, EntryType
 from nvdla.containers.irpa.reader import Archive, Entry, read
 from nvdla.containers.irpa.verify import verify
-from nvdla.containers.irpa.writer import EntrySpec, build
+from nvdla.containers.irpa.writer import EntrySpec, chunks
 from nvdla.containers.parameters import Parameter
 from nvdla.containers.registry import Container, Finding, Format, Options, Source, register
+from nvdla.containers.source import write_data
 from nvdla.errors import FormatError
-
-#: Data of all entries together may be this many times the file: entries may share bytes, but not without end.
-_SHARING = 64
 
 
 class IrpaContainer(Container):
@@ -65,15 +63,7 @@ class IrpaContainer(Container):
     def verify(self, strict: bool = False) -> list[Finding]:
         return verify(self.archive, strict, self.external)
 
-    def parameters(self) -> list[Parameter]:
-        """In file order. FormatError where entries share the same bytes so often that copies would swamp the disk."""
-        total = sum(entry.length for entry in self.archive.entries if entry.data is not None)
-        limit = _SHARING * len(self.source.data)
-        if total > limit:
-            raise FormatError(
-                f"{self.source.name}: entries overlap so much that they would take {total} bytes, over "
-                f"the limit of {limit}"
-            )
+    def load_parameters(self) -> list[Parameter]:
         return [self._parameter(entry) for entry in self.archive.entries]
 
     def _parameter(self, entry: Entry) -> Parameter:
@@ -113,18 +103,19 @@ class IrpaFormat(Format):
         archive = read(source, number(chosen, "offset", 0), keep_going=True)
         return verify(archive, strict, _folder(chosen))
 
-    def create(self, parameters: Sequence[Parameter], options: Options | None = None) -> bytes:
+    def write(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:
         chosen = self.check_options(options)
         mode = chosen.get("metadata", "tensor")
         if mode not in ("tensor", "none"):
             raise FormatError(f"option metadata is {mode!r}, must be tensor or none")
         packing = number(chosen, "packing", 0) or None
-        return build(
+        for piece in chunks(
             [entry_spec(parameter, mode == "tensor") for parameter in parameters],
             number(chosen, "alignment", DATA_ALIGNMENT),
             number(chosen, "file-alignment", FILE_ALIGNMENT),
             packing,
-        )
+        ):
+            write_data(file, piece)
 
 
 def entry_spec(parameter: Parameter, with_metadata: bool = True) -> EntrySpec:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 from nvdla.containers.parameters import Parameter
 from nvdla.containers.registry import Container, Finding, Format, Options, Severity, Source, register
+from nvdla.containers.source import write_data
 from nvdla.errors import FormatError, NvdlaError
 
 if TYPE_CHECKING:
@@ -74,16 +75,17 @@ class LoadableContainer(Container):
             return [Finding(Severity.ERROR, "descriptors", None, str(error))]
         return []
 
-    def parameters(self) -> list[Parameter]:
+    def load_parameters(self) -> list[Parameter]:
         try:
             return self.decoded.parameters()
         except NvdlaError as error:
             raise FormatError(f"{self.source.name}: {error}") from None
 
-    def convert(self, target: Format, options: Options | None = None) -> bytes:
+    def convert_to(self, file: IO[bytes], target: Format, options: Options | None = None) -> None:
         if target is self.format and not options:
-            return bytes(self.source.data)
-        return super().convert(target, options)
+            write_data(file, self.source.data)
+            return
+        super().convert_to(file, target, options)
 
 
 @register
@@ -104,7 +106,7 @@ class LoadableFormat(Format):
     def open(self, source: Source, options: Options | None = None) -> LoadableContainer:
         return LoadableContainer(self, source, self.check_options(options).get("config", "auto"))
 
-    def create(self, parameters: Sequence[Parameter], options: Options | None = None) -> bytes:
+    def write(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:
         """The template with these parameters in place of its own; those that are not given stay. Parameters that equal
         the old ones leave the file as it is, byte for byte."""
         chosen = self.check_options(options)
@@ -117,7 +119,8 @@ class LoadableFormat(Format):
         try:
             changed = template.decoded.replaced({p.name: p for p in parameters})
             if changed == template.loadable:
-                return bytes(template.source.data)
-            return changed.to_bytes()
+                write_data(file, template.source.data)
+                return
+            file.write(changed.to_bytes())
         except NvdlaError as error:
             raise FormatError(str(error)) from None

@@ -10,10 +10,11 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
+from nvdla.containers.source import write_data
 from nvdla.errors import FormatError
 
 #: Bytes that the constant (splat) parameters of a file may take together when they are written out in full.
@@ -28,6 +29,9 @@ ELEMENT_BITS: Mapping[str, int] = MappingProxyType({
     "float8_e4m3fn": 8, "float8_e5m2": 8, "float8_e4m3fnuz": 8, "float8_e5m2fnuz": 8, "float8_e8m0fnu": 8,
     "float8_e3m4": 8, "float8_e4m3": 8, "float8_e4m3b11fnuz": 8,
 })  # fmt: skip
+
+#: Bytes of a splat that are written at a time; a multiple of every pattern IREE knows.
+_SPLAT_PIECE = 1 << 20
 
 _NO_METADATA: Mapping[str, Any] = MappingProxyType({})
 
@@ -103,6 +107,19 @@ class Parameter:
             )
         pattern = self.pattern or b"\0"
         return memoryview((pattern * (self.length // len(pattern) + 1))[: self.length]).toreadonly()
+
+    def write(self, file: IO[bytes]) -> None:
+        """Writes :meth:`as_bytes` to a file without having it all in memory. Splats are not limited here: see
+        :func:`check_splats`."""
+        if self.data is not None:
+            write_data(file, self.data)
+            return
+        if self.pattern is None:
+            self.as_bytes()  # says what is missing
+        pattern = self.pattern or b"\0"
+        piece = pattern * (_SPLAT_PIECE // len(pattern))
+        for start in range(0, self.length, len(piece)):
+            file.write(piece[: self.length - start])
 
     def as_array(self, limit: int = MATERIALISE_LIMIT) -> np.ndarray:
         """The tensor as a read-only array (a view where there is data). uint8 bytes when the type is not recorded;

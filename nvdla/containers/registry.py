@@ -13,29 +13,35 @@ part of ``nvdla container list|verify|extract|convert|create``.
 from __future__ import annotations
 
 import importlib
-import mmap
+import io
 import os
 import pkgutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import nvdla.containers
 from nvdla.containers.parameters import Parameter, check_splats
+from nvdla.containers.source import Source, write_data
 from nvdla.errors import FormatError
 from nvdla.files import whole_file
 
 #: Bytes of the beginning of a file that ``Format.sniff`` sees (a tar's magic lies at 257).
 HEADER_BYTES = 4096
 
-#: Larger files are mapped, not read. A mapped file that another program shortens meanwhile ends the process (SIGBUS).
-MAP_FROM = 1 << 26
+#: The tensors of a file may share bytes, but together take at most this many times the file: else a small file could
+#: fill a disk when it is converted or extracted.
+MAX_SHARING = 64
+#: Parts of a name, separated by slashes, that become folders when it is extracted.
+MAX_DEPTH = 64
 
 Options = Mapping[str, str]
+#: What a part of a file is when it is extracted.
+Content = bytes | memoryview | Parameter
 
 
 class Severity(str, Enum):
@@ -61,44 +67,6 @@ class Finding:
         return {**asdict(self), "severity": self.severity.value}
 
 
-@dataclass(frozen=True)
-class Source:
-    """Where a container's bytes are: a read-only view (mapped when it is a large file), and its path if it has one.
-    A directory (an unpacked model library) has a path and no data."""
-
-    data: memoryview
-    path: Path | None = None
-
-    @property
-    def name(self) -> str:
-        return str(self.path) if self.path is not None else f"<{len(self.data)} bytes>"
-
-    @classmethod
-    def of(cls, source: Source | str | os.PathLike[str] | bytes | bytearray | memoryview) -> Source:
-        """A path is mapped, bytes are viewed; FormatError where the file cannot be read."""
-        if isinstance(source, Source):
-            return source
-        if isinstance(source, (bytes, bytearray, memoryview)):
-            view = memoryview(source)
-            if not view.contiguous:
-                raise FormatError("the bytes of a container must be contiguous")
-            return cls(view.toreadonly().cast("B") if view.nbytes else memoryview(b""))
-        path = Path(source)
-        try:
-            if path.is_dir():
-                return cls(memoryview(b""), path)
-            with path.open("rb") as file:
-                size = os.fstat(file.fileno()).st_size
-                if size > MAP_FROM:
-                    data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-                else:
-                    data = memoryview(file.read(MAP_FROM))
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error
-            raise FormatError(f"{path}: cannot be read: {reason}") from None
-        return cls(data, path)
-
-
 class Container(ABC):
     """An open container. Subclasses parse in their constructor, raise FormatError for what cannot be read, and keep
     views on ``source.data``."""
@@ -120,41 +88,59 @@ class Container(ABC):
         """Everything wrong or odd; no finding of severity ERROR means the file passes."""
 
     def parameters(self) -> list[Parameter]:
-        """The tensors in file order, for conversion. FormatError where the format carries none."""
+        """The tensors in file order, for conversion. FormatError where the format carries none, and where tensors share
+        the same bytes so often that copies would swamp the disk."""
+        found = self.load_parameters()
+        check_sharing(self.source.name, (p.data for p in found if p.data is not None))
+        return found
+
+    def load_parameters(self) -> list[Parameter]:
+        """What a format with tensors has :meth:`parameters` return."""
         raise FormatError(f"{self.source.name}: a {self.format.name} file holds no tensor parameters to convert")
 
-    def parts(self) -> Iterable[tuple[str, bytes | memoryview]]:
-        """What ``extract`` writes: (relative path, bytes). Default: each parameter as ``name.bin``."""
+    def parts(self) -> Iterable[tuple[str, Content]]:
+        """What ``extract`` writes: (relative path, content). Default: each parameter as ``name.bin``."""
         parameters = self.parameters()
         check_splats(parameters)
-        return ((f"{p.name}.bin", p.as_bytes()) for p in parameters)
+        return ((f"{p.name}.bin", p if p.data is None else p.data) for p in parameters)
 
     def extract(self, folder: str | os.PathLike[str], names: Sequence[str] | None = None) -> list[Path]:
         """Writes the parts (only ``names``, with or without their ending, if given) below ``folder``; never outside.
 
         Names come from the file, so each is made a safe relative path; two that collide are an error."""
-        wanted = set(names) if names else None
-        written: dict[Path, str] = {}
-        missing = set(wanted or ())
-        for name, data in self.parts():
-            keys = {name, name.removesuffix(".bin")}
-            if wanted is not None and not keys & wanted:
-                continue
-            missing -= keys
+        chosen = self._chosen(names)
+        targets: dict[Path, str] = {}
+        for name, _ in chosen:
             target = Path(folder, safe_relative_path(name))
-            if target in written:
+            if target in targets:
                 raise FormatError(
-                    f"{self.source.name}: {name!r} and {written[target]!r} would both be written to "
+                    f"{self.source.name}: {name!r} and {targets[target]!r} would both be written to "
                     f"{target}; extract them one at a time"
                 )
-            write_whole(target, [data])
-            written[target] = name
+            targets[target] = name
+        for target, (_, content) in zip(targets, chosen, strict=True):
+            write_content(target, content)
+        return list(targets)
+
+    def extract_to(self, name: str, target: str | os.PathLike[str]) -> Path:
+        """Writes the part of this name, with or without its ending, to one file: the first, where several have it."""
+        write_content(target, self._chosen([name])[0][1])
+        return Path(target)
+
+    def _chosen(self, names: Sequence[str] | None) -> list[tuple[str, Content]]:
+        """The parts of these names (all, if none are given). FormatError for a name that is not there."""
+        parts = list(self.parts())
+        check_sharing(self.source.name, (content for _, content in parts if isinstance(content, memoryview)))
+        if not names:
+            return parts
+        chosen = [part for part in parts if {part[0], part[0].removesuffix(".bin")} & set(names)]
+        missing = set(names) - {key for name, _ in chosen for key in (name, name.removesuffix(".bin"))}
         if missing:
             raise FormatError(
                 f"{self.source.name}: nothing named {', '.join(sorted(map(repr, missing)))}; "
                 "`nvdla container list` shows the names"
             )
-        return list(written)
+        return chosen
 
     def disassemble(self) -> str:
         """The programs of the file as text. FormatError where the format holds none."""
@@ -166,8 +152,14 @@ class Container(ABC):
         raise FormatError(f"{self.source.name}: a {self.format.name} file holds no function to run")
 
     def convert(self, target: Format, options: Options | None = None) -> bytes:
-        """This container as another format (or the same one, rewritten). Default: through the parameters."""
-        return target.create_checked(self.parameters(), options)
+        """This container as another format (or the same one, rewritten), in memory."""
+        stream = io.BytesIO()
+        self.convert_to(stream, target, options)
+        return stream.getvalue()
+
+    def convert_to(self, file: IO[bytes], target: Format, options: Options | None = None) -> None:
+        """:meth:`convert` into an open file, piece by piece. Default: through the parameters."""
+        target.write_checked(file, self.parameters(), options)
 
 
 class Format(ABC):
@@ -198,20 +190,26 @@ class Format(ABC):
             return [Finding(Severity.ERROR, "file", None, str(error))]
         return container.verify(strict)
 
-    def create(self, parameters: Sequence[Parameter], options: Options | None = None) -> bytes:
-        """The bytes of a new file holding these parameters. FormatError where the format is read only."""
+    def write(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:
+        """Writes a new file holding these parameters, piece by piece. FormatError where the format is read only."""
         raise FormatError(f"{self.name} files can be read but not created from parameters")
 
-    def create_checked(self, parameters: Sequence[Parameter], options: Options | None = None) -> bytes:
-        """:meth:`create`, after checking that splats which this format must write out are not endless."""
+    def write_checked(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:
+        """:meth:`write`, after checking that splats which this format must write out are not endless."""
         if not self.keeps_splats:
             check_splats(parameters)
-        return self.create(parameters, options)
+        self.write(file, parameters, options)
 
-    def build(self, inputs: Sequence[Path], options: Options | None = None) -> bytes:
+    def create(self, parameters: Sequence[Parameter], options: Options | None = None) -> bytes:
+        """The bytes of a new file holding these parameters."""
+        stream = io.BytesIO()
+        self.write(stream, parameters, options)
+        return stream.getvalue()
+
+    def build(self, file: IO[bytes], inputs: Sequence[Source], options: Options | None = None) -> None:
         """What ``create`` does on the command line: a new file from input files. Default: the parameters of every
-        input, in order, through :meth:`create`."""
-        return self.create_checked([p for path in inputs for p in open(path).parameters()], options)
+        input, in order, through :meth:`write`."""
+        self.write_checked(file, [p for source in inputs for p in open(source).parameters()], options)
 
     def check_options(self, options: Options | None) -> dict[str, str]:
         """The options as a dictionary; FormatError for one that this format does not know."""
@@ -290,20 +288,49 @@ def open(
 _UNSAFE = {ord(c): "_" for c in '\\:*?"<>|'} | dict.fromkeys(range(32), "_")
 
 
+def check_sharing(name: str, views: Iterable[memoryview]) -> None:
+    """FormatError where views on the same bytes (a file, an external file) together take more than MAX_SHARING times
+    as much."""
+    taken: dict[int, int] = {}
+    for view in views:
+        whole = view.obj
+        taken[id(whole)] = taken.get(id(whole), 0) + len(view)
+        limit = MAX_SHARING * memoryview(whole).nbytes
+        if taken[id(whole)] > limit:
+            raise FormatError(
+                f"{name}: parts share the same bytes so often that written out they would take more than {limit} bytes "
+                f"({MAX_SHARING} times the file)"
+            )
+
+
 def safe_relative_path(name: str) -> Path:
-    """A name from a file as a relative path that stays below the folder it is joined to."""
+    """A name from a file as a relative path that stays below the folder it is joined to. FormatError for one of more
+    than MAX_DEPTH parts."""
     parts = [part.translate(_UNSAFE) for part in name.split("/")]
     kept = [part.encode("utf-8", "replace").decode("utf-8")[:200] for part in parts if part not in ("", ".", "..")]
+    if len(kept) > MAX_DEPTH:
+        raise FormatError(
+            f"{name[:80]!r}...: a name of {len(kept)} parts would make as many folders, the limit is {MAX_DEPTH}; "
+            "write it to a file of your choice (--extract NAME=FILE)"
+        )
     return Path(*kept) if kept else Path("unnamed")
 
 
-def write_whole(path: str | os.PathLike[str], chunks: Iterable[bytes | memoryview]) -> None:
-    """Writes a file whole or not at all, and the folders above it."""
+def write_whole(path: str | os.PathLike[str], write: Callable[[IO[bytes]], object]) -> int:
+    """Has ``write`` write a file, whole or not at all, and makes the folders above it; how many bytes it has."""
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FormatError(f"{target.parent}: cannot be created: {error.strerror}") from None
     with whole_file(target) as file:
-        for chunk in chunks:
-            file.write(chunk)
+        write(file)
+        file.flush()
+        return os.fstat(file.fileno()).st_size
+
+
+def write_content(path: str | os.PathLike[str], content: Content) -> int:
+    """Writes a part: bytes, or a parameter (a splat piece by piece)."""
+    if isinstance(content, Parameter):
+        return write_whole(path, content.write)
+    return write_whole(path, lambda file: write_data(file, content))

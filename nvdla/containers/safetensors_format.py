@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 from nvdla.containers.parameters import Parameter, packed_size
 from nvdla.containers.registry import Container, Finding, Format, Options, Severity, Source, register
@@ -111,7 +111,7 @@ class SafetensorsContainer(Container):
             found.append(Finding(Severity.WARNING, "header", 0, "data do not begin at a multiple of 8 bytes"))
         return found
 
-    def parameters(self) -> list[Parameter]:
+    def load_parameters(self) -> list[Parameter]:
         return list(self.tensors)
 
 
@@ -176,31 +176,35 @@ class SafetensorsFormat(Format):
         self.check_options(options)
         return SafetensorsContainer(self, source)
 
-    def create(self, parameters: Sequence[Parameter], options: Options | None = None) -> bytes:
+    def write(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:
         """Tensors sorted by falling alignment of their type, then name, as the reference writer does; a parameter of no
         recorded type becomes U8 of its length."""
         self.check_options(options)
-        ready = sorted((_typed(p) for p in parameters), key=lambda t: (-t[3], t[0].encode("utf-8", "replace")))
+        ready = sorted(map(_typed, parameters), key=lambda t: (-t[2], t[3].name.encode("utf-8", "replace")))
         header: dict[str, Any] = {}
         extra = {p.name: dict(p.metadata) for p in parameters if p.metadata}
         if extra:
             header["__metadata__"] = {EXTRA: json.dumps(extra)}
         position = 0
-        for name, dtype, shape, _, data in ready:
+        for dtype, shape, _, parameter in ready:
+            name = parameter.name
             if name in header or name == "__metadata__":
                 raise FormatError(f"parameter {name!r}: the name is taken; rename or exclude one")
-            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [position, position + len(data)]}
-            position += len(data)
+            header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [position, position + parameter.length]}
+            position += parameter.length
         text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-len(text) % 8)
-        return b"".join([len(text).to_bytes(8, "little"), text, *(data for *_, data in ready)])
+        file.write(len(text).to_bytes(8, "little") + text)
+        for *_, parameter in ready:
+            parameter.write(file)
 
 
-def _typed(parameter: Parameter) -> tuple[str, str, list[int], int, memoryview]:
-    """(name, safetensors dtype, shape, element bytes, data)."""
-    data = parameter.as_bytes()
+def _typed(parameter: Parameter) -> tuple[str, list[int], int, Parameter]:
+    """(safetensors dtype, shape, element bytes, parameter)."""
+    if parameter.data is None and parameter.pattern is None:
+        parameter.as_bytes()  # says what is missing
     if parameter.dtype is None or parameter.shape is None:
-        return parameter.name, "U8", [len(data)], 1, data
+        return "U8", [parameter.length], 1, parameter
     if parameter.dtype not in _NAMES:
         raise FormatError(f"parameter {parameter.name!r}: safetensors has no element type {parameter.dtype}")
-    return parameter.name, _NAMES[parameter.dtype], list(parameter.shape), packed_size(parameter.dtype, (1,)), data
+    return _NAMES[parameter.dtype], list(parameter.shape), packed_size(parameter.dtype, (1,)), parameter

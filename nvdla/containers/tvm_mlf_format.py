@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 from nvdla.containers.parameters import Parameter
 from nvdla.containers.registry import Container, Finding, Format, Options, Source, register
@@ -48,7 +48,7 @@ class LibraryContainer(Container):
     def verify(self, strict: bool = False) -> list[Finding]:
         return mlf_verify.verify(self.library, strict)
 
-    def parameters(self) -> list[Parameter]:
+    def load_parameters(self) -> list[Parameter]:
         """The parameters of every model; with the model's name before them where there are several."""
         several = len(self.library.modules) > 1
         dialect = "0.8" if self.library.version < 7 else "0.27"
@@ -78,11 +78,12 @@ class LibraryContainer(Container):
                 raise FormatError(f"{self.source.name}: member {member.path[:200]!r} {reason}; nothing is extracted")
         return ((path, member.data) for path, member in self.library.files.items())
 
-    def convert(self, target: Format, options: Options | None = None) -> bytes:
-        if target.name == self.format.name:
-            target.check_options(options)
-            return self.library.repack()
-        return super().convert(target, options)
+    def convert_to(self, file: IO[bytes], target: Format, options: Options | None = None) -> None:
+        if target.name != self.format.name:
+            super().convert_to(file, target, options)
+            return
+        target.check_options(options)
+        file.write(self.library.repack())
 
 
 @register
@@ -106,7 +107,7 @@ class LibraryFormat(Format):
         self.check_options(options)
         return LibraryContainer(self, source)
 
-    def build(self, inputs: Sequence[Path], options: Options | None = None) -> bytes:
+    def build(self, file: IO[bytes], inputs: Sequence[Source], options: Options | None = None) -> None:
         """A library of loadables."""
         import nvdla
         from nvdla.containers.tvm import mlf_create
@@ -118,8 +119,8 @@ class LibraryFormat(Format):
             raise FormatError(f"unknown registry {chosen['registry']!r}; known are {', '.join(widths)}")
         if "name" in chosen and len(inputs) != 1:
             raise FormatError(f"one name for {len(inputs)} loadables; leave it out, and each takes its file's")
-        named = [(chosen.get("name", Path(path).stem), nvdla.load(path)) for path in inputs]
-        return mlf_create.pack(named, width)
+        named = [(chosen.get("name", Path(source.name).stem), nvdla.load(bytes(source.data))) for source in inputs]
+        file.write(mlf_create.pack(named, width))
 
-    def create(self, parameters: Sequence[Parameter], options: Options | None = None) -> bytes:
+    def write(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:
         raise FormatError("a model library is made of a loadable (nvdla container create), not of parameters alone")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 from nvdla.containers.parameters import Parameter
 from nvdla.containers.registry import Container, Finding, Format, Options, Source, register
+from nvdla.containers.source import write_data
 from nvdla.containers.tvm import params
 from nvdla.containers.tvm.dtype import CURRENT_DIALECT
 
@@ -39,7 +40,7 @@ class ParamsContainer(Container):
     def verify(self, strict: bool = False) -> list[Finding]:
         return self.file.verify(strict)
 
-    def parameters(self) -> list[Parameter]:
+    def load_parameters(self) -> list[Parameter]:
         return [tensor.parameter() for tensor in self.file.tensors]
 
 
@@ -62,6 +63,8 @@ class ParamsFormat(Format):
         chosen = self.check_options(options)
         return ParamsContainer(self, source, chosen.get("dialect", CURRENT_DIALECT))
 
-    def create(self, parameters: Sequence[Parameter], options: Options | None = None) -> bytes:
+    def write(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:
         chosen = self.check_options(options)
-        return params.write(parameters, chosen.get("dialect", CURRENT_DIALECT), chosen.get("order", "name"))
+        dialect, order = chosen.get("dialect", CURRENT_DIALECT), chosen.get("order", "name")
+        for piece in params.pieces(parameters, dialect, order):
+            write_data(file, piece)

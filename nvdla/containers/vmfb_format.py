@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 from nvdla.containers.registry import Container, Finding, Format, Options, Source, register
 from nvdla.containers.vmfb import module as modules
@@ -81,13 +81,13 @@ class VmfbContainer(Container):
         ]
         return {"results": results, "instructions": machine.executed}
 
-    def convert(self, target: Format, options: Options | None = None) -> bytes:
+    def convert_to(self, file: IO[bytes], target: Format, options: Options | None = None) -> None:
         """Re-wrapped, for a module; other formats have no place for one."""
         if target is not self.format:
             raise FormatError(f"{self.source.name}: a module cannot become {target.name}; only its wrapping can change")
         from nvdla.containers.vmfb.rewrap import rewrap
 
-        return rewrap(self.module, target.check_options(options).get("wrapping", "keep"))
+        file.write(rewrap(self.module, target.check_options(options).get("wrapping", "keep")))
 
 
 def _rows(module: Module, prefix: str) -> Iterable[dict[str, Any]]:
@@ -236,5 +236,5 @@ class VmfbFormat(Format):
         chosen = self.check_options(options)
         return VmfbContainer(self, source, chosen.get("wrapping") == "any")
 
-    def build(self, inputs: Sequence[Path], options: Options | None = None) -> bytes:
+    def build(self, file: IO[bytes], inputs: Sequence[Source], options: Options | None = None) -> None:
         raise FormatError("modules are made by IREE's compiler; `nvdla container convert` changes their wrapping")

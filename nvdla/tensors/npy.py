@@ -22,8 +22,7 @@ _NUMBER_TYPE = re.compile(r"[<>|=]?[biufc]\d{1,2}")
 
 def parse_npy(data: bytes | memoryview, name: str) -> np.ndarray:
     """The array of a .npy file, a view on ``data``. FormatError for anything but plain numbers in full length."""
-    start, header = _header(data, name)
-    shape, dtype, order = _meaning(header, name)
+    start, shape, dtype, order = read_header(data, name)
     expected = math.prod(shape) * dtype.itemsize
     found = len(data) - start
     if expected != found:
@@ -37,6 +36,13 @@ def parse_npy(data: bytes | memoryview, name: str) -> np.ndarray:
         return values.reshape(shape, order=order)
     except ValueError as error:  # an empty array of sizes that numpy does not take
         raise FormatError(f"{name}: .npy shape {str(shape)[:80]} is not possible: {error}") from None
+
+
+def read_header(data: bytes | memoryview, name: str) -> tuple[int, tuple[int, ...], np.dtype, Any]:
+    """Where the data begin, shape, element type and order ("C" or "F"), from the first bytes of a file (at most
+    MAX_HEADER + 12 are looked at). FormatError as :func:`parse_npy` raises it."""
+    start, header = _header(data, name)
+    return start, *_meaning(header, name)
 
 
 def _header(data: bytes | memoryview, name: str) -> tuple[int, str]:
@@ -61,11 +67,16 @@ def _meaning(header: str, name: str) -> tuple[tuple[int, ...], np.dtype, Any]:
     except (ValueError, SyntaxError, TypeError, KeyError, MemoryError, RecursionError) as error:
         why = type(error).__name__
         raise FormatError(f"{name}: not a .npy array that can be read: broken header ({why})") from None
-    if not isinstance(shape, tuple) or len(shape) > MAX_RANK or not all(type(n) is int and n >= 0 for n in shape):
-        raise FormatError(f"{name}: .npy shape {str(shape)[:80]} is no tuple of at most {MAX_RANK} sizes")
+    if not isinstance(shape, tuple) or len(shape) > MAX_RANK or not all(map(_is_size, shape)):
+        raise FormatError(f"{name}: the .npy shape is no tuple of at most {MAX_RANK} sizes below 2^63")
     if not isinstance(descr, str) or not _NUMBER_TYPE.fullmatch(descr):
         raise FormatError(f"{name}: .npy element type {str(descr)[:80]} is no plain number (objects are never read)")
     try:
         return shape, np.dtype(descr), "F" if fortran else "C"
     except TypeError:
         raise FormatError(f"{name}: .npy element type {descr} does not exist") from None
+
+
+def _is_size(extent: object) -> bool:
+    """Numbers of thousands of digits can be read, but not even be shown."""
+    return type(extent) is int and 0 <= extent < 1 << 63

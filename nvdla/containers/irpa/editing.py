@@ -18,6 +18,7 @@ from nvdla.containers.irpa import layout
 from nvdla.containers.irpa.layout import EntryType
 from nvdla.containers.irpa.reader import Archive, Entry, read
 from nvdla.containers.irpa.writer import EntrySpec, chunks
+from nvdla.containers.source import write_data
 from nvdla.errors import FormatError
 
 Buffer = bytearray | mmap.mmap | memoryview
@@ -176,7 +177,7 @@ def append_file(
             file.seek(0, os.SEEK_END)
             file.write(bytes(start - old_size))
             for chunk in chunks(entries, alignment, base=start):
-                file.write(chunk)
+                write_data(file, chunk)
             file.flush()
             os.fsync(file.fileno())
         except BaseException:

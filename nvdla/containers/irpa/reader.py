@@ -73,6 +73,8 @@ class Archive:
     entries: list[Entry] = field(default_factory=list)
     skipped: list[Entry] = field(default_factory=list)
     problems: list[Finding] = field(default_factory=list)
+    #: External files that were opened, by their path: each is mapped once.
+    externals: dict[Path, Source] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -106,7 +108,7 @@ class Archive:
             )
         if not path.is_file():
             raise FormatError(f"{self.source.name}: parameter {entry.name!r}: no regular file {path}")
-        data = Source.of(path).data
+        data = self.externals.setdefault(path, Source.of(path)).data
         start = entry.offset or 0
         if start > len(data) or entry.length > len(data) - start:
             raise FormatError(

@@ -142,7 +142,7 @@ class ParamsFile:
 
     def pack(self) -> bytes:
         """The file again, byte for byte as it was read, trailing bytes included."""
-        return _pack(self.tensors, self.reserved) + bytes(self.trailing)
+        return b"".join([*_pack(self.tensors, self.reserved), self.trailing])
 
 
 def read(data: bytes | bytearray | memoryview, dialect: str = CURRENT_DIALECT) -> ParamsFile:
@@ -273,7 +273,16 @@ def _tensor_oddities(tensor: Tensor) -> Iterator[str]:
 
 
 def write(parameters: Iterable[Parameter], dialect: str = CURRENT_DIALECT, order: str = "name") -> bytes:
-    """A parameter file. ``order`` "name" is the canonical one (sorted by the name's bytes, so equal contents give equal
+    """A parameter file in memory; see :func:`pieces`."""
+    return b"".join(pieces(parameters, dialect, order))
+
+
+def pieces(
+    parameters: Iterable[Parameter], dialect: str = CURRENT_DIALECT, order: str = "name"
+) -> list[bytes | memoryview]:
+    """A parameter file, piece by piece, data not copied.
+
+    ``order`` "name" is the canonical one (sorted by the name's bytes, so equal contents give equal
     files), "given" keeps theirs. FormatError for duplicates and for types the dialect does not have; a parameter
     without a recorded type is stored as uint8."""
     if order not in ("name", "given"):
@@ -314,7 +323,7 @@ def _encode_name(name: str) -> bytes:
         raise FormatError(f"parameter name {name!r} cannot be written as UTF-8") from None
 
 
-def _pack(tensors: Sequence[Tensor], reserved: int = 0) -> bytes:
+def _pack(tensors: Sequence[Tensor], reserved: int = 0) -> list[bytes | memoryview]:
     parts: list[bytes | memoryview] = [_LIST_HEADER.pack(LIST_MAGIC, reserved, len(tensors))]
     for tensor in tensors:
         parts += [_U64.pack(len(tensor.raw_name)), tensor.raw_name]
@@ -324,4 +333,4 @@ def _pack(tensors: Sequence[Tensor], reserved: int = 0) -> bytes:
         parts.append(_TENSOR_HEADER.pack(TENSOR_MAGIC, tensor.reserved, _CPU, tensor.device_id, rank, *dtype))
         parts.append(struct.pack(f"<{rank}q", *tensor.shape))
         parts += [_I64.pack(len(tensor.stored)), tensor.stored]
-    return b"".join(parts)
+    return parts

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntFlag
 
-from nvdla.containers.registry import Source
+from nvdla.containers.registry import MAX_SHARING, Source
 from nvdla.containers.vmfb import wrapping
 from nvdla.containers.vmfb.flatbuffer import Buffer, Table
 from nvdla.containers.vmfb.generations import GENERATIONS, Generation
@@ -396,6 +396,7 @@ class _Reader:
         slot = self.slot(root, "BytecodeModuleDef", "function_descriptors")
         names = {e.ordinal: e.name for e in reversed(exports)}
         result = []
+        left = code_size
         for ordinal, record in enumerate(root.records(slot, "function_descriptors", size)):
             words = [int.from_bytes(record[at : at + 4], "little", signed=True) for at in (0, 4)]
             halves = [int.from_bytes(record[at : at + 2], "little", signed=True) for at in range(8, size, 2)]
@@ -404,6 +405,12 @@ class _Reader:
                 raise FormatError(
                     f"{self.source.name}: function {ordinal}: takes bytes {offset} to {offset + length} "
                     f"of a bytecode of {code_size}"
+                )
+            left -= length
+            if left < 0:
+                raise FormatError(
+                    f"{self.source.name}: function {ordinal}: functions overlap: together they are longer than the "
+                    f"bytecode of {code_size} bytes"
                 )
             if halves[-1] < 0 or halves[-2] < 0:
                 raise FormatError(
@@ -431,6 +438,7 @@ class _Reader:
     def rodata(self, root: Table) -> list[Rodata]:
         kind = "RodataSegmentDef"
         budget = len(self.source.data)
+        total = MAX_SHARING * budget
         seen: set[tuple[int, int]] = set()
         result = []
         for index, t in enumerate(self.list(root, "rodata_segments", kind)):
@@ -440,10 +448,12 @@ class _Reader:
             if embedded is not None:
                 at = t._reference(self.slot(t, kind, "embedded_data"), "embedded_data") + 4
                 result.append(Rodata(index, embedded, self.buffer.base + at, False))
+                total = self.spent(index, total, len(embedded))
                 continue
             field_slot = self.slot(t, kind, "external_data_offset")
             offset, length = t.scalar(field_slot, 8), t.scalar(self.slot(t, kind, "external_data_length"), 8)
             result.append(self.external(index, offset, length, t.scalar_at(field_slot, 8)))
+            total = self.spent(index, total, length)
             if (offset, length) not in seen:
                 seen.add((offset, length))
                 budget -= length
@@ -453,6 +463,15 @@ class _Reader:
                     "longer than the file"
                 )
         return result
+
+    def spent(self, index: int, left: int, length: int) -> int:
+        """What is left of the bytes that segments may take together when they are written out."""
+        if length > left:
+            raise FormatError(
+                f"{self.source.name}: rodata[{index}]: segments share the same bytes so often that together they are "
+                f"longer than {MAX_SHARING} times the file"
+            )
+        return left - length
 
     def external(self, index: int, offset: int, length: int, offset_field: int) -> Rodata:
         base, size = self.around.rodata_offset, len(self.source.data)

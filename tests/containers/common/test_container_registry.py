@@ -278,7 +278,7 @@ def test_safetensors_gaps_and_overlaps_are_found():
 def test_npz_files_with_pickles_or_bombs_are_refused(tmp_path):
     path = tmp_path / "object.npz"
     np.savez(path, a=np.array([{"x": 1}], dtype=object))
-    with pytest.raises(FormatError, match="not a plain number type"):
+    with pytest.raises(FormatError, match="no plain number"):
         registry.open(path)
     bomb = tmp_path / "bomb.npz"
     with zipfile.ZipFile(bomb, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -294,7 +294,7 @@ def test_npz_written_by_numpy_is_read_and_the_other_way_round(tmp_path):
     path = tmp_path / "numpy.npz"
     np.savez_compressed(path, **ARRAYS)
     assert same(as_arrays(registry.open(path).parameters()), ARRAYS)
-    registry.write_whole(path, [registry.format_named("npz").create(given_parameters(), {"compress": "yes"})])
+    path.write_bytes(registry.format_named("npz").create(given_parameters(), {"compress": "yes"}))
     with np.load(path, allow_pickle=False) as loaded:
         assert same(dict(loaded), ARRAYS)
 

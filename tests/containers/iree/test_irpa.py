@@ -328,7 +328,7 @@ def test_iree_reads_what_is_written(run_iree, iree_python, tmp_path):
     given_parameters = [Parameter.from_array(name, array) for name, array in arrays.items()]
     given_parameters.append(Parameter("s", "int32", (2, 3), None, 24, (7).to_bytes(4, "little")))
     path = tmp_path / "written.irpa"
-    registry.write_whole(path, [registry.format_named("irpa").create(given_parameters)])
+    path.write_bytes(registry.format_named("irpa").create(given_parameters))
     script = """
 import sys, numpy, iree.runtime as rt
 index = rt.ParameterIndex(); index.load(sys.argv[1])
