@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nvdla.errors import (
+    ArgumentTypeError,
     BuildError,
     ConfigError,
     DescriptorError,
@@ -12,6 +13,7 @@ from nvdla.errors import (
     LinkError,
     LoadableError,
     NvdlaError,
+    OutOfMemoryError,
     ScheduleError,
     TraceError,
 )
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArgumentTypeError",
     "BuildError",
     "ConfigError",
     "DescriptorError",
@@ -31,6 +34,7 @@ __all__ = [
     "Loadable",
     "LoadableError",
     "NvdlaError",
+    "OutOfMemoryError",
     "Runtime",
     "ScheduleError",
     "TraceError",

@@ -6,9 +6,21 @@ thing (table, entry, field, byte offset), its value, the limit, and what to do a
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
+
+def printable(text: str) -> str:
+    """``text`` on one line: line breaks and all else that would steer a terminal are shown as Python writes them."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
 
 class NvdlaError(Exception):
-    """Base of every error that bad input can cause."""
+    """Base of every error that bad input can cause. Its message is one line: file names and words from files may hold
+    escape codes and line breaks, which are shown escaped (:func:`printable`)."""
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(printable(str(message)))
 
 
 class LoadableError(NvdlaError):
@@ -41,3 +53,25 @@ class FormatError(NvdlaError):
 
 class BuildError(NvdlaError):
     """A network cannot become a loadable: a shape, scale or layer that the hardware cannot do, or bad arguments."""
+
+
+class ArgumentTypeError(NvdlaError, TypeError):
+    """An argument of the Python interface is of the wrong type; a TypeError too, for whoever catches that."""
+
+
+class OutOfMemoryError(NvdlaError, MemoryError):
+    """The system gave no more memory, below the limits that were set; a MemoryError too."""
+
+
+@contextlib.contextmanager
+def memory_refused(what: str) -> Iterator[None]:
+    """Within, a MemoryError becomes an OutOfMemoryError that says what was being done."""
+    try:
+        yield
+    except OutOfMemoryError:
+        raise
+    except MemoryError as error:
+        asked = f" ({error})" if str(error) else ""
+        raise OutOfMemoryError(
+            f"{what}: the system gave no more memory{asked}; free some, or set a lower memory_limit to be told before"
+        ) from None

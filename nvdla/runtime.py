@@ -82,9 +82,10 @@ class Runtime:
     configuration lacks (ConfigError), more work or memory than allowed (ScheduleError, LinkError).
     """
 
+    @_says_when_memory_ends
     def __init__(
         self,
-        loadable: Loadable,
+        loadable: Loadable | str | os.PathLike[str],
         config: str = "auto",
         abi: str = "auto",
         threads: int | None = None,

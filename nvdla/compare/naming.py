@@ -25,6 +25,7 @@ from typing import Any
 
 from nvdla.errors import FormatError
 from nvdla.files import read_file
+from nvdla.plain_yaml import read_yaml
 
 MAX_FILE = 16 << 20
 _BRIEF = reprlib.Repr()
@@ -90,13 +91,8 @@ def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
 
 def from_yaml(path: str | os.PathLike[str]) -> Names:
     """A YAML file with ``layers`` and ``scales``. Raises FormatError that names the entry."""
-    import yaml
-
     name = os.fspath(path)
-    try:
-        document = yaml.safe_load(read_file(path, MAX_FILE, "layer file"))
-    except (yaml.YAMLError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise FormatError(f"{name}: not YAML: {' '.join(str(error).split())[:300]}") from None
+    document = read_yaml(path, "layer file")
     if not isinstance(document, dict) or any(key not in ("layers", "scales") for key in document):
         raise FormatError(f"{name}: must be a mapping with the keys 'layers' and 'scales'")
     layers = {}

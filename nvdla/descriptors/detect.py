@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from nvdla.checked import word
 from nvdla.descriptors.abi import NEW, OLD, Abi, abi_named
 from nvdla.descriptors.enums import EmuFormat, MemType, OpType
 from nvdla.descriptors.structures import NUM_OP_TYPES
@@ -51,7 +52,7 @@ def detect(loadable: Loadable, abi: str | Abi = "auto") -> tuple[Abi, str]:
     """
     if isinstance(abi, Abi):
         return abi, f"{abi.name} ABI, {abi.title}: chosen by the caller"
-    if abi != "auto":
+    if word(abi, "abi") != "auto":
         return abi_named(abi), f"{abi_named(abi).name} ABI, {abi_named(abi).title}: chosen by the caller"
     old, new = score(loadable, OLD), score(loadable, NEW)
     if old.error and new.error:

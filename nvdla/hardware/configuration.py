@@ -12,6 +12,7 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
+from nvdla.checked import word
 from nvdla.errors import ConfigError
 
 
@@ -68,7 +69,7 @@ def configurations() -> dict[str, Configuration]:
 def configuration(name: str) -> Configuration:
     """The configuration called ``name``. Raises ConfigError that lists the names and suggests the nearest."""
     known = configurations()
-    if name in known:
+    if word(name, "config") in known:
         return known[name]
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     hint = f"did you mean {near[0]}? " if near else ""

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from nvdla.checked import raw_bytes, strides_by_name
 from nvdla.errors import LinkError
 from nvdla.loadable.enums import MemoryDomain, MemoryFlags, RelocType
 from nvdla.loadable.model import AddressEntry, Loadable, MemoryEntry, RelocEntry, TaskEntry, TensorDesc
@@ -84,7 +85,7 @@ class LinkedLoadable:
         self._strides: dict[str, tuple[int, ...]] = {}
         self._sizes = {memory.id: memory.size for memory in loadable.memories}
         self._patches: list[Patch] = []
-        for name, wanted in (strides or {}).items():
+        for name, wanted in strides_by_name(strides).items():
             self._change_strides(name, wanted)
         changing = sum(self._whole_pages(memory) for memory in loadable.memories if _changes(memory))
         _check_total(self._sizes.values(), limit)
@@ -165,8 +166,10 @@ class LinkedLoadable:
                 self.lanes.across(self.regions[memory_id].data, count)[:] = 0
 
     def bind(self, memory: MemoryEntry, data: bytes | bytearray | memoryview | np.ndarray, lane: int = 0) -> None:
-        """Copy ``data`` into the bound memory (of a lane); raises LinkError when the size differs."""
-        source = np.frombuffer(data, np.uint8)
+        """Copy ``data`` into the bound memory (of a lane); raises LinkError when the size differs.
+
+        A buffer that is not contiguous is taken in its own order (as its ``tobytes()``)."""
+        source = np.frombuffer(raw_bytes(data, self._describe(memory)), np.uint8)
         bound = self.lanes.at(self.data(memory), lane) if lane else self.data(memory)
         if source.size != bound.size:
             raise LinkError(f"{self._describe(memory)} takes {bound.size} bytes, but {source.size} bytes were given")

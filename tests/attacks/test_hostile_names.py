@@ -23,17 +23,19 @@ def bomb(table: str, prefix: str) -> str:
 
 
 YAML = {
-    "calls": ("scales: !!python/object/apply:os.system ['touch owned']", "not YAML"),
-    "nested": ("layers: " + "[" * 20_000, "not YAML|must be a mapping"),
-    "bomb": (bomb("scales", "conv"), "scale is"),
-    "bomb_as_layer": (bomb("layers", "0/"), "must be TASK/OPERATION"),
+    "calls": ("scales: !!python/object/apply:os.system ['touch owned']", "tag .* is not read"),
+    "nested": ("layers: " + "[" * 20_000, "nested deeper than"),
+    "bomb": (bomb("scales", "conv"), "more than 64 aliases"),
+    "bomb_as_layer": (bomb("layers", "0/"), "more than 64 aliases"),
+    "merged": ("scales: &a {conv1: 1}\nlayers: {<<: *a}", "merge keys"),
+    "shared": ("scales: {conv0: &a [x], conv1: [*a, *a]}", "scale is"),
     "nan": ("scales: {conv1: .nan}", "scale is nan"),
     "infinite": ("scales: {conv1: .inf}", "scale is inf"),
-    "number_of_thousands_of_digits": (f"scales: {{conv1: 0x{'f' * 9000}}}", "scale is"),
-    "key_of_thousands_of_digits": (f"scales:\n  ? 0x{'f' * 9000}\n  : x", "scale is|not YAML"),
-    "operation_of_thousands_of_digits": (f"layers:\n  ? 0x{'f' * 9000}\n  : x", "must be TASK/OPERATION"),
+    "number_of_thousands_of_digits": (f"scales: {{conv1: 0x{'f' * 9000}}}", "a number of 9002 characters"),
+    "key_of_thousands_of_digits": (f"scales:\n  ? 0x{'f' * 9000}\n  : x", "a number of 9002 characters"),
+    "operation_of_thousands_of_digits": (f"layers:\n  ? 0x{'f' * 9000}\n  : x", "a number of 9002 characters"),
     "no_text": ("\x00\x01", "not YAML"),
-    "keys_of_other_kinds": ("{1: 2, [a]: b}", "not YAML|must be a mapping"),
+    "keys_of_other_kinds": ("{1: 2, [a]: b}", "a key must be a scalar"),
 }
 JSON = {
     "nested": ("[" * 100_000, "not JSON"),

@@ -62,6 +62,8 @@ class Target:
             yield from _images()
         if self.name == "caffe":
             yield from _caffe_networks()
+        if self.name == "yaml":
+            yield from _YAML
         if self.mutator == "mutate_loadable":
             yield from _networks()
         yield from _created(self.name)
@@ -89,6 +91,7 @@ TARGETS = {
         Target("dimg", "fuzz_tensors", "dimg_input", ("kmd-regression/*.dimg", "samples/labels.txt"), "", 1 << 12),
         Target("npy", "fuzz_tensors", "npy_input", ("loadables/*/input.npy",), "", 1 << 12),
         Target("image", "fuzz_tensors", "image_input", ("samples/*0.p?m",), "", 1 << 12),
+        Target("yaml", "fuzz_tensors", "yaml_input", (), "mutate_text", 1 << 11),
         Target("params", "fuzz_params", "one_input", ("formats/params/**/*.params",), "", 1 << 13),
         Target("mlf", "fuzz_mlf", "one_input", ("formats/mlf/**/*.tar",), "", 1 << 15),
         Target("crt", "fuzz_crt", "one_input", ("formats/params/*.params",), "", 1 << 9),
@@ -140,6 +143,14 @@ wait
 read_mem 0x80000000 0xffffffffffffffffffffffffffffffff 0x00112233445566778899aabbccddeeff
 """,
 }
+
+
+_YAML = (
+    b"layers:\n  0/1: conv1  # task/operation\n  0/2: 'pool1'\nscales:\n  conv1: 0.0203\n  pool1: 1e-3\n",
+    b'layers: {0/7: "dense\\x41", 1/0: &a x, 1/1: *a}\nscales: {dense: .25, y: !!float 0x1f}\n',
+    b"%YAML 1.1\n---\n- |\n  text\n- >-\n  folded\n  text\n- ? key\n  : [~, null, true, 0o7, -.inf, .NaN]\n...\n",
+    b"a: &x {b: !!str 1}\nc:\n  <<: *x\n",
+)
 
 
 def _networks() -> Iterator[bytes]:

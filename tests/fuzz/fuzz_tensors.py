@@ -1,4 +1,4 @@
-"""Fuzz targets: tensors from files (.dimg, .npy, .bin), images, labels."""
+"""Fuzz targets: tensors from files (.dimg, .npy, .bin), images, labels; YAML files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import tempfile
 
 import numpy as np
 
+from nvdla.compare.naming import from_yaml
 from nvdla.errors import FormatError
+from nvdla.plain_yaml import parse_yaml
 from nvdla.tensors.dimg import read_dimg
 from nvdla.tensors.files import read_npy, read_tensor
 from nvdla.tensors.images import Preprocessing
@@ -66,4 +68,25 @@ def image_input(data: bytes) -> None:
     """Bytes as an image of each kind (the content decides which)."""
     path = _file(data, ".png")
     _whole(path, np.int8, np.float16)
+    os.unlink(path)
+
+
+def yaml_input(data: bytes) -> None:
+    """Bytes as YAML, by both of PyYAML's parsers: what both take means the same; and as a layer file."""
+    import yaml
+
+    found = []
+    for loader in (yaml.CLoader, None):
+        kept, yaml.CLoader = yaml.CLoader, loader or yaml.Loader
+        try:
+            found.append(repr(parse_yaml(data, "names.yaml")))
+        except FormatError:
+            pass
+        finally:
+            yaml.CLoader = kept
+    if len(set(found)) > 1:
+        raise RuntimeError(f"the parsers differ: {found}")
+    path = _file(data, ".yaml")
+    with contextlib.suppress(FormatError):
+        from_yaml(path)
     os.unlink(path)
