@@ -2,6 +2,6 @@
 
 import sys
 
-from nvdla.cli.main import main
+from nvdla.cli.entry import main
 
 sys.exit(main())

@@ -12,6 +12,8 @@ from typing import IO
 from nvdla.errors import FormatError
 
 CHUNK = 1 << 24
+#: temporary files that exist now: who ends the process without unwinding removes them
+UNFINISHED: set[str] = set()
 
 
 def read_file(path: str | os.PathLike[str], limit: int, what: str = "file") -> bytes:
@@ -58,6 +60,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
             return
         # Named before it is there: Ctrl-C while it is being made must find the name.
         temporary = str(target.with_name(f".{target.name[:40]}.{secrets.token_hex(8)}.part"))
+        UNFINISHED.add(temporary)
         with os.fdopen(os.open(temporary, _NEW, _mode(target)), "wb") as stream:
             yield stream
             stream.flush()
@@ -70,6 +73,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
         with contextlib.suppress(OSError):
             if temporary:
                 os.unlink(temporary)
+        UNFINISHED.discard(temporary)
 
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)

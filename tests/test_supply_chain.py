@@ -70,7 +70,7 @@ def test_installing_executes_nothing_of_ours(wheel):
     assert not [name for name in wheel.namelist() if ".data/" in name]
     points = next(name for name in wheel.namelist() if name.endswith("entry_points.txt"))
     assert wheel.read(points).decode().split() == [
-        "[console_scripts]", "nvdla", "=", "nvdla.cli.main:main", "nvdla-run", "=", "nvdla.cli.main:run_main"
+        "[console_scripts]", "nvdla", "=", "nvdla.cli.entry:main", "nvdla-run", "=", "nvdla.cli.entry:run_main"
     ]  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 import nvdla
 from nvdla.cli.arguments import add_input_options, add_machine_options, surfaces_of_runs
-from nvdla.cli.output import add_format_options, print_document, print_table
+from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.compare.comparison import Comparison, Limits, Region, Row, compare_run
 from nvdla.compare.naming import Names, names_for
 from nvdla.errors import FormatError
@@ -224,11 +224,11 @@ def _print(args: argparse.Namespace, reference: Any, found: Comparison) -> None:
     print(f"{len(found.rows)} tensor{'s' * (len(found.rows) != 1)} compared, {bad} differ{skipped}.")
     if unused := getattr(reference, "unused", []):
         more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""
-        print(f"Golden files that belong to no tensor: {', '.join(unused[:5])}{more}.")
+        say(f"Golden files that belong to no tensor: {', '.join(unused[:5])}{more}.")
     first = found.first
     if first is None:
         return
-    print(f"First divergence: {first.place}" + (f": {first.difference}" if first.difference else ""))
+    say(f"First divergence: {first.place}" + (f": {first.difference}" if first.difference else ""))
     if found.region:
         _print_region(found.region)
 
@@ -261,7 +261,7 @@ def _print_region(region: Region) -> None:
         ("expected", region.expected, region.actual),
         ("got", region.actual, region.expected),
     ):
-        print(f"  {title}")
+        say(f"  {title}")
         for row, against in zip(values, other, strict=True):
             print("   " + "".join(_value(value, before) for value, before in zip(row, against, strict=True)))
 

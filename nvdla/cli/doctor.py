@@ -8,7 +8,7 @@ from typing import Any
 import nvdla
 from nvdla.cli.arguments import add_input_options, add_machine_options, surfaces_of_runs
 from nvdla.cli.findings import print_findings, summary
-from nvdla.cli.output import add_format_options, print_document, print_table
+from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.compare.naming import names_for, read_calibration
 from nvdla.doctor.examination import Examination, examine
 
@@ -61,7 +61,7 @@ def _print(args: argparse.Namespace, found: Examination) -> None:
     if found.tensors:
         print_table(f"outputs of {found.runs} run{'s' * (found.runs != 1)}", [_tensor(each) for each in found.tensors])
     counts = found.as_dict()["counts"]
-    print(f"{args.loadable} on {found.configuration}: {summary(counts)}.")
+    say(f"{args.loadable} on {found.configuration}: {summary(counts)}.")
     if not found.runs and not found.run_error:
         print("It was not run: give --input IMAGE (as often as you like) for saturation, range and dead channels.")
 

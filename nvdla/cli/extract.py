@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 import nvdla
+from nvdla.cli.output import say
 from nvdla.files import write_file
 
 HELP = "Write the bytes of a blob to a file."
@@ -19,5 +20,5 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     blob = nvdla.load(args.loadable).blob(args.blob)
     write_file(args.output, blob.data)
-    print(f"{args.output}: {len(blob.data)} bytes of blob {blob.name}")
+    say(f"{args.output}: {len(blob.data)} bytes of blob {blob.name}")
     return 0

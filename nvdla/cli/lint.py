@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from nvdla.cli.findings import print_findings, summary
-from nvdla.cli.output import add_format_options, print_document, print_table
+from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.compare.naming import names_for
 from nvdla.lint import lint_file
 from nvdla.lint.linter import rules
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
         print_findings(report.findings)
         counts = report.as_dict()["counts"]
         more = f" ({report.left_out} more of the same rules)" if report.left_out else ""
-        print(f"{args.loadable} on {report.config.name}: {summary(counts)}{more}.")
+        say(f"{args.loadable} on {report.config.name}: {summary(counts)}{more}.")
         if args.config == "auto":
             print(f"The configuration was decided from the file: {report.config_reason}.")
     return int(not report.clean or (args.strict and bool(report.count("warning"))))

@@ -10,13 +10,12 @@ import contextlib
 import difflib
 import importlib
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import nvdla
-from nvdla.errors import NvdlaError
+from nvdla.cli import interrupts
+from nvdla.errors import NvdlaError, printable
 
 MAX_MESSAGE = 2000
 
@@ -40,6 +39,8 @@ COMMANDS = {
     "container": ("nvdla.cli.container", "neighbouring compiled-model containers: IREE, TVM"),
     "serve": ("nvdla.cli.serve", "serve loadables to TVM RPC clients"),
 }
+
+ENDED_BY_CTRL_C = frozenset({"serve"})  # commands for which it is no interruption
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,7 +81,7 @@ class _Parser(argparse.ArgumentParser):
 def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int:
     """Run one sub-command and return its exit code. Whatever goes wrong is one line on standard error."""
     prog = prog or f"nvdla {name}"
-    with _noted_interrupts() as interrupts:
+    with interrupts.noted(prog) as heard:
         try:
             _prepare_streams()
             module = importlib.import_module(COMMANDS[name][0])
@@ -88,13 +89,15 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
             module.configure(parser)
             code = module.run(parser.parse_args(words))
             sys.stdout.flush()
-            return code
+            return code if code or not heard or name in ENDED_BY_CTRL_C else _interrupted(prog)
         except NvdlaError as error:
-            return _fail(prog, str(error))
+            return _interrupted(prog) if heard else _fail(prog, str(error))
         except BrokenPipeError:
             _silence_output()  # the reader of our output has gone: nothing more to say
             return 0
         except OSError as error:
+            if heard:
+                return _interrupted(prog)
             where = f"{error.filename}: " if error.filename else ""
             return _fail(prog, f"{where}{error.strerror or error}")
         except MemoryError:
@@ -102,7 +105,7 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
         except KeyboardInterrupt:
             return _interrupted(prog)
         except Exception as error:
-            if interrupts:
+            if heard:
                 return _interrupted(prog)
             if os.environ.get("NVDLA_TRACEBACK"):
                 raise
@@ -110,28 +113,8 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
             return _fail(prog, f"internal error, please report it (NVDLA_TRACEBACK=1 shows where): {what}")
 
 
-@contextlib.contextmanager
-def _noted_interrupts() -> Iterator[list[int]]:
-    """Ctrl-C raises KeyboardInterrupt as ever, and is noted: C code that imports modules makes an ImportError of it."""
-    noted: list[int] = []
-    usual = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if not usual or threading.current_thread() is not threading.main_thread():
-        yield noted
-        return
-
-    def note(number: int, frame: object) -> None:
-        noted.append(number)
-        raise KeyboardInterrupt
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield noted
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 def _interrupted(prog: str) -> int:
-    print(f"\n{prog}: interrupted", file=sys.stderr)
+    interrupts.say(prog)
     return 130
 
 
@@ -157,8 +140,7 @@ def _fail(prog: str, message: str) -> int:
         sys.stdout.flush()
     except (OSError, ValueError):  # a full disk behind our output, or a closed one
         _silence_output()
-    line = " ".join(message.split())[:MAX_MESSAGE]
-    print(f"{prog}: {''.join(c if c.isprintable() else ascii(c)[1:-1] for c in line)}", file=sys.stderr)
+    print(f"{prog}: {printable(message)[:MAX_MESSAGE]}", file=sys.stderr)
     return 2
 
 

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from nvdla.errors import printable
+
 PIPE_WIDTH = 160
 WRAPPED = 36  # a cell in a part of a table may be as wide before it is wrapped
 GAP = 3  # between two columns
@@ -36,10 +38,15 @@ def print_document(document: Any, args: argparse.Namespace) -> bool:
     return False
 
 
+def say(text: str, stream: Any = None) -> None:
+    """One line: line breaks and escape codes of the names in it are shown escaped."""
+    print(printable(text), file=stream or sys.stdout)
+
+
 def print_written(path: str, size: int, args: argparse.Namespace) -> None:
     """One line about a file that was written: on standard error where standard output is a document."""
     stream = sys.stderr if getattr(args, "json", False) or getattr(args, "yaml", False) else sys.stdout
-    print(f"{path}: {size:,} bytes", file=stream)
+    say(f"{path}: {size:,} bytes", stream)
 
 
 def plain(value: Any) -> Any:
@@ -156,7 +163,7 @@ def _cell(value: Any) -> str:
         return ", ".join(f"{key}={_cell(each)}" for key, each in value.items())
     if isinstance(value, (list, tuple)):
         return ", ".join(_cell(each) for each in value)
-    return str(value)
+    return printable(str(value))
 
 
 def _escape(text: str) -> str:
@@ -168,4 +175,4 @@ def _escape(text: str) -> str:
 
 def escape(text: str) -> str:
     """Text from files without control characters that would steer a terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
+    return "\n".join(printable(line) for line in text.split("\n"))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from nvdla.cli.arguments import add_input_options, surfaces_of_runs
-from nvdla.cli.output import add_format_options, print_document
+from nvdla.cli.output import add_format_options, print_document, say
 from nvdla.cli.study import add_study_options, study_of
 from nvdla.files import write_file
 
@@ -73,8 +73,8 @@ def _inputs(args: argparse.Namespace) -> Callable[[Any], list[list[bytes]]] | No
 
 
 def _print(document: dict[str, Any]) -> None:
-    print(f"{document['output']}: {document['bytes']:,} bytes, {', '.join(document['sections'])}")
+    say(f"{document['output']}: {document['bytes']:,} bytes, {', '.join(document['sections'])}")
     if document["graph"] == "table":
         print("The graph is a table: install graphviz for a drawing (Debian: apt-get install graphviz).")
     if document["run_error"]:
-        print(f"It could not run: {document['run_error']}")
+        say(f"It could not run: {document['run_error']}")

@@ -12,7 +12,7 @@ import numpy as np
 
 import nvdla
 from nvdla.cli.arguments import add_image_options, preprocessing_of, split_name
-from nvdla.cli.output import add_format_options, print_document, print_table
+from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.compare import Difference, compare
 from nvdla.errors import FormatError
 from nvdla.execution.profile import ProfileRow, profile
@@ -218,7 +218,7 @@ def _report(
         return
     for name, tensor in tensors.items():
         shape = " x ".join(map(str, tensor.shape))
-        print(f"{name}: {shape} {tensor.dtype} on {runtime.config.name} in {seconds * 1e3:.1f} ms")
+        say(f"{name}: {shape} {tensor.dtype} on {runtime.config.name} in {seconds * 1e3:.1f} ms")
         for number, image in enumerate(ranks.get(name, [])):
             _print_ranks(number if len(tensor) > 1 else None, image)
     if watcher.statistics:
@@ -227,7 +227,7 @@ def _report(
     if rows:
         _print_profile(rows)
     for name, difference in differences.items():
-        print(f"{name}: {difference}")
+        say(f"{name}: {difference}")
 
 
 def _print_profile(rows: list[ProfileRow]) -> None:

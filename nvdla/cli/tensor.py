@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table
+from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table, say
 from nvdla.errors import FormatError
 from nvdla.files import read_file, write_file
 from nvdla.tensors.convert import (
@@ -107,7 +107,7 @@ def _convert(args: argparse.Namespace) -> int:
         for side in ("input", "output"):
             facts = document[side]
             shape = "x".join(map(str, facts["shape"]))
-            print(f"{facts['file']}: {shape} {facts['dtype']} {facts['layout'] or ''}".rstrip())
+            say(f"{facts['file']}: {shape} {facts['dtype']} {facts['layout'] or ''}".rstrip())
     return 0
 
 

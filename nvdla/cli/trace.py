@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 
+from nvdla.cli.output import say
+
 COMMAND = "trace"
 HELP = "replay a hardware register trace (.cfg, or input.txn of nv_full) and report each of its checks"
 
@@ -47,11 +49,11 @@ def run(args: argparse.Namespace) -> int:
         return 0 if result.passed else 1
     for check in result.checks:
         if check.passed:
-            print(f"ok    line {check.line}: {check.name} = {check.actual}")
+            say(f"ok    line {check.line}: {check.name} = {check.actual}")
         else:
-            print(f"FAIL  line {check.line}: {check.name}: expected {check.expected}, got {check.actual}")
+            say(f"FAIL  line {check.line}: {check.name}: expected {check.expected}, got {check.actual}")
     failed = sum(not check.passed for check in result.checks)
     engines = ", ".join(f"{each['engine']} (group {each['group']})" for each in operations) or "nothing"
     made = f"{len(result.checks) - failed} checks passed, {failed} failed"
-    print(f"{result.path.name} on {result.config.name}: ran {engines}; {made}")
+    say(f"{result.path.name} on {result.config.name}: ran {engines}; {made}")
     return 1 if failed else 0

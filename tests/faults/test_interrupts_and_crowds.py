@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sys
 import time
 from pathlib import Path
 
@@ -57,6 +58,77 @@ def test_a_hundred_interrupted_runs_leave_no_half_output(tmp_path):
     assert codes.get(130, 0) > 20
 
 
+FP16 = LENET.with_name("lenet_nv_full_fp16.loadable")
+
+
+@pytest.mark.skipif(not hasattr(os, "set_blocking"), reason="needs pipes and signals")
+def test_ctrl_c_while_kernels_compile_ends_the_command_at_once(tmp_path):
+    """Compiling all kernels of this network takes tens of seconds; the interrupt comes after the first of them."""
+    environment = {**os.environ, "NVDLA_CACHE_DIR": str(tmp_path), "NUMBA_NUM_THREADS": "1"}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    process = start(RUN, FP16, "-i", DIGITS[0], env=environment, preexec_fn=take_interrupts)
+    while process.poll() is None and not any(path.is_file() for path in tmp_path.rglob("*")):
+        time.sleep(0.05)
+    assert process.poll() is None, finish(process)
+    began = time.perf_counter()
+    process.send_signal(signal.SIGINT)
+    code, out, error = finish(process)
+    assert (code, out, error) == (130, "", "\nnvdla-run: interrupted\n")
+    assert time.perf_counter() - began < 5
+
+
+SWALLOWS = """
+import ctypes, signal, sys, time
+import nvdla.cli.main as main
+
+class Module:
+    HELP = ""
+    def configure(parser): pass
+    def run(args):
+        call = ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(signal.SIGINT))
+        call()  # ctypes drops what the function raises
+        time.sleep({seconds})
+        return 0
+
+sys.modules["swallows"] = Module
+main.COMMANDS["swallows"] = ("swallows", "")
+from nvdla.cli.entry import main
+sys.argv = ["nvdla", "swallows"]
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("seconds", [0, 30])
+def test_an_interrupt_that_c_code_drops_ends_the_command_all_the_same(seconds):
+    began = time.perf_counter()
+    command = [sys.executable, "-c", SWALLOWS.format(seconds=seconds)]
+    code, out, error = finish(start(command, preexec_fn=take_interrupts))
+    assert (code, out, error) == (130, "", "\nnvdla swallows: interrupted\n")
+    assert time.perf_counter() - began < 15
+
+
+IMPORTS = """
+import builtins, signal, sys
+real = builtins.__import__
+def interrupted(name, *rest):
+    if name == {name!r}:
+        signal.raise_signal(signal.SIGINT)
+    return real(name, *rest)
+import nvdla.cli.entry
+builtins.__import__ = interrupted
+sys.argv = ["nvdla", "run", {loadable!r}, "-i", {image!r}]
+sys.exit(nvdla.cli.entry.main())
+"""
+
+
+@pytest.mark.parametrize("name", ["argparse", "nvdla.errors", "numpy", "nvdla.runtime", "nvdla.execution.plan"])
+def test_ctrl_c_while_modules_are_imported_is_one_line(name):
+    text = IMPORTS.format(name=name, loadable=str(LENET), image=str(DIGITS[0]))
+    code, out, error = finish(start([sys.executable, "-c", text], preexec_fn=take_interrupts))
+    assert (code, out) == (130, "")
+    assert error in ("\nnvdla: interrupted\n", "\nnvdla run: interrupted\n")
+
+
 def crowd(folder: Path, count: int) -> None:
     """``count`` runs at once on different digits, all into one file; it is whole whenever one looks."""
     expected = set()
@@ -86,7 +158,7 @@ def test_fifty_runs_at_once(tmp_path):
     crowd(tmp_path, 50)
 
 
-def test_an_interrupt_that_became_another_error_is_an_interrupt(monkeypatch, capsys):
+def test_an_interrupt_that_became_another_error_is_an_interrupt(monkeypatch, capfd):
     """numpy's C code makes an ImportError of Ctrl-C while it is being imported."""
     import types
 
@@ -110,4 +182,4 @@ def test_an_interrupt_that_became_another_error_is_an_interrupt(monkeypatch, cap
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
-    assert capsys.readouterr().err == "\nnvdla fake: interrupted\n"
+    assert capfd.readouterr().err == "\nnvdla fake: interrupted\n"

@@ -11,7 +11,7 @@ from typing import Any
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 LENET = SAMPLES / "lenet.loadable"
 DIGITS = sorted(SAMPLES.glob("digit*.pgm"))
-RUN = [sys.executable, "-c", "import sys; from nvdla.cli.main import run_main; sys.exit(run_main())"]
+RUN = [sys.executable, "-c", "import sys; from nvdla.cli.entry import run_main; sys.exit(run_main())"]
 NVDLA = [sys.executable, "-m", "nvdla"]
 
 
