@@ -11,12 +11,22 @@ engines. Later runs of the same Runtime repeat those jobs in the same order (a
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from nvdla.checked import (
+    as_array,
+    images_of_batch,
+    instance,
+    raw_bytes,
+    says_when_memory_ends,
+    surfaces_of_image,
+    whole_number,
+    word,
+)
 from nvdla.cpu import CpuTask
 from nvdla.descriptors import TaskLimits, abi_named, decode_tasks, detect
 from nvdla.errors import FormatError, ScheduleError
@@ -33,8 +43,9 @@ from nvdla.firmware.task import FirmwareTask
 from nvdla.hardware.configuration import configuration
 from nvdla.hardware.job import Job
 from nvdla.hardware.machine import Machine
+from nvdla.loadable import Loadable, load
 from nvdla.loadable.enums import Interface
-from nvdla.loadable.model import Loadable, MemoryEntry
+from nvdla.loadable.model import MemoryEntry
 from nvdla.memory.linker import DEFAULT_LIMIT, LinkedLoadable
 from nvdla.memory.surfaces import Layout, tensor_layout
 from nvdla.tensors.files import fit, read_tensor
@@ -70,7 +81,7 @@ class Tensor:
 
 
 class Runtime:
-    """A loadable on a simulated NVDLA.
+    """A loadable on a simulated NVDLA: a :class:`nvdla.Loadable`, or what :func:`nvdla.load` takes (a path, bytes).
 
     ``config``: a configuration's name, or "auto" (``config_reason`` says why it was chosen). ``abi``: "auto", "old"
     (28-byte data cube) or "new" (``abi_reason``). ``threads``: how many the kernels use, None = all cores.
@@ -79,10 +90,11 @@ class Runtime:
     many operations and LUTs the tasks may have.
 
     Raises NvdlaError for a file that cannot run: broken references (LinkError, DescriptorError), what the
-    configuration lacks (ConfigError), more work or memory than allowed (ScheduleError, LinkError).
+    configuration lacks (ConfigError), more work or memory than allowed (ScheduleError, LinkError); ArgumentTypeError,
+    which is a TypeError too, for arguments of the wrong type; OutOfMemoryError where the system has no more memory.
     """
 
-    @_says_when_memory_ends
+    @says_when_memory_ends
     def __init__(
         self,
         loadable: Loadable | str | os.PathLike[str],
@@ -95,22 +107,24 @@ class Runtime:
         strides: Mapping[str, tuple[int, ...]] | None = None,
         task_limits: TaskLimits | None = None,
     ) -> None:
-        self.loadable = loadable
-        self.threads = _checked_threads(threads)
+        self.loadable = loadable = loadable if isinstance(loadable, Loadable) else load(loadable)
+        self.threads = None if threads is None else whole_number(threads, "threads", 1)
+        memory_limit = whole_number(memory_limit, "memory_limit", 0)
+        task_limits = instance(task_limits or TaskLimits(), TaskLimits, "task_limits")
+        self.budget = instance(budget or RunBudget(), RunBudget, "budget")
         chosen, self.abi_reason = detect(loadable, abi)
         self.abi = chosen.name
-        if config == "auto":
+        if word(config, "config") == "auto":
             decoded = decode_tasks(loadable, chosen, task_limits)
             self.config, self.config_reason = choose_configuration(loadable, decoded)
         else:
             self.config, self.config_reason = configuration(config), "chosen by the caller"
             check_atoms(loadable, self.config)
-        self._task_limits = task_limits or TaskLimits()
+        self._task_limits = task_limits
         self.linked = LinkedLoadable(loadable, memory_limit, strides)
         self.inputs = [self._tensor(memory) for memory in loadable.inputs]
         self.outputs = [self._tensor(memory) for memory in loadable.outputs]
         self.tasks = self._decode_tasks()
-        self.budget = budget or RunBudget()
         check_budget(self._firmware_tasks(), self.budget)
         self.steps: list[ScheduleStep] = []
         self._plan: Plan | None = None
@@ -130,6 +144,7 @@ class Runtime:
         """
         return self.unpack(self.run_raw(self.surfaces(inputs, preprocessing), on_operation))
 
+    @says_when_memory_ends
     def surfaces(
         self, inputs: Input | Sequence[Input] | Mapping[str, Input], preprocessing: Preprocessing | None = None
     ) -> list[bytes]:
@@ -137,6 +152,7 @@ class Runtime:
         given = self._by_position(inputs)
         return [self._surface(tensor, value, preprocessing) for tensor, value in zip(self.inputs, given, strict=True)]
 
+    @says_when_memory_ends
     def run_raw(
         self,
         inputs: Sequence[bytes | bytearray | memoryview | np.ndarray],
@@ -161,13 +177,17 @@ class Runtime:
                     if instance is not None:
                         return instance.run(given, on_operation, on_step)
 
-    def run_many(self, images: Sequence[Sequence[bytes | bytearray | memoryview | np.ndarray]]) -> list[list[bytes]]:
+    @says_when_memory_ends
+    def run_many(self, images: Iterable[Sequence[bytes | bytearray | memoryview | np.ndarray]]) -> list[list[bytes]]:
         """:meth:`run_raw` for every image of a batch, with the same results: raw surfaces in, raw outputs out.
+
+        ``images``: a list, a generator or any other iterable; each image is the list of its surfaces in bind order.
 
         Several images go through the network together where that is faster: that takes the memory of the network's
         surfaces, and of one layer's padded data, once for each of them (bounded by
         :data:`nvdla.execution.batch.LANE_BYTES`).
         """
+        images = images_of_batch(images)
         results: list[list[bytes]] = []
         while len(results) < len(images):
             results += self._run_together(images[len(results) :], len(images))
@@ -182,6 +202,7 @@ class Runtime:
         """The surface of input ``index`` that holds an array (N, C, H, W)."""
         return self._surface(self.inputs[index], array, None)
 
+    @says_when_memory_ends
     def unpack(self, surfaces: Sequence[bytes]) -> dict[str, np.ndarray]:
         """Arrays (N, C, H, W) by name of the raw outputs of :meth:`run_raw`."""
         return {
@@ -211,9 +232,7 @@ class Runtime:
 
     def _bound(self, inputs: Sequence[Any]) -> list[tuple[MemoryEntry, Any]]:
         """The raw inputs of an image with the memories that they are bound to."""
-        if len(inputs) != len(self.inputs):
-            names = ", ".join(tensor.name for tensor in self.inputs) or "none"
-            raise FormatError(f"the network has {len(self.inputs)} inputs ({names}), {len(inputs)} were given")
+        inputs = surfaces_of_image(inputs, [tensor.name for tensor in self.inputs])
         return [(tensor.memory, data) for tensor, data in zip(self.inputs, inputs, strict=True)]
 
     def _decode_tasks(self) -> list[FirmwareTask | CpuTask]:
@@ -316,13 +335,8 @@ class Runtime:
         if isinstance(value, (str, os.PathLike)):
             value = read_tensor(value, tensor.shape, tensor.dtype, preprocessing)
         if isinstance(value, (bytes, bytearray, memoryview)):
-            return bytes(value)
+            return bytes(raw_bytes(value, f"input {tensor.name}"))
         buffer = np.zeros(tensor.size, np.uint8)
-        tensor.layout.pack(fit(np.asarray(value), tensor.shape, tensor.dtype, f"input {tensor.name}"), buffer)
+        array = as_array(value, f"input {tensor.name}")
+        tensor.layout.pack(fit(array, tensor.shape, tensor.dtype, f"input {tensor.name}"), buffer)
         return buffer.tobytes()
-
-
-def _checked_threads(threads: int | None) -> int | None:
-    if threads is not None and threads < 1:
-        raise FormatError(f"threads is {threads}; it must be at least 1 (left out: all cores)")
-    return threads
