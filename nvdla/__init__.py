@@ -19,6 +19,7 @@ from nvdla.errors import (
 )
 
 if TYPE_CHECKING:
+    from nvdla.frontend.compiler import compile
     from nvdla.loadable import Loadable, load
     from nvdla.runtime import Runtime
 
@@ -38,11 +39,15 @@ __all__ = [
     "Runtime",
     "ScheduleError",
     "TraceError",
+    "compile",
     "load",
 ]
 
 # Resolved on first use, so that reading a file does not import the engines (numba).
-_LAZY = {"load": "nvdla.loadable", "Loadable": "nvdla.loadable", "Runtime": "nvdla.runtime"}
+_LAZY = {
+    "compile": "nvdla.frontend.compiler",
+    "load": "nvdla.loadable", "Loadable": "nvdla.loadable", "Runtime": "nvdla.runtime",
+}
 
 
 def __getattr__(name: str) -> Any:

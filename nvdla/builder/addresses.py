@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from nvdla.builder.ir import BYTES, Program, Root, Surface
 from nvdla.builder.planner import ALIGNMENT, Layout, Plan, layout_of
 from nvdla.builder.schedule import ColumnSurface
@@ -62,6 +64,7 @@ class Addresses:
 
     def __init__(self, program: Program, config: Configuration, plan: Plan) -> None:
         self.config = config
+        self.constants = Constants()
         self._plan = plan
         self.bound = [*program.inputs, *program.outputs]
         self.memories = [CONSTANTS, POOL, *(_memory(root) for root in self.bound)]
@@ -99,8 +102,19 @@ class Addresses:
         return Cube("", 0, channels, height, width, line, line * height, line * height * surfaces)
 
     def _base(self, root: Root) -> int:
+        if root.role == "constant":
+            return self.constants.add(packed(root, self.config))
         return self._plan.offsets[id(root)] if root.role == "inner" else 0
 
 
+def packed(root: Root, config: Configuration) -> bytes:
+    """The elements of a constant as a feature cube: surfaces of lines of atoms."""
+    atom = config.memory_atom // BYTES[root.precision]
+    surfaces = -(-root.channels // atom)
+    padded = np.zeros((surfaces * atom, root.height, root.width), root.data.dtype)
+    padded[: root.channels] = root.data
+    return padded.reshape(surfaces, atom, root.height, root.width).transpose(0, 2, 3, 1).tobytes()
+
+
 def _memory(root: Root) -> str:
-    return POOL if root.role == "inner" else f"{root.role} {root.name}"
+    return {"inner": POOL, "constant": CONSTANTS}.get(root.role, f"{root.role} {root.name}")

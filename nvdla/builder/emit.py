@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from nvdla.builder.addresses import CONSTANTS, POOL, Addresses, Constants, Extent
+from nvdla.builder.addresses import CONSTANTS, POOL, Addresses, Extent
 from nvdla.builder.describe import Describer, lut_param
 from nvdla.builder.graph import Links, link
 from nvdla.builder.ir import BYTES, Program, Root
@@ -73,7 +73,7 @@ class _Emitter:
         self, program: Program, config: Configuration, tasks: list[Task], addresses: Addresses, pool: int
     ) -> None:
         self.program, self.config, self.tasks, self.addresses = program, config, tasks, addresses
-        self.constants = Constants()
+        self.constants = addresses.constants
         self.memories: list[MemoryEntry] = []
         self.address_entries: list[AddressEntry] = []
         self.blobs: list[Blob] = []

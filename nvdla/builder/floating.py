@@ -15,8 +15,11 @@ from nvdla.errors import BuildError
 def run(network: Network, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
     """Every tensor of the network by name, as float64 (N, C, H, W). One input may be given alone, N may be left out."""
     values = _inputs(network, inputs)
+    count = max((len(array) for array in values.values()), default=1)
     for layer in network.layers:
-        if layer.kind != "input":
+        if layer.kind == "constant":
+            values[layer.name] = np.broadcast_to(layer.values, (count, *layer.values.shape))
+        elif layer.kind != "input":
             values[layer.name] = FORMS[layer.kind](layer, *(values[tensor.name] for tensor in layer.inputs))
     return values
 
@@ -101,6 +104,12 @@ def _deconvolution(layer: Layer, x: np.ndarray) -> np.ndarray:
 
 
 def _pool(layer: Layer, x: np.ndarray) -> np.ndarray:
+    if layer.mode == "average" and layer.counted != layer.padding:
+        sums = windows(pad(x, layer.padding), layer.kernel, layer.stride).sum(axis=(4, 5))
+        inside = np.pad(np.ones(x.shape[2:]), (layer.counted[:2], layer.counted[2:]), constant_values=1.0)
+        rest = [outer - inner for outer, inner in zip(layer.padding, layer.counted, strict=True)]
+        counts = windows(pad(inside[None, None], tuple(rest)), layer.kernel, layer.stride).sum(axis=(4, 5))
+        return sums / counts
     reduce, fill = {"max": (np.max, -np.inf), "min": (np.min, np.inf), "average": (np.mean, 0.0)}[layer.mode]
     return reduce(windows(pad(x, layer.padding, fill), layer.kernel, layer.stride), axis=(4, 5))
 
@@ -132,6 +141,12 @@ def _function(layer: Layer, x: np.ndarray) -> np.ndarray:
     return result
 
 
+def _slice(layer: Layer, x: np.ndarray) -> np.ndarray:
+    (first, count), (top, down, rows), (left, right, columns) = layer.channels, layer.rows, layer.columns
+    x = x[:, first : first + count, top : top + (rows - 1) * down + 1 : down]
+    return x[..., left : left + (columns - 1) * right + 1 : right]
+
+
 FORMS: dict[str, Callable[..., np.ndarray]] = {
     "convolution": _convolution,
     "deconvolution": _deconvolution,
@@ -142,6 +157,9 @@ FORMS: dict[str, Callable[..., np.ndarray]] = {
     "function": _function,
     "elementwise": _elementwise,
     "concat": lambda layer, *sources: np.concatenate(sources, axis=1),
+    "join": lambda layer, *sources: np.concatenate(sources, axis=1 + layer.axis),
+    "slice": _slice,
+    "pad": lambda layer, x: pad(x, layer.padding, layer.value),
     "pool": _pool,
     "lrn": _lrn,
     "upsample": lambda layer, x: x.repeat(layer.factor[0], axis=2).repeat(layer.factor[1], axis=3),

@@ -20,8 +20,8 @@ DTYPES = {"int8": np.int8, "int16": np.int16, "fp16": np.float16}
 
 @dataclass(eq=False)
 class Root:
-    """A whole cube in memory. ``scale``: real number of one step (1 for fp16). ``role``: "input", "output" or
-    "inner"."""
+    """A whole cube in memory. ``scale``: real number of one step (1 for fp16). ``role``: "input", "output", "inner" or
+    "constant", which has its elements (C, H, W) in ``data``."""
 
     name: str
     channels: int
@@ -30,6 +30,7 @@ class Root:
     precision: str
     scale: float = 1.0
     role: str = "inner"
+    data: np.ndarray | None = None
 
     @property
     def whole(self) -> Surface:

@@ -242,12 +242,57 @@ class Network:
     def minimum(self, name: str, *sources: Tensor) -> Tensor:
         return self._elementwise(name, "minimum", sources)
 
-    def concat(self, name: str, *sources: Tensor) -> Tensor:
-        """Join along the channels."""
+    def concat(self, name: str, *sources: Tensor, axis: int = 0) -> Tensor:
+        """Join along the channels (``axis`` 0), rows (1) or columns (2)."""
         shapes = [self._own(each, name).shape for each in sources]
-        if not shapes or len({shape[1:] for shape in shapes}) > 1:
-            raise BuildError(f"layer {name}: concat needs inputs of one height and width, got {shapes}")
-        return self._add(name, "concat", list(sources), (sum(s[0] for s in shapes), *shapes[0][1:]))
+        if axis not in (0, 1, 2):
+            raise BuildError(f"layer {name}: concat axis {axis} is not 0 (channels), 1 (rows) or 2 (columns)")
+        if not shapes or len({shape[:axis] + shape[axis + 1 :] for shape in shapes}) > 1:
+            equal = ("height and width", "channels and width", "channels and height")[axis]
+            raise BuildError(f"layer {name}: concat needs inputs of one {equal}, got {shapes}")
+        shape = (*shapes[0][:axis], sum(each[axis] for each in shapes), *shapes[0][axis + 1 :])
+        if axis == 0:
+            return self._add(name, "concat", list(sources), shape)
+        return self._add(name, "join", list(sources), shape, {"axis": axis})
+
+    # ---- parts, borders, constants
+
+    def constant(self, name: str, values: np.ndarray) -> Tensor:
+        """A tensor (channels, height, width) of fixed numbers, kept in the loadable."""
+        values = np.asarray(values, np.float64)
+        if values.ndim != 3 or not np.all(np.isfinite(values)):
+            raise BuildError(f"layer {name}: a constant must be (channels, height, width) of finite numbers")
+        return self._add(name, "constant", [], values.shape, {"values": values})
+
+    def slice(
+        self,
+        name: str,
+        source: Tensor,
+        channels: tuple[int, int] | None = None,
+        rows: tuple[int, int, int] | None = None,
+        columns: tuple[int, int, int] | None = None,
+    ) -> Tensor:
+        """A part of a tensor: ``channels`` (first, count), ``rows`` and ``columns`` (first, step, count)."""
+        shape = self._own(source, name).shape
+        channels = (0, shape[0]) if channels is None else channels
+        rows = (0, 1, shape[1]) if rows is None else rows
+        columns = (0, 1, shape[2]) if columns is None else columns
+        for what, size, (first, step, count) in (
+            ("channels", shape[0], (channels[0], 1, channels[1])),
+            ("rows", shape[1], rows),
+            ("columns", shape[2], columns),
+        ):
+            if first < 0 or step < 1 or count < 1 or first + (count - 1) * step >= size:
+                raise BuildError(f"layer {name}: {what} {first} + {count} steps of {step} are not within {size}")
+        settings = {"channels": channels, "rows": rows, "columns": columns}
+        return self._add(name, "slice", [source], (channels[1], rows[2], columns[2]), settings)
+
+    def pad(self, name: str, source: Tensor, padding: Padding, value: float = 0.0) -> Tensor:
+        """A border of one number around rows and columns."""
+        pads = padding_of(name, padding)
+        channels, height, width = self._own(source, name).shape
+        shape = (channels, height + pads[0] + pads[1], width + pads[2] + pads[3])
+        return self._add(name, "pad", [source], shape, {"padding": pads, "value": float(value)})
 
     # ---- pooling and the rest
 
@@ -279,9 +324,20 @@ class Network:
         kernel: int | tuple[int, int],
         stride: int | tuple[int, int] | None = None,
         padding: Padding = 0,
+        counted: Padding | None = None,
     ) -> Tensor:
-        """Mean of each window; padding counts as zeros (the hardware always divides by the whole kernel)."""
-        return self._pool(name, "average", source, kernel, stride, padding)
+        """Mean of each window; padding counts as zeros (the hardware always divides by the whole kernel).
+
+        ``counted``: the part of the padding that counts, where that is not all; windows that reach beyond it are
+        divided by what of them lies within.
+        """
+        made = self._pool(name, "average", source, kernel, stride, padding)
+        pads = made.producer.padding
+        within = pads if counted is None else padding_of(name, counted)
+        if any(inner > outer for inner, outer in zip(within, pads, strict=True)):
+            raise BuildError(f"layer {name}: counted padding {within} must be at most the padding {pads}")
+        made.producer.settings["counted"] = within
+        return made
 
     def global_average_pool(self, name: str, source: Tensor) -> Tensor:
         return self.average_pool(name, source, self._own(source, name).shape[1:])

@@ -43,7 +43,7 @@ class Memory:
     def array(self, root: Root) -> np.ndarray:
         if id(root) not in self._arrays:
             shape = (root.channels, root.height, root.width)
-            self._arrays[id(root)] = np.zeros(shape, DTYPES[root.precision])
+            self._arrays[id(root)] = np.zeros(shape, DTYPES[root.precision]) if root.data is None else root.data
         return self._arrays[id(root)]
 
     def load(self, surface: Surface) -> np.ndarray:

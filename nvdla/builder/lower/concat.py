@@ -92,11 +92,11 @@ def _move(
             if stop < number * atom + size:
                 target = lowering.temporary(name, size, *whole.shape[1:], whole.scale)
             before, halves[number] = halves.get(number), target
-        _place(lowering, name, source, (begin - first, stop - begin), lane, target, before)
+        place(lowering, name, source, (begin - first, stop - begin), lane, target, before)
         begin = stop
 
 
-def _place(
+def place(
     lowering: Lowering,
     name: str,
     source: Surface,

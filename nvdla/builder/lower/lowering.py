@@ -8,15 +8,16 @@ import numpy as np
 
 from nvdla.builder.fuse import Group, group_layers
 from nvdla.builder.ir import BYTES, Convert, Operation, Process, Program, Root, Softmax, Surface
-from nvdla.builder.lower import activation, concat, convolution, elementwise, normalize, pool, resample
+from nvdla.builder.lower import activation, concat, convolution, elementwise, normalize, parts, pool, resample
 from nvdla.builder.network import Network, Tensor
-from nvdla.builder.quantize import Calibration, fixed_point, weight_scales
+from nvdla.builder.quantize import LARGEST, Calibration, fixed_point, weight_scales
 from nvdla.errors import BuildError, ConfigError
 from nvdla.hardware.configuration import Configuration, configurations
 from nvdla.memory.surfaces import FEATURE_ATOMS
 
 # Softmax gives 0..1; 127 is 1.
 SOFTMAX_SCALE = 1 / 127
+_KEEPS_SCALE = ("pool", "concat", "join", "upsample", "slice", "pad")
 
 
 class Lowering:
@@ -89,10 +90,10 @@ class Lowering:
             return name
 
         for group in self.groups:
-            if group.layer.kind not in ("pool", "concat", "upsample"):
+            if group.layer.kind not in _KEEPS_SCALE:
                 continue
             for source in group.layer.inputs:
-                if group.layer.kind == "concat" and find(source.name) in inputs:
+                if group.layer.kind in ("concat", "join") and find(source.name) in inputs:
                     continue  # is copied with a change of scale
                 first, second = find(source.name), find(group.output.name)
                 # An input keeps the scale the application knows.
@@ -113,6 +114,8 @@ class Lowering:
         group = next((each for each in self.groups if each.output.name == name), None)
         if group is not None and group.layer.kind == "softmax":
             return SOFTMAX_SCALE
+        if group is not None and group.layer.kind == "constant":
+            return max(float(np.max(np.abs(group.layer.values))), 1e-30) / LARGEST[self.precision]
         return self.calibration.scale(name, self.precision)
 
     def weight_scales(self, group: Group, weights: np.ndarray) -> np.ndarray | None:
@@ -219,6 +222,10 @@ LOWER: dict[str, Callable[[Lowering, Group], None]] = {
     "elementwise": elementwise.lower,
     "concat": concat.lower,
     "pool": pool.lower,
+    "join": parts.join,
+    "constant": parts.constant,
+    "slice": parts.cut,
+    "pad": parts.pad,
     "lrn": normalize.lower,
     "softmax": _softmax,
 }

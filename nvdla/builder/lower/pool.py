@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from math import isqrt
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from nvdla.errors import BuildError
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
+    from nvdla.builder.network import Layer
 
 # Largest window and stride of the PDP (kmd/firmware/pdp.c, validate_strides).
 LIMIT = 8
@@ -51,6 +53,59 @@ def cascade(kernel: int, stride: int | None, exact: bool, lead: int = 0) -> Step
 def lower(lowering: Lowering, group: Group) -> None:
     layer = group.layer
     source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
+    if layer.mode == "average" and layer.counted != layer.padding:
+        _by_divisor(lowering, group, source, destination)
+    else:
+        _windows(lowering, group, source, destination)
+
+
+def _by_divisor(lowering: Lowering, group: Group, source: Surface, destination: Surface) -> None:
+    """Averages that do not count all padding: results whose windows hold equally much are one pool each."""
+    layer = group.layer
+    for rows in _bands(layer, 0, source.height, destination.height):
+        for columns in _bands(layer, 1, source.width, destination.width):
+            (top, height), (first_row, row_count, *y) = rows
+            (left, width), (first_column, column_count, *x) = columns
+            settings = {
+                **layer.settings,
+                "kernel": (y[0], x[0]),
+                "padding": (*y[1:], *x[1:]),
+                "counted": (*y[1:], *x[1:]),
+            }
+            part = replace(group, layer=replace(layer, settings=settings))
+            target = destination.crop(first_row, row_count, first_column, column_count)
+            _windows(lowering, part, source.crop(top, height, left, width), target)
+
+
+def _bands(layer: Layer, axis: int, size: int, results: int) -> list[tuple[tuple[int, int], tuple[int, ...]]]:
+    """Results of one direction by what their windows hold: ((first, count) of the source, (first result, count, kernel,
+    padding before, padding after))."""
+    kernel, stride = layer.kernel[axis], layer.stride[axis]
+    before = layer.padding[2 * axis]
+    low, high = -layer.counted[2 * axis], size + layer.counted[2 * axis + 1]
+    spans = []
+    for place in range(results):
+        begin = place * stride - before
+        spans.append((max(begin, low), min(begin + kernel, high)))
+    bands = []
+    place = 0
+    while place < results:
+        begin, end = spans[place]
+        count = 1
+        while place + count < results and spans[place + count] == (begin + count * stride, end + count * stride):
+            count += 1
+        last = end + (count - 1) * stride
+        inside = max(begin, 0), min(last, size)
+        if inside[1] <= inside[0]:
+            raise BuildError(f"layer {layer.name}: a window holds padding alone; use less padding")
+        padding = (inside[0] - begin, last - inside[1])
+        bands.append(((inside[0], inside[1] - inside[0]), (place, count, end - begin, *padding)))
+        place += count
+    return bands
+
+
+def _windows(lowering: Lowering, group: Group, source: Surface, destination: Surface) -> None:
+    layer = group.layer
     exact = layer.mode == "average"
     plans = []
     for axis in (0, 1):

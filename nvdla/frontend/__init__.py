@@ -1,0 +1,26 @@
+"""From models to loadables: ONNX and Caffe in, accelerator and host parts out (docs/compile.md).
+
+The stages, each a function whose result the next one takes:
+
+* ``frontend.model.read(source, shapes=None, weights=None) -> Model``: a path, bytes or ``onnx.ModelProto`` becomes a
+  checked model with static shapes, whose constant nodes are folded. ``.proto`` runs in onnxruntime as it is;
+  ``.constants``, ``.shapes`` and ``.types`` are those of every value; ``.inputs`` and ``.outputs`` are value names.
+* ``frontend.importer.import_graph(model, config, precision, host=()) -> Imported``: every node placed.
+    ``.parts``: accelerator and host parts in the order in which they run. An accelerator part has ``.network``, a
+    :class:`nvdla.builder.Network` of float layers; ``.networks`` are all of them, ``.network`` is the first.
+    ``.nodes``: rows (name, op, placement "accelerator" "folded" "host", reason, advice, operations, macs, part).
+    ``.tensors``: builder tensor -> ONNX value, so that magnitudes come from onnxruntime runs of ``.model.proto``. Names
+    of tensors are unique over all parts but for values that cross from part to part, which are the same value.
+    ``.ties``: builder tensor -> builder tensor whose elements it holds; it has no ONNX value of its own and takes the
+    magnitude of the other. Tensors in neither are inner steps of one node (``frontend.calibration.inner_tensors``).
+    ``.scales``: ONNX value -> scale that the model brings (QDQ).
+* ``frontend.quantisation.calibrate(imported, data, method, ...) -> nvdla.builder.Calibration``: one for all parts.
+* ``frontend.compiler.compile(model, config, precision, calibration, **options) -> Compiled``: all of it. ``.loadable``,
+  ``.parts``, ``.nodes``, ``.report``, ``.package``, ``.save(path)``, ``.run(inputs)``.
+
+Operators are functions in ``frontend.operators``, one file a family.
+"""
+
+from nvdla.frontend.model import Model, read
+
+__all__ = ["Model", "read"]

@@ -1,0 +1,290 @@
+"""One call from a model to a loadable, or to a package of accelerator and host parts."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nvdla
+from nvdla.builder import Built, Calibration, build, quantize
+from nvdla.errors import BuildError, FormatError
+from nvdla.frontend.calibration import largest
+from nvdla.frontend.data import Preprocessing, samples
+from nvdla.frontend.importer import (
+    ACCELERATOR,
+    HOST,
+    Binding,
+    Imported,
+    NodeRow,
+    Part,
+    check_host,
+    import_graph,
+)
+from nvdla.frontend.model import Model, packages, read
+from nvdla.loadable.model import Loadable
+
+
+@dataclass
+class CompiledPart:
+    """One step of a compiled model. ``kind`` "accelerator": ``loadable`` and ``built``; "host": ``model`` (ONNX)."""
+
+    kind: str
+    nodes: list[str]
+    inputs: list[Binding]
+    outputs: list[Binding]
+    loadable: Loadable | None = None
+    built: Built | None = None
+    model: Any = None
+    scales: dict[str, float] = field(default_factory=dict)
+    precision: str = ""
+
+
+class Compiled:
+    """A compiled model; see docs/compile.md."""
+
+    def __init__(
+        self, imported: Imported, parts: list[CompiledPart], nodes: list[NodeRow], details: dict[str, Any]
+    ) -> None:
+        self.imported, self.parts, self.nodes, self.details = imported, parts, nodes, details
+        self._machine: Any = None
+
+    @property
+    def loadable(self) -> Loadable | None:
+        """The loadable of the first accelerator part, None where nothing runs on the accelerator."""
+        return next((part.loadable for part in self.parts if part.loadable is not None), None)
+
+    @property
+    def whole(self) -> bool:
+        """Whether one loadable is all of the model."""
+        return len(self.parts) == 1 and self.parts[0].loadable is not None
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Plain data: nodes, parts, cuts, bytes that cross, share of multiplications on the accelerator, details."""
+        return report(self.imported, self.nodes) | self.details
+
+    @property
+    def package(self) -> bytes:
+        """The package as a zip file: manifest, loadables, host models, scales."""
+        from nvdla.frontend.package import pack
+
+        return pack(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """One loadable with its sidecar where that is all of the model (and the name does not end in .nvpkg), else the
+        package."""
+        from nvdla.files import write_file
+
+        if self.whole and Path(path).suffix != ".nvpkg":
+            self.parts[0].built.save(path)
+        else:
+            write_file(path, self.package)
+
+    def run(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
+        """Outputs for real inputs, both by the model's names: accelerator parts on the emulator, bit-exactly, host
+        parts in onnxruntime."""
+        from nvdla.frontend.package import Machine
+
+        if self._machine is None:
+            self._machine = Machine(self.parts, self.imported.model.inputs, self.imported.model.outputs, self.constants)
+        return self._machine.run(inputs)
+
+    @property
+    def constants(self) -> dict[str, np.ndarray]:
+        """Outputs of the model that are constants."""
+        model = self.imported.model
+        return {name: model.constants[name] for name in model.outputs if name in model.constants}
+
+
+def compile(
+    model: Any,
+    config: str = "nv_small",
+    precision: str = "int8",
+    calibration: Any = None,
+    *,
+    weights: str | os.PathLike[str] | None = None,
+    shapes: Mapping[str, Any] | None = None,
+    preprocessing: Preprocessing | None = None,
+    host: bool = True,
+    keep_on_host: tuple[str, ...] = (),
+    **options: Any,
+) -> Compiled:
+    """Compile a model for one configuration.
+
+    ``model``: a path (.onnx, .prototxt with ``weights``), bytes or an ``onnx.ModelProto``. ``precision``: "int8",
+    "int16", "fp16", "auto". ``calibration``: an array (samples first), a mapping of input names to such arrays, an
+    iterable of samples, a folder of images or arrays, or a :class:`nvdla.builder.Calibration`; not needed for fp16 nor
+    where the model brings its scales. ``host``: False makes a node on the host an error. ``options`` go to calibration
+    and the builder (``method``, ``per_channel`` ...). Raises FormatError, BuildError or ConfigError, one line each.
+    """
+    loaded = model if isinstance(model, Model) else read(model, shapes, weights)
+    kept = set(keep_on_host)
+    while True:
+        imported = import_graph(loaded, config, precision, kept)
+        if not host:
+            check_host(imported)
+        details = _details(imported, preprocessing)
+        try:
+            magnitudes = _calibration(imported, calibration, preprocessing, options, details)
+            return _build(imported, magnitudes, options, details)
+        except _NodeFails as failure:
+            # What only scales can show: the node goes to the host with what the builder says.
+            if not host or failure.node in kept:
+                raise BuildError(failure.reason) from None
+            kept.add(failure.node)
+
+
+def check(
+    model: Any,
+    config: str = "nv_small",
+    precision: str = "int8",
+    weights: str | os.PathLike[str] | None = None,
+    shapes: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What compiling would do: the report of :class:`Compiled` without building anything."""
+    imported = import_graph(read(model, shapes, weights), config, precision)
+    return report(imported, imported.nodes)
+
+
+def report(imported: Imported, nodes: list[NodeRow]) -> dict[str, Any]:
+    """Nodes, parts and totals as plain data."""
+    macs = sum(row.macs for row in nodes)
+    here = sum(row.macs for row in nodes if row.placement != HOST)
+    placed = [row.placement for row in nodes]
+    return {
+        "model": imported.model.name,
+        "config": imported.config.name,
+        "precision": imported.precision,
+        "nodes": [asdict(row) for row in nodes],
+        "accelerator_nodes": placed.count(ACCELERATOR),
+        "host_nodes": placed.count(HOST),
+        "cuts": imported.cuts,
+        "bytes_crossing": crossing(imported),
+        "macs": macs,
+        "accelerator_macs_share": here / macs if macs else None,
+    }
+
+
+def crossing(imported: Imported) -> int:
+    """Bytes that go between parts in one inference, in the float32 of the host."""
+    model = imported.model
+    ends = set(model.inputs)
+    return sum(
+        int(np.prod(model.shapes.get(name, (0,)))) * model.types.get(name, np.dtype(np.float32)).itemsize
+        for part in imported.parts
+        for name in part.takes
+        if name not in ends
+    )
+
+
+class _NodeFails(Exception):
+    def __init__(self, node: str, reason: str) -> None:
+        super().__init__(reason)
+        self.node, self.reason = node, reason
+
+
+def _calibration(
+    imported: Imported, data: Any, preprocessing: Preprocessing | None, options: dict[str, Any], details: dict[str, Any]
+) -> Calibration | None:
+    if isinstance(data, Calibration) or not imported.networks:
+        return data if isinstance(data, Calibration) else None
+    if data is None:
+        if imported.precision == "fp16":
+            return None
+        raise BuildError(
+            f"{imported.model.name}: {imported.precision} needs scales; give calibration data (--calibrate) or a model "
+            "that brings its scales"
+        )
+    feeds = samples(imported.model, data, preprocessing)
+    found = largest(imported, feeds)
+    details["calibration"] = {"samples": len(feeds), "sha256": feeds.sha256, "method": "max"}
+    return found
+
+
+def _build(
+    imported: Imported, calibration: Calibration | None, options: dict[str, Any], details: dict[str, Any]
+) -> Compiled:
+    rows = imported.nodes
+    parts = []
+    for part in imported.parts:
+        if part.network is None:
+            parts.append(CompiledPart(HOST, part.nodes, part.inputs, part.outputs, model=part.model))
+            continue
+        try:
+            built = build(part.network, imported.config.name, imported.precision, calibration, **options)
+        except BuildError as error:
+            raise _NodeFails(_culprit(rows, str(error)), str(error)) from None
+        built.sidecar.update(_sidecar(imported, part, rows, details))
+        scales = {**built.input_scales, **built.output_scales}
+        parts.append(
+            CompiledPart(
+                ACCELERATOR,
+                part.nodes,
+                part.inputs,
+                part.outputs,
+                built.loadable,
+                built,
+                None,
+                scales,
+                imported.precision,
+            )
+        )
+    _name_groups(rows, parts)
+    return Compiled(imported, parts, rows, details)
+
+
+def _culprit(rows: list[NodeRow], message: str) -> str:
+    """The node whose layer a message of the builder names; the message itself where it names none."""
+    found = re.match(r"layer (.+?): ", message)
+    names = found.group(1).split("+") if found else []
+    for row in rows:
+        if any(name in row.operations or name.split("/")[0] in row.operations for name in names):
+            return row.name
+    raise BuildError(message)
+
+
+def _name_groups(rows: list[NodeRow], parts: list[CompiledPart]) -> None:
+    """Layers that share an operation are shown by the name of the whole group."""
+    groups: dict[str, str] = {}
+    for part in parts:
+        for task in part.built.sidecar["tasks"] if part.built else ():
+            for operation in task["operations"]:
+                groups.update((member, operation["layer"]) for member in operation["layer"].split("+"))
+    for row in rows:
+        row.operations = list(dict.fromkeys(groups[name] for name in row.operations if name in groups))
+
+
+def _details(imported: Imported, preprocessing: Preprocessing | None) -> dict[str, Any]:
+    onnx, runtime = packages()
+    return {
+        "source": {"name": imported.model.name, "sha256": imported.model.sha256},
+        "tools": {
+            "nvdla": nvdla.__version__,
+            "onnx": onnx.__version__,
+            "onnxruntime": runtime.__version__,
+            "numpy": np.__version__,
+            "python": platform.python_version(),
+        },
+        "preprocessing": preprocessing.document() if preprocessing else None,
+        "calibration": None,
+    }
+
+
+def _sidecar(imported: Imported, part: Part, rows: list[NodeRow], details: dict[str, Any]) -> dict[str, Any]:
+    """What the sidecar of a loadable keeps of the model it came from."""
+    names = set(part.nodes)
+    nodes = {row.name: {"op": row.op, "layers": list(row.operations)} for row in rows if row.name in names}
+    values = {
+        layer.name: imported.tensors[layer.name] for layer in part.network.layers if layer.name in imported.tensors
+    }
+    return {"nodes": nodes, "values": values, **details}
+
+
+__all__ = ["BuildError", "Compiled", "CompiledPart", "FormatError", "check", "compile", "quantize", "report"]

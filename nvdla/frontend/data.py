@@ -1,0 +1,227 @@
+"""Calibration data: arrays, mappings, iterables, files and folders of images as feeds of the float model."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nvdla.errors import FormatError
+from nvdla.files import read_file
+from nvdla.frontend.model import Model
+from nvdla.tensors.images import Preprocessing as Pixels
+from nvdla.tensors.images import read_pixels
+
+IMAGES = (".png", ".jpg", ".jpeg", ".ppm", ".pgm")
+MAX_FILE = 4 << 30
+MAX_SAMPLES = 100_000
+
+
+@dataclass(frozen=True)
+class Preprocessing:
+    """How the pixels 0..255 of an image become the numbers that a model takes: ``(pixel - mean) * scale``, a number
+    each or one a channel, channels in the order ``colour``; ``layout`` of the input; ``resize`` images of another
+    size."""
+
+    mean: tuple[float, ...] = (0.0,)
+    scale: tuple[float, ...] = (1.0,)
+    colour: str = "rgb"
+    layout: str = "nchw"
+    resize: bool = False
+
+    def document(self) -> dict[str, Any]:
+        return {key: list(each) if isinstance(each, tuple) else each for key, each in asdict(self).items()}
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Preprocessing:
+        """From a sidecar. Raises FormatError for what is no preprocessing."""
+        try:
+            return cls(
+                tuple(float(each) for each in document["mean"]),
+                tuple(float(each) for each in document["scale"]),
+                str(document["colour"]),
+                str(document["layout"]),
+                bool(document["resize"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise FormatError(f"preprocessing of the layer file: {error!r} is wrong or missing") from None
+
+    def image(self, path: str | os.PathLike[str], shape: tuple[int, ...]) -> np.ndarray:
+        """An image as one input of this shape (1, C, H, W) or, in layout nhwc, (1, H, W, C); float32."""
+        if len(shape) not in (3, 4):
+            raise FormatError(f"{os.fspath(path)}: the input of shape {list(shape)} takes no image")
+        sizes = shape[-3:] if self.layout == "nchw" else (shape[-1], *shape[-3:-1])
+        pixels = read_pixels(path, (1, *sizes), Pixels(order=self.colour, resize=self.resize)).astype(np.float32)
+        return self.numbers(pixels, path).reshape(shape)
+
+    def numbers(self, pixels: np.ndarray, what: object = "pixels") -> np.ndarray:
+        """Pixels (1, C, H, W) as the model takes them."""
+        for name, each in (("mean", self.mean), ("scale", self.scale)):
+            if len(each) not in (1, pixels.shape[1]):
+                raise FormatError(f"{what}: {len(each)} numbers of {name} for {pixels.shape[1]} channels")
+        mean, scale = (np.asarray(each, np.float32).reshape(1, -1, 1, 1) for each in (self.mean, self.scale))
+        values = (pixels - mean) * scale
+        return values if self.layout == "nchw" else values.transpose(0, 2, 3, 1)
+
+
+class Samples:
+    """Feeds for the float model, one after the other; can be gone through again. ``sha256`` of all of them."""
+
+    def __init__(self, feeds: list[Any], load: Any) -> None:
+        self._feeds, self._load = feeds, load
+        self._digest = hashlib.sha256()
+        self._hashed = False
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    def __iter__(self) -> Any:
+        for each in self._feeds:
+            feed = self._load(each)
+            if not self._hashed:
+                for name in sorted(feed):
+                    self._digest.update(name.encode())
+                    self._digest.update(np.ascontiguousarray(feed[name]).tobytes())
+            yield feed
+        self._hashed = True
+
+    @property
+    def sha256(self) -> str:
+        """After the first time through."""
+        return self._digest.hexdigest()
+
+
+def samples(model: Model, data: Any, preprocessing: Preprocessing | None = None, limit: int | None = None) -> Samples:
+    """Calibration data in any form that :func:`nvdla.compile` takes. Raises FormatError naming input and shape."""
+    if isinstance(data, Samples):
+        return data
+    preprocessing = preprocessing or Preprocessing()
+    if isinstance(data, str | os.PathLike):
+        return _from_path(model, Path(data), preprocessing, limit)
+    if isinstance(data, Mapping):
+        return _from_arrays(model, {name: np.asarray(array) for name, array in data.items()}, limit)
+    if isinstance(data, np.ndarray):
+        return _from_arrays(model, {_only_input(model): data}, limit)
+    if not isinstance(data, Iterable):
+        raise FormatError(
+            f"calibration data of type {type(data).__name__}: give an array, a mapping, samples or a folder"
+        )
+    feeds = []
+    for number, each in enumerate(data):
+        if number >= min(limit or MAX_SAMPLES, MAX_SAMPLES):
+            break
+        one = {_only_input(model): each} if not isinstance(each, Mapping) else each
+        feeds.append({name: _sample(model, name, np.asarray(array)) for name, array in _known(model, one).items()})
+    if not feeds:
+        raise FormatError("calibration data is empty; give at least one sample")
+    return Samples(feeds, lambda feed: feed)
+
+
+def _only_input(model: Model) -> str:
+    if len(model.inputs) != 1:
+        raise FormatError(f"the model has the inputs {', '.join(model.inputs) or 'none'}: give data by name")
+    return model.inputs[0]
+
+
+def _known(model: Model, arrays: Mapping[str, Any]) -> Mapping[str, Any]:
+    missing = [name for name in model.inputs if name not in arrays]
+    extra = [name for name in arrays if name not in model.inputs]
+    if missing or extra:
+        raise FormatError(
+            f"calibration data has {', '.join(arrays) or 'no inputs'}; the model's inputs are {', '.join(model.inputs)}"
+        )
+    return arrays
+
+
+def _sample(model: Model, name: str, array: np.ndarray) -> np.ndarray:
+    """One sample as the model takes it: with its batch dimension or without."""
+    shape = model.shapes[name]
+    if array.size != int(np.prod(shape)) or (array.shape != shape and array.shape != shape[1:]):
+        raise FormatError(f"calibration data of shape {list(array.shape)} for input {name} of shape {list(shape)}")
+    made = np.ascontiguousarray(array, dtype=model.types[name]).reshape(shape)
+    if made.dtype.kind == "f" and not np.all(np.isfinite(made)):
+        raise FormatError(f"calibration data for input {name} holds NaN or infinity")
+    return made
+
+
+def _from_arrays(model: Model, arrays: Mapping[str, np.ndarray], limit: int | None) -> Samples:
+    """Arrays whose first dimension counts samples, or rows of the model's own batch."""
+    stacks = {}
+    for name, array in _known(model, arrays).items():
+        shape = model.shapes[name]
+        batch = shape[0] if shape else 1
+        if array.shape == shape and array.ndim and batch != 1:
+            array = array[None]
+        elif array.shape[1:] == shape[1:] and array.ndim == len(shape) and array.ndim:
+            if len(array) < batch or not batch:
+                raise FormatError(f"calibration data of {len(array)} rows for input {name}, whose batch is {batch}")
+            array = array[: len(array) // batch * batch].reshape(-1, *shape)
+        elif array.shape[1:] != shape:
+            raise FormatError(
+                f"calibration data of shape {list(array.shape)} for input {name}: it must be samples of {list(shape)}"
+            )
+        stacks[name] = array
+    counts = {len(array) for array in stacks.values()}
+    if len(counts) > 1 or 0 in counts:
+        raise FormatError(
+            f"calibration data: inputs have {sorted(counts)} samples; give as many for each, at least one"
+        )
+    count = min(counts.pop() if counts else 1, limit or MAX_SAMPLES)
+
+    def load(number: int) -> dict[str, np.ndarray]:
+        return {name: _sample(model, name, array[number]) for name, array in stacks.items()}
+
+    return Samples(list(range(count)), load)
+
+
+def _from_path(model: Model, path: Path, preprocessing: Preprocessing, limit: int | None) -> Samples:
+    if path.is_dir():
+        return _from_folder(model, path, preprocessing, limit)
+    if path.suffix.lower() in IMAGES:
+        return _from_images(model, [path], preprocessing)
+    if path.suffix not in (".npy", ".npz"):
+        raise FormatError(f"calibration data {path}: give a folder of images or arrays, an image, .npy or .npz")
+    return _from_arrays(model, _arrays(model, path), limit)
+
+
+def _arrays(model: Model, path: Path) -> dict[str, np.ndarray]:
+    import io
+    import zipfile
+
+    data = read_file(path, MAX_FILE, "calibration data")
+    try:
+        found = np.load(io.BytesIO(data), allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            return {_only_input(model): found}
+        return {name: found[name] for name in found.files}
+    except (ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile, MemoryError) as error:
+        raise FormatError(f"calibration data {path}: not an .npy or .npz file of numbers: {error}") from None
+
+
+def _from_folder(model: Model, folder: Path, preprocessing: Preprocessing, limit: int | None) -> Samples:
+    files = sorted(each for each in folder.rglob("*") if each.is_file())
+    images = [each for each in files if each.suffix.lower() in IMAGES]
+    arrays = [each for each in files if each.suffix in (".npy", ".npz")]
+    if images:
+        return _from_images(model, images[: limit or MAX_SAMPLES], preprocessing)
+    if not arrays:
+        raise FormatError(f"calibration folder {folder} has no images ({', '.join(IMAGES)}) and no .npy or .npz files")
+
+    def load(path: Path) -> dict[str, np.ndarray]:
+        return {name: _sample(model, name, array) for name, array in _known(model, _arrays(model, path)).items()}
+
+    return Samples(arrays[: limit or MAX_SAMPLES], load)
+
+
+def _from_images(model: Model, images: list[Path], preprocessing: Preprocessing) -> Samples:
+    name = _only_input(model)
+
+    def load(path: Path) -> dict[str, np.ndarray]:
+        return {name: preprocessing.image(path, model.shapes[name])}
+
+    return Samples(images, load)

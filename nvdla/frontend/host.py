@@ -1,0 +1,61 @@
+"""Pieces of a model that run on the host in onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from nvdla.errors import FormatError
+from nvdla.frontend.model import Model, one_line, session
+
+
+def reads(proto: Any) -> list[str]:
+    """Value names that a node reads; sub-graphs read values of the graph around them."""
+    found = [name for name in proto.input if name]
+    for attribute in proto.attribute:
+        for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+            inner = {each.name for each in [*graph.input, *graph.initializer]}
+            inner |= {name for node in graph.node for name in node.output}
+            found += [name for node in graph.node for name in reads(node) if name not in inner]
+            found += [each.name for each in graph.output if each.name not in inner]
+    return list(dict.fromkeys(found))
+
+
+def submodel(model: Model, nodes: Sequence[Any], outputs: Sequence[str]) -> Any:
+    """An ONNX model of some nodes; constants go along, what others make becomes an input."""
+    import onnx
+
+    helper = onnx.helper
+    made = {name for node in nodes for name in node.output if name}
+    wanted = list(dict.fromkeys(name for node in nodes for name in reads(node) if name not in made))
+    known = {
+        each.name: each for each in [*model.proto.graph.input, *model.proto.graph.value_info, *model.proto.graph.output]
+    }
+    constants = [onnx.numpy_helper.from_array(model.constants[n], n) for n in wanted if n in model.constants]
+    inputs = [known[name] for name in wanted if name not in model.constants]
+    results = [known.get(name) or onnx.ValueInfoProto(name=name) for name in outputs]
+    graph = helper.make_graph(list(nodes), "host", inputs, results, constants)
+    return helper.make_model(graph, opset_imports=list(model.proto.opset_import), ir_version=model.proto.ir_version)
+
+
+class HostPart:
+    """A host part ready to run."""
+
+    def __init__(self, model: Any, name: str) -> None:
+        self.name = name
+        self.session = session(model, name, optimise=False)
+        self.outputs = [each.name for each in self.session.get_outputs()]
+
+    def run(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        feeds = {}
+        for each in self.session.get_inputs():
+            feeds[each.name] = np.ascontiguousarray(values[each.name], dtype=_DTYPES.get(each.type))
+        try:
+            return dict(zip(self.outputs, self.session.run(self.outputs, feeds), strict=True))
+        except Exception as error:  # onnxruntime raises kinds of its own
+            raise FormatError(f"{self.name}: onnxruntime cannot run it: {one_line(error)}") from None
+
+
+_DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}

@@ -1,0 +1,376 @@
+"""From a normalised ONNX model to builder networks: one walk over the nodes, cut into accelerator and host parts.
+
+Every node is tried on the accelerator: its operator (:mod:`nvdla.frontend.operators`) adds layers to the network of a
+part, and the new layers are lowered alone, so that what a configuration cannot do is known before calibration. A node
+that cannot be done goes to the host with the reason. Parts are numbered so that data flows from lower to higher ones:
+even ones run on the accelerator, odd ones on the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from nvdla.builder import Calibration, Network
+from nvdla.builder.lower import lower
+from nvdla.builder.network import Layer
+from nvdla.builder.schedule import schedule
+from nvdla.errors import BuildError, ConfigError, FormatError
+from nvdla.frontend.graph import FLOATS, Binding, Cut, Graph, Node, Value, canonical
+from nvdla.frontend.host import submodel
+from nvdla.frontend.model import DOMAINS, Model
+from nvdla.frontend.operators import OPERATORS
+from nvdla.hardware.configuration import Configuration, configuration
+
+ACCELERATOR, FOLDED, HOST = "accelerator", "folded", "host"
+
+
+@dataclass
+class NodeRow:
+    """One node of the model: where it runs and why. ``operations``: layers that compute it, fused ones by the name of
+    the whole group."""
+
+    name: str
+    op: str
+    placement: str
+    reason: str = ""
+    advice: str = ""
+    operations: list[str] = field(default_factory=list)
+    macs: int = 0
+    part: int | None = None
+
+
+@dataclass
+class Part:
+    """Nodes that run together. ``kind`` "accelerator": ``network`` with ``inputs`` and ``outputs`` bound; "host":
+    ``model``, an ONNX ModelProto, whose inputs and outputs are value names."""
+
+    kind: str
+    nodes: list[str]
+    network: Network | None = None
+    inputs: list[Binding] = field(default_factory=list)
+    outputs: list[Binding] = field(default_factory=list)
+    model: Any = None
+
+    @property
+    def takes(self) -> list[str]:
+        return list(dict.fromkeys(each.value for each in self.inputs))
+
+    @property
+    def gives(self) -> list[str]:
+        return [each.value for each in self.outputs]
+
+
+@dataclass
+class Imported:
+    """What :func:`import_graph` gives; see :mod:`nvdla.frontend`."""
+
+    model: Model
+    config: Configuration
+    precision: str
+    parts: list[Part]
+    nodes: list[NodeRow]
+    tensors: dict[str, str]
+    ties: dict[str, str]
+    magnitudes: dict[str, float]
+    scales: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def networks(self) -> list[Network]:
+        return [part.network for part in self.parts if part.network is not None]
+
+    @property
+    def network(self) -> Network | None:
+        """The network of the first accelerator part, None where nothing runs on the accelerator."""
+        return next(iter(self.networks), None)
+
+    @property
+    def cuts(self) -> int:
+        """Places where data goes from the accelerator to the host or back, besides the model's own ends."""
+        return max(0, len(self.parts) - 1)
+
+
+def import_graph(
+    model: Model, config: str | Configuration, precision: str = "int8", host: Iterable[str] = ()
+) -> Imported:
+    """Place every node and make the networks. ``host``: names of nodes that must run on the host.
+
+    Raises ConfigError for a configuration or precision that does not exist; never for a node.
+    """
+    chosen = configuration(config) if isinstance(config, str) else config
+    if precision not in chosen.precisions:
+        raise ConfigError(f"{chosen.name} has no {precision}; its precisions are {', '.join(chosen.precisions)}")
+    forced = {name: Cut("it is kept on the host as asked") for name in host}
+    while True:
+        walk = _Walk(model, chosen, precision, forced)
+        walk.run()
+        again = walk.islands()
+        if not again:
+            return walk.finish()
+        forced.update(again)
+
+
+class _Walk:
+    def __init__(self, model: Model, config: Configuration, precision: str, forced: dict[str, Cut]) -> None:
+        self.model, self.config, self.precision, self.forced = model, config, precision, forced
+        self.graphs: dict[int, Graph] = {}
+        self.stages: dict[str, int] = {}  # value -> part number of its producer; inputs of the model: -1
+        self.rows: list[NodeRow] = []
+        self.nodes: dict[str, Node] = {}
+        self.by_part: dict[int, list[Node]] = {}
+
+    def run(self) -> None:
+        for proto in self.model.proto.graph.node:
+            node = _node(proto, self.model)
+            self.nodes[node.name] = node
+            row = self._place(node)
+            self.rows.append(row)
+            self.by_part.setdefault(row.part, []).append(node)
+            for value in node.outputs:
+                self.stages[value] = row.part
+        self._outputs()
+
+    # ---- placing
+
+    def _place(self, node: Node) -> NodeRow:
+        taken = [self.stages.get(name, -1) for name in _reads(node) if name not in self.model.constants]
+        latest = max(taken, default=-1)
+        try:
+            if node.name in self.forced:
+                raise self.forced[node.name]
+            return self._try(node, 0 if latest < 0 else latest + latest % 2)
+        except Cut as cut:
+            part = 1 if latest < 0 else latest + 1 - latest % 2
+            return NodeRow(node.name, node.op, HOST, cut.reason, cut.advice, macs=macs(node), part=part)
+
+    def _try(self, node: Node, part: int) -> NodeRow:
+        if node.proto.domain not in DOMAINS:
+            raise Cut(f"operators of domain {node.proto.domain} are not known")
+        operator = OPERATORS.get(node.op)
+        if operator is None:
+            raise Cut(f"{node.op} has no form on the accelerator")
+        self._check_types(node)
+        graph = self.graphs.get(part)
+        if graph is None:
+            network = Network(self.model.name if part == 0 else f"{self.model.name}.{part}")
+            graph = Graph(self.model, self.config, self.precision, network)
+        before = _Snapshot(graph)
+        graph.node = node
+        try:
+            made = operator.function(graph, node)
+            first = before.layers
+            self._trial(graph, graph.network.layers[first:])
+        except (BuildError, ConfigError, Cut) as error:
+            before.restore(graph)
+            raise error if isinstance(error, Cut) else Cut(str(error)) from None
+        self.graphs[part] = graph
+        for value in [made] if isinstance(made, Value) else made:
+            graph.values[value.name] = value
+        layers = [layer.name for layer in graph.network.layers[first:] if layer.kind != "input"]
+        placement = ACCELERATOR if layers else FOLDED
+        reason = operator.note if layers else "only renames elements"
+        return NodeRow(node.name, node.op, placement, reason, "", layers, macs(node), part)
+
+    def _check_types(self, node: Node) -> None:
+        for name in [*(n for n in node.inputs if n and n not in self.model.constants), *node.outputs]:
+            kind = self.model.types.get(name)
+            if (
+                name
+                and kind is not None
+                and kind.name not in FLOATS
+                and node.op not in ("QuantizeLinear", "DequantizeLinear")
+            ):
+                raise Cut(f"tensor {name} holds {kind.name}, the accelerator computes real numbers")
+        if len([name for name in node.outputs if name]) > 1 and node.op != "Split":
+            used = {n for each in self.model.proto.graph.node for n in each.input}
+            used |= set(self.model.outputs)
+            extra = [name for name in node.outputs[1:] if name in used]
+            if extra:
+                raise Cut(f"its further result {extra[0]} is needed")
+
+    def _trial(self, graph: Graph, layers: list[Layer]) -> None:
+        """Lower the new layers alone: refuses what this configuration cannot do."""
+        if not any(layer.kind != "input" for layer in layers):
+            return
+        inner = {id(layer.output) for layer in layers if layer.kind != "input"}
+        trial = Network("trial")
+        trial.layers = [layer for layer in layers if layer.kind != "input"]
+        outside = {id(t): t for layer in trial.layers for t in layer.inputs if id(t) not in inner}
+        trial.inputs = list(outside.values()) or [graph.network.inputs[0]]
+        used = {id(t) for layer in trial.layers for t in layer.inputs}
+        trial.outputs = [layer.output for layer in trial.layers if id(layer.output) not in used]
+        names = [t.name for t in trial.inputs] + [layer.name for layer in trial.layers]
+        schedule(lower(trial, self.config, self.precision, Calibration(dict.fromkeys(names, 1.0))), self.config)
+
+    # ---- ends
+
+    def _outputs(self) -> None:
+        """Bind what other parts and the application need."""
+        self.outputs: dict[int, list[Binding]] = {number: [] for number in self.graphs}
+        for number, graph in self.graphs.items():
+            for name in self._needed_outside(number):
+                self.outputs[number].append(self._bind_output(graph, graph.values[name]))
+
+    def _needed_outside(self, number: int) -> list[str]:
+        made = {value for node in self.by_part.get(number, []) for value in node.outputs if value}
+        needed = set(self.model.outputs)
+        for other, nodes in self.by_part.items():
+            if other != number:
+                needed.update(name for node in nodes for name in _reads(node))
+        return [value for node in self.by_part.get(number, []) for value in node.outputs if value in made & needed]
+
+    def _bind_output(self, graph: Graph, value: Value) -> Binding:
+        tensor = value.tensor
+        if tensor is None:
+            graph.node = next(n for n in self.by_part[self.stages[value.name]] if value.name in n.outputs)
+            before = _Snapshot(graph)
+            root = graph.values[value.boundary]
+            try:
+                source = graph.flat(root)
+                value.tensor = source
+                tensor = graph.arrange(
+                    Value(value.name, value.shape, source, value.index), None, canonical(value.shape)
+                )
+                value.index = None
+            except (Cut, BuildError):
+                before.restore(graph)
+                value.tensor = None
+                tensor = graph.bind(root, value.index, canonical(value.shape))
+                value.index = None
+            value.tensor = tensor
+        if tensor not in graph.network.outputs:
+            graph.network.output(tensor)
+        return Binding(tensor.name, value.name, value.index, value.shape)
+
+    # ---- the result
+
+    def islands(self) -> dict[str, Cut]:
+        """Nodes of accelerator parts that compute nothing, where there is a host part to take them."""
+        if not any(number % 2 for number in self.by_part):
+            return {}
+        idle = {}
+        for number, nodes in self.by_part.items():
+            rows = [row for row in self.rows if row.part == number]
+            if number % 2 == 0 and all(row.placement == FOLDED for row in rows):
+                cut = Cut("it only renames elements, between nodes of the host")
+                idle.update({node.name: cut for node in nodes})
+        return idle
+
+    def finish(self) -> Imported:
+        tensors: dict[str, str] = {}
+        ties: dict[str, str] = {}
+        magnitudes: dict[str, float] = {}
+        parts = []
+        numbers = sorted(self.by_part)
+        for number in numbers:
+            nodes = self.by_part[number]
+            names = [node.name for node in nodes]
+            if number % 2:
+                model = submodel(self.model, [node.proto for node in nodes], self._needed_outside(number))
+                part = Part(HOST, names, model=model)
+                part.inputs = [Binding(each.name, each.name, None, ()) for each in model.graph.input]
+                part.outputs = [Binding(each.name, each.name, None, ()) for each in model.graph.output]
+            else:
+                graph = self.graphs[number]
+                prune(graph.network)
+                left = {layer.name for layer in graph.network.layers}
+                part = Part(ACCELERATOR, names, graph.network)
+                part.inputs = [each for each in graph.bindings if each.tensor in left]
+                part.outputs = self.outputs[number]
+                tensors.update((k, v) for k, v in graph.tensors.items() if k in left)
+                ties.update((k, v) for k, v in graph.ties.items() if k in left)
+                magnitudes.update(graph.magnitudes)
+            parts.append(part)
+        for row in self.rows:
+            row.part = numbers.index(row.part)
+        folded = [NodeRow(each.name, each.op, FOLDED, each.reason) for each in self.model.folded]
+        return Imported(
+            self.model,
+            self.config,
+            self.precision,
+            parts,
+            self.rows + folded,
+            tensors,
+            ties,
+            magnitudes,
+            dict(self.model.scales),
+        )
+
+
+class _Snapshot:
+    """What a failed attempt has to leave as it was."""
+
+    def __init__(self, graph: Graph) -> None:
+        network = graph.network
+        self.layers, self.inputs, self.bindings = len(network.layers), len(network.inputs), len(graph.bindings)
+        self.tensors, self.ties, self.arranged = dict(graph.tensors), dict(graph.ties), dict(graph.arranged)
+        self.values = dict(graph.values)
+        self.bound = {name: value.tensor for name, value in graph.values.items()}
+
+    def restore(self, graph: Graph) -> None:
+        network = graph.network
+        del network.layers[self.layers :], network.inputs[self.inputs :], graph.bindings[self.bindings :]
+        graph.tensors, graph.ties, graph.arranged = self.tensors, self.ties, self.arranged
+        graph.values = self.values
+        for name, tensor in self.bound.items():
+            graph.values[name].tensor = tensor
+
+
+def prune(network: Network) -> None:
+    """Take out layers whose results nobody needs."""
+    needed = {id(tensor) for tensor in network.outputs}
+    kept = []
+    for layer in reversed(network.layers):
+        if id(layer.output) in needed or (layer.kind == "input" and id(layer.output) in needed):
+            needed.update(id(tensor) for tensor in layer.inputs)
+            kept.append(layer)
+    network.layers = kept[::-1]
+    network.inputs = [tensor for tensor in network.inputs if id(tensor) in needed]
+
+
+def _node(proto: Any, model: Model) -> Node:
+    import onnx
+
+    attributes = {}
+    for each in proto.attribute:
+        value = onnx.helper.get_attribute_value(each)
+        attributes[each.name] = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+    return Node(proto.name, proto.op_type, list(proto.input), list(proto.output), attributes, model, proto)
+
+
+def _reads(node: Node) -> list[str]:
+    """Values that a node reads, those of its sub-graphs from outside included."""
+    from nvdla.frontend.host import reads
+
+    return reads(node.proto)
+
+
+def macs(node: Node) -> int:
+    """Multiplications of a convolution or matrix product, 0 for anything else."""
+    import math
+
+    shapes = node.model.shapes
+    if node.op not in _WORK or any(name not in shapes for name in (*node.inputs[:2], node.outputs[0])):
+        return 0
+    out, weights = shapes[node.outputs[0]], shapes[node.inputs[_WORK[node.op]]]
+    if node.op in ("Conv", "QLinearConv", "ConvInteger"):
+        return math.prod(out) * math.prod(weights[1:])
+    if node.op == "ConvTranspose":
+        return math.prod(shapes[node.inputs[0]]) * math.prod(weights[1:])
+    inner = shapes[node.inputs[0]][-1 if not node.get("transA") else 0] if shapes[node.inputs[0]] else 1
+    return math.prod(out) * inner
+
+
+_WORK = {"Conv": 1, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1, "QLinearConv": 3, "QLinearMatMul": 3, "ConvInteger": 1}
+
+
+def check_host(imported: Imported) -> None:
+    """Raise BuildError naming the first node on the host (``--no-host``)."""
+    for row in imported.nodes:
+        if row.placement == HOST:
+            advice = f"; {row.advice}" if row.advice else ""
+            raise BuildError(f"node {row.name} ({row.op}) would run on the host: {row.reason}{advice}")
+
+
+__all__ = ["FormatError", "Imported", "NodeRow", "Part", "check_host", "import_graph"]

@@ -1,0 +1,263 @@
+"""Arithmetic of two or more tensors, with constants and broadcasting."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from nvdla.builder import Tensor
+from nvdla.frontend.graph import Cut, Graph, Node, Value, canonical, factor_of
+from nvdla.frontend.operators.registry import operator
+from nvdla.frontend.operators.unary import derived, is_table, keep, linear, moved, table
+
+_FORMS = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divide, "Max": np.maximum, "Min": np.minimum}
+
+
+@operator("Add", "Sub", "Mul", "Div", note="SDP, elementwise")
+def arithmetic(graph: Graph, node: Node) -> Value:
+    """Elementwise in the SDP.
+
+    A constant number or a number a channel joins the convolution before it; a constant of any other shape lies in the
+    loadable as a tensor. Two computed tensors of different shapes are brought to one shape on the accelerator (the
+    smaller is repeated). Div by a constant multiplies by its reciprocal; a constant divided by a tensor of one number
+    each is a table; two computed tensors cannot be divided. x * f(x) with functions of the same x is one table.
+    """
+    computed = node.computed()
+    if (len(computed) == 2 and node.inputs[0] == node.inputs[1]) or (len(computed) == 2 and _same_base(graph, node)):
+        return _of_one(graph, node)
+    if len(computed) == 2:
+        return _of_two(graph, node, graph.source(node, 0), graph.source(node, 1))
+    source, constant = graph.source(node, computed[0]), node.required(1 - computed[0], "operand")
+    return _with_constant(graph, node, source, constant, computed[0] == 0)
+
+
+def _same_base(graph: Graph, node: Node) -> bool:
+    """Whether both sides are functions of the same numbers in the same order."""
+    one, other = (graph.source(node, i) for i in (0, 1))
+    first, second = derived(one)[0], derived(other)[0]
+    if one.shape != other.shape or first.name != second.name:
+        return False
+    return first.index is None and second.index is None and (is_table(one) or is_table(other) or one is other)
+
+
+def _of_one(graph: Graph, node: Node) -> Value:
+    """f(x) op g(x)."""
+    one, other = graph.source(node, 0), graph.source(node, 1)
+    base, first = derived(one)
+    second = derived(other)[1]
+    form = _FORMS[node.op]
+    if node.inputs[0] == node.inputs[1] and not is_table(one):
+        base, first, second = one, (lambda x: x), (lambda x: x)
+        if node.op in ("Add", "Sub"):
+            return linear(graph, node, one, 2.0 if node.op == "Add" else 0.0, 0.0)
+
+    def function(x: np.ndarray) -> np.ndarray:
+        return form(first(x), second(x))
+
+    made = table(graph, node, _plain(base), function)
+    made.base, made.function = base, function
+    return made
+
+
+def _plain(base: Value) -> Value:
+    return Value(base.name, base.shape, base.tensor, base.index, base.boundary)
+
+
+def _with_constant(graph: Graph, node: Node, source: Value, constant: np.ndarray, first: bool) -> Value:
+    out = node.out_shape
+    if math.prod(out) != source.size:
+        source = _spread(graph, node, source, out)
+    op = node.op
+    if op == "Div" and first:
+        if np.any(constant == 0):
+            raise Cut("it divides by zero")
+        op, constant = "Mul", 1.0 / constant
+    source = Value(
+        source.name,
+        out,
+        source.tensor,
+        None if source.index is None else source.index.reshape(out),
+        source.boundary,
+        source.base,
+        source.function,
+    )
+    tensor = graph.flat(source)
+    values = graph.on_cube(source, constant)
+    number = factor_of(values)
+    if op == "Div":
+        if not isinstance(number, float):
+            raise Cut("a constant tensor is divided by a computed one", "use Reciprocal and Mul")
+        return table(graph, node, source, lambda x: number / x)
+    sign = -1.0 if op == "Sub" and not first else 1.0
+    shift = {"Add": 1.0, "Sub": 1.0 if not first else -1.0}.get(op)
+    if isinstance(number, float):
+        if op == "Mul":
+            return linear(graph, node, source, number, 0.0)
+        return linear(graph, node, source, sign, shift * number)
+    name = graph.label(node)
+    if number is not None:
+        ones = np.ones(len(number))
+        factors, offsets = (number, 0 * number) if op == "Mul" else (sign * ones, shift * number)
+        made = graph.network.scale(name, tensor, factors, offsets)
+    elif op == "Mul":
+        made = graph.network.multiply(name, tensor, graph.network.constant(graph.label(node, "factor"), values))
+    else:
+        if sign < 0:
+            tensor = graph.network.scale(graph.label(node, "negative"), tensor, np.array([-1.0]))
+        made = graph.network.add(name, tensor, graph.network.constant(graph.label(node, "operand"), shift * values))
+    graph.tensors[made.name] = node.outputs[0]
+    return moved(node, source, made)
+
+
+def _of_two(graph: Graph, node: Node, one: Value, other: Value) -> Value:
+    if node.op == "Div":
+        raise Cut("both sides of the division are computed", "multiply by a reciprocal")
+    first, second, like = aligned(graph, node, one, other)
+    if node.op == "Sub":
+        second = graph.network.scale(graph.label(node, "negative"), second, np.array([-1.0]))
+    layer = graph.network.multiply if node.op == "Mul" else graph.network.add
+    made = layer(graph.label(node), first, second)
+    graph.tensors[made.name] = node.outputs[0]
+    return moved(node, like, made)
+
+
+def aligned(graph: Graph, node: Node, one: Value, other: Value) -> tuple[Tensor, Tensor, Value]:
+    """Two values as cubes of one order, broadcast to the result's shape; the third says in what order."""
+    out = node.out_shape
+    if one.size == other.size == math.prod(out):
+        first, second = graph.flat(one), graph.flat(other)
+        same = one.index is other.index or (
+            one.index is not None and other.index is not None and np.array_equal(one.index.ravel(), other.index.ravel())
+        )
+        if same and first.shape == second.shape:
+            return first, second, Value("", out, first, None if one.index is None else one.index.reshape(out))
+    one, other = (_spread(graph, node, each, out) for each in (one, other))
+    # in the order of the one that has a tensor already, the other is moved
+    like = one if one.tensor is not None or other.tensor is None else other
+    cube = graph.flat(like).shape
+    wanted = np.zeros(math.prod(out), np.int64)
+    if like.index is None:
+        wanted = None
+    else:
+        if np.unique(like.index).size != like.size or like.size != math.prod(cube):
+            cube, wanted = canonical(out), None
+            like = Value("", out, graph.arrange(like, None, cube), None)
+        else:
+            wanted[like.index.ravel()] = np.arange(like.size)
+    tensors = [like.tensor if each is like else graph.arrange(each, wanted, cube) for each in (one, other)]
+    if one is not like and other is not like:
+        tensors = [graph.arrange(each, wanted, cube) for each in (one, other)]
+    return tensors[0], tensors[1], Value("", out, tensors[0], None if like.index is None else like.index.reshape(out))
+
+
+def _spread(graph: Graph, node: Node, value: Value, out: tuple[int, ...]) -> Value:
+    """A value broadcast to a shape: its elements repeated by index."""
+    if value.shape == out:
+        return value
+    if value.size == math.prod(out):
+        index = None if value.index is None else value.index.reshape(out)
+        return Value(value.name, out, value.tensor, index, value.boundary)
+    index = np.broadcast_to(value.order().reshape((1,) * (len(out) - len(value.shape)) + value.shape), out)
+    return Value(value.name, out, value.tensor, np.ascontiguousarray(index), value.boundary)
+
+
+@operator("Max", "Min", "Sum", "Mean", note="SDP, elementwise")
+def several(graph: Graph, node: Node) -> Value:
+    """Any number of tensors, two at a time in the SDP, constants and broadcasting as for Add. Mean is the sum divided
+    by the number of inputs."""
+    constants = [node.required(i, "operand") for i in range(len(node.inputs)) if i not in node.computed()]
+    values = [graph.source(node, i) for i in node.computed()]
+    if not values:
+        raise Cut("all inputs are constants")
+    combine = {"Max": np.maximum, "Min": np.minimum}.get(node.op, np.add)
+    constant = None
+    for each in constants:
+        constant = each if constant is None else combine(constant, each)
+    if len(node.inputs) == 1:
+        return graph.alias(node, values[0], values[0].index)
+    result = values[0]
+    for other in values[1:]:
+        first, second, like = aligned(graph, node, result, other)
+        layer = {"Max": graph.network.maximum, "Min": graph.network.minimum}.get(node.op, graph.network.add)
+        like.tensor = layer(graph.label(node, "partial"), first, second)
+        result = like
+    if constant is not None:
+        result = _constant_partner(graph, node, result, constant)
+    if node.op == "Mean":
+        return linear(graph, node, _nameless(result), 1.0 / len(node.inputs), 0.0)
+    return _named(graph, node, result)
+
+
+def _nameless(value: Value) -> Value:
+    return Value("", value.shape, value.tensor, value.index)
+
+
+def _named(graph: Graph, node: Node, value: Value) -> Value:
+    """The last layer is the node's own: it takes the value's name."""
+    layer = value.tensor.producer
+    if layer.name.startswith(f"{node.outputs[0]}/"):
+        layer.name = value.tensor.name = graph.label(node)
+    graph.tensors[value.tensor.name] = node.outputs[0]
+    return Value(node.outputs[0], node.out_shape, value.tensor, value.index)
+
+
+def _constant_partner(graph: Graph, node: Node, value: Value, constant: np.ndarray) -> Value:
+    value = _spread(graph, node, value, node.out_shape)
+    tensor = graph.flat(value)
+    values = graph.on_cube(value, constant)
+    number = factor_of(values)
+    name = graph.label(node, "partial")
+    if isinstance(number, float) and node.op in ("Max", "Min"):
+        limits = (number, 3.0e38) if node.op == "Max" else (-3.0e38, number)
+        made = (
+            graph.network.relu(name, tensor) if limits == (0.0, 3.0e38) else graph.network.clip(name, tensor, *limits)
+        )
+    elif node.op in ("Max", "Min"):
+        layer = graph.network.maximum if node.op == "Max" else graph.network.minimum
+        made = layer(name, tensor, graph.network.constant(graph.label(node, "operand"), values))
+    elif number is not None:
+        made = graph.network.bias(name, tensor, np.asarray(number))
+    else:
+        made = graph.network.add(name, tensor, graph.network.constant(graph.label(node, "operand"), values))
+    return Value("", node.out_shape, made, value.index)
+
+
+@operator("Pow", note="look-up table")
+def power(graph: Graph, node: Node) -> Value:
+    """A constant exponent, one number: a table. The square is a product of the tensor with itself in fp16."""
+    source = graph.source(node)
+    exponent = node.required(1, "exponent")
+    if exponent.size != 1:
+        return _powers(graph, node, source, exponent)
+    number = float(exponent.ravel()[0])
+    if number == 1:
+        return graph.alias(node, source, source.index)
+    if number == 2 and graph.precision == "fp16":
+        tensor = graph.flat(source)
+        made = graph.network.multiply(graph.label(node), tensor, tensor)
+        graph.tensors[made.name] = node.outputs[0]
+        return keep(node, moved(node, source, made), source, np.square)
+    return table(graph, node, source, lambda x: np.power(x, number))
+
+
+def _powers(graph: Graph, node: Node, source: Value, exponent: np.ndarray) -> Value:
+    raise Cut("the exponent is not one number for all elements")
+
+
+@operator("BatchNormalization", note="scaling a channel")
+def batch_norm(graph: Graph, node: Node) -> Value:
+    """A factor and an offset a channel: joins the convolution before it, else one SDP operation. Inference form only,
+    all statistics constant."""
+    if node.get("training_mode", 0):
+        raise Cut("it is in training form")
+    source = graph.source(node)
+    scale, offset, mean, variance = (node.required(i, what) for i, what in enumerate(("scale", "B", "mean", "var"), 1))
+    factor = scale / np.sqrt(variance + float(node.get("epsilon", 1e-5)))
+    shape = (1, -1) + (1,) * (len(source.shape) - 2)
+    both = [factor_of(graph.on_cube(source, each.reshape(shape))) for each in (factor, offset - mean * factor)]
+    if both[0] is None or both[1] is None:
+        raise Cut("its channels are no channels of the cube")
+    made = graph.network.scale(graph.label(node), graph.flat(source), np.asarray(both[0]), np.asarray(both[1]))
+    graph.tensors[made.name] = node.outputs[0]
+    return moved(node, source, made)

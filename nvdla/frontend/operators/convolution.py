@@ -1,0 +1,244 @@
+"""Convolutions and matrix products with constant weights."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from nvdla.frontend.graph import Cut, Graph, Node, Value, shape_text
+from nvdla.frontend.operators.registry import operator
+from nvdla.frontend.operators.windows import Window, auto_pads, trimmed, window_of
+
+#: weights of a matrix product or a batch that is unrolled
+MAX_UNROLLED = 1 << 26
+
+
+def unrolled(weights: np.ndarray, bias: np.ndarray | None, batch: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Weights for a batch whose images lie behind one another in the channels: as many groups."""
+    if batch == 1:
+        return weights, bias
+    if weights.size * batch > MAX_UNROLLED:
+        raise Cut(f"a batch of {batch} would need {weights.size * batch} weights", "compile for batch 1 (--shape)")
+    return np.tile(weights, (batch, 1, 1, 1)), None if bias is None else np.tile(bias, batch)
+
+
+@operator("Conv", note="convolution")
+def conv(graph: Graph, node: Node) -> Value:
+    """A convolution in CONV and SDP.
+
+    Weights and bias are constants. 1-D as 2-D with one row; kernel and dilation to 32, stride to 8, padding less than
+    the dilated kernel and to 31; groups and depthwise become dense convolutions on aligned channels. A batch becomes
+    groups with the same weights. Zero padding before it (Pad) is taken into it.
+    """
+    value = graph.source(node)
+    weights = node.required(1, "weights")
+    bias = node.required(2, "bias").ravel() if node.has(2) else None
+    spatial = weights.ndim - 2
+    if spatial not in (1, 2) or len(value.shape) != spatial + 2:
+        raise Cut(f"convolution of {spatial} dimensions; CONV has two")
+    value, outer = trimmed(value)
+    window = window_of(node, weights.shape[2:], value.shape[2:], outer)
+    weights = weights.reshape(*weights.shape[:2], *window.kernel)
+    batch, channels = value.shape[0], value.shape[1]
+    groups = int(node.get("group", 1))
+    if channels != weights.shape[1] * groups:
+        raise Cut(f"weights {shape_text(weights.shape)} in {groups} groups do not fit {channels} channels")
+    weights, bias = unrolled(weights, bias, batch)
+    made = graph.network.convolution(
+        graph.label(node),
+        graph.cube(value),
+        weights,
+        bias,
+        window.stride,
+        window.padding,
+        window.dilation,
+        groups * batch,
+    )
+    return graph.result(node, made)
+
+
+@operator("ConvTranspose", note="deconvolution")
+def conv_transpose(graph: Graph, node: Node) -> Value:
+    """One convolution for each position within the stride, results interleaved by strides.
+
+    Weights and bias are constants; 1-D as 2-D; groups become dense weights; pads, output_padding and output_shape; no
+    dilation above 1 in both directions beyond what a kernel of 32 holds (dilated kernels are written out with zeros).
+    """
+    value = graph.source(node)
+    weights = node.required(1, "weights")
+    bias = node.required(2, "bias").ravel() if node.has(2) else None
+    spatial = weights.ndim - 2
+    if spatial not in (1, 2):
+        raise Cut(f"deconvolution of {spatial} dimensions; CONV has two")
+    groups, batch = int(node.get("group", 1)), value.shape[0]
+    strides = _two(node.get("strides", [1] * spatial), 1)
+    weights = _dilated(
+        weights.reshape(*weights.shape[:2], *_two(weights.shape[2:], 1)), _two(node.get("dilations", [1] * spatial), 1)
+    )
+    dense, bias = _dense_groups(weights, groups * batch if groups > 1 else batch, groups, batch, bias)
+    wanted = _two(node.out_shape[2:], 1)
+    sizes = _two(value.shape[2:], 1)
+    full = [(size - 1) * stride + kernel for size, stride, kernel in zip(sizes, strides, dense.shape[2:], strict=True)]
+    begins = _two(_deconvolution_begins(node, full[-spatial:], wanted[-spatial:], spatial), 0)
+    ends = [f - b - w for f, b, w in zip(full, begins, wanted, strict=True)]
+    grow = [max(0, -end) for end in ends]
+    dense = np.pad(dense, ((0, 0), (0, 0), (0, grow[0]), (0, grow[1])))
+    padding = (begins[0], max(ends[0], 0), begins[1], max(ends[1], 0))
+    made = graph.network.deconvolution(graph.label(node), graph.cube(value), dense, bias, tuple(strides), padding)
+    return graph.result(node, made)
+
+
+def _two(values: object, fill: int) -> list[int]:
+    """Settings of one dimension as those of two: one row."""
+    found = [int(each) for each in values]  # type: ignore[attr-defined]
+    return [fill, *found] if len(found) == 1 else found
+
+
+def _dilated(weights: np.ndarray, dilation: list[int]) -> np.ndarray:
+    if dilation == [1, 1]:
+        return weights
+    rows, columns = ((size - 1) * step + 1 for size, step in zip(weights.shape[2:], dilation, strict=True))
+    spread = np.zeros((*weights.shape[:2], rows, columns))
+    spread[:, :, :: dilation[0], :: dilation[1]] = weights
+    return spread
+
+
+def _dense_groups(
+    weights: np.ndarray, blocks: int, groups: int, batch: int, bias: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Weights (C, K / groups, R, S) of groups and a batch as one block-diagonal deconvolution."""
+    if groups * batch == 1:
+        return weights, bias
+    channels, per_group = weights.shape[:2]
+    size = channels // groups
+    if weights.size * groups * batch * batch > MAX_UNROLLED:
+        raise Cut(f"{groups} groups of a batch of {batch} are too many dense weights", "compile for batch 1 (--shape)")
+    dense = np.zeros((batch * channels, batch * groups * per_group, *weights.shape[2:]))
+    for block in range(groups * batch):
+        group = block % groups
+        rows = slice(block * size, (block + 1) * size)
+        dense[rows, block * per_group : (block + 1) * per_group] = weights[group * size : (group + 1) * size]
+    return dense, None if bias is None else np.tile(bias, batch)
+
+
+def _deconvolution_begins(node: Node, full: list[int], wanted: list[int], spatial: int) -> list[int]:
+    """What is cut off before the result."""
+    mode = node.get("auto_pad", "NOTSET")
+    if mode in ("NOTSET", "VALID") and not node.get("output_shape"):
+        return list(node.get("pads", [0] * 2 * spatial))[:spatial] if mode == "NOTSET" else [0] * spatial
+    total = [max(0, f - w) for f, w in zip(full, wanted, strict=True)]
+    if node.get("output_shape") and "pads" in node.attributes and mode == "NOTSET":
+        return list(node.get("pads"))[:spatial]
+    return [each // 2 if mode != "SAME_LOWER" else each - each // 2 for each in total]
+
+
+@operator("Gemm", note="fully connected")
+def gemm(graph: Graph, node: Node) -> Value:
+    """An inner product in CONV and SDP: alpha * A * B + beta * C with constant B and C.
+
+    A may be transposed; rows of A become columns of a 1x1 convolution (one row: a kernel as large as the cube before
+    Flatten, to 32x32). C is one row, a column or a number; any other C is added as a constant.
+    """
+    value = graph.source(node)
+    matrix = node.required(1, "B") * float(node.get("alpha", 1.0))
+    matrix = matrix.T if node.get("transB") else matrix
+    order = np.arange(value.size).reshape(value.shape)
+    order = order.T if node.get("transA") else order
+    offset = None
+    if node.has(2):
+        offset = node.required(2, "C") * float(node.get("beta", 1.0))
+    return product(graph, node, value, order[None], matrix[None], offset)
+
+
+@operator("MatMul", note="fully connected")
+def matmul(graph: Graph, node: Node) -> Value:
+    """A product with a constant matrix, in CONV and SDP. One side is a constant; batches of the constant side become
+    groups. Two computed sides run on the host."""
+    computed = node.computed()
+    if len(computed) != 1:
+        raise Cut("both matrices are computed; CONV multiplies with constant weights")
+    value = graph.source(node, computed[0])
+    constant = node.required(1 - computed[0], "matrix")
+    order = np.arange(value.size).reshape(value.shape)
+    if computed[0] == 0:
+        order, constant = _wide(order, 1), _wide(constant, 0)
+        return product(graph, node, value, *_stacks(order, constant, together=True), None)
+    # (A x)^T = x^T A^T
+    order, constant = np.swapaxes(_wide(order, 0), -1, -2), np.swapaxes(_wide(constant, 1), -1, -2)
+    return product(graph, node, value, *_stacks(order, constant, together=False), None, transposed=True)
+
+
+def _wide(array: np.ndarray, position: int) -> np.ndarray:
+    """Vectors as matrices: a row on the left side (1), a column on the right one (0)."""
+    if array.ndim > 1:
+        return array
+    return array[None, :] if position == 1 else array[:, None]
+
+
+def _stacks(order: np.ndarray, matrix: np.ndarray, together: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Both sides with one batch dimension. ``together``: a constant without batches serves the rows of all."""
+    if together and math.prod(matrix.shape[:-2]) == 1:
+        return order.reshape(1, -1, order.shape[-1]), matrix.reshape(1, *matrix.shape[-2:])
+    batch = np.broadcast_shapes(order.shape[:-2], matrix.shape[:-2])
+    order = np.broadcast_to(order, (*batch, *order.shape[-2:])).reshape(-1, *order.shape[-2:])
+    return order, np.broadcast_to(matrix, (*batch, *matrix.shape[-2:])).reshape(-1, *matrix.shape[-2:])
+
+
+def product(
+    graph: Graph,
+    node: Node,
+    value: Value,
+    order: np.ndarray,
+    matrix: np.ndarray,
+    offset: np.ndarray | None,
+    transposed: bool = False,
+) -> Value:
+    """Rows ``order`` (B, M, K) of flat positions in the value times ``matrix`` (B, K, N), plus ``offset``."""
+    batch, rows, inner = order.shape
+    columns = matrix.shape[2]
+    bias, late = _bias(offset, batch, rows, columns)
+    if late is None:
+        name = graph.label(node)
+    else:
+        name = graph.label(node, "product")
+    if batch == 1 and rows == 1 and value.tensor is not None and max(value.tensor.shape[1:]) <= 32:
+        made = _whole(graph, name, value, order.ravel(), matrix[0], bias)
+    else:
+        if batch * inner * columns > MAX_UNROLLED:
+            raise Cut(f"{batch} products of {inner}x{columns} are too many weights")
+        cube = graph.arrange(value, order.transpose(0, 2, 1), (batch * inner, rows, 1))
+        weights = matrix.transpose(0, 2, 1).reshape(batch * columns, inner, 1, 1)
+        made = graph.network.convolution(
+            name, cube, weights, None if bias is None else np.tile(bias, batch), groups=batch
+        )
+    if late is not None:
+        constant = graph.network.constant(graph.label(node, "C"), late.T.reshape(columns, rows, 1))
+        made = graph.network.add(graph.label(node), made, constant)
+    # the cube (B * N, M, 1) holds element (b, m, n) at (b * N + n) * M + m
+    places = np.arange(batch * columns * rows).reshape(batch, columns, rows)
+    index = places if transposed else places.transpose(0, 2, 1)
+    return graph.result(node, made, np.ascontiguousarray(index).reshape(node.out_shape))
+
+
+def _whole(graph: Graph, name: str, value: Value, order: np.ndarray, matrix: np.ndarray, bias: np.ndarray | None):
+    """One row: a kernel as large as the cube, weights in the order of its elements."""
+    places = order if value.index is None else value.index.ravel()[order]
+    weights = np.zeros((matrix.shape[1], math.prod(value.tensor.shape)))
+    np.add.at(weights, (slice(None), places), matrix.T)
+    return graph.network.fully_connected(name, value.tensor, weights, bias)
+
+
+def _bias(
+    offset: np.ndarray | None, batch: int, rows: int, columns: int
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """(a number a column, None), or (None, (M, N)) where C differs from row to row."""
+    if offset is None:
+        return None, None
+    spread = np.broadcast_to(offset, (rows, columns))
+    if np.all(spread == spread[:1]):
+        return np.ascontiguousarray(spread[0]), None
+    return None, np.ascontiguousarray(spread)
+
+
+__all__ = ["Window", "auto_pads", "conv", "conv_transpose", "gemm", "matmul", "product", "unrolled"]

@@ -1,0 +1,131 @@
+"""Pooling."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from nvdla.frontend.graph import Cut, Graph, Node, Value
+from nvdla.frontend.operators.registry import operator
+from nvdla.frontend.operators.windows import Window, trimmed, window_of
+
+
+@operator("MaxPool", note="PDP")
+def max_pool(graph: Graph, node: Node) -> Value:
+    """Largest value of each window in the PDP, also with ceil_mode; windows above 8 become cascades.
+
+    No dilation; the positions (Indices) are not computed.
+    """
+    value = graph.source(node)
+    window = _window(node, value)
+    if window.dilation != (1, 1):
+        return _dilated(graph, node, value, window)
+    made = graph.network.max_pool(graph.label(node), graph.cube(value), window.kernel, window.stride, window.padding)
+    graph.tie(made, graph.cube(value))
+    return graph.result(node, made)
+
+
+def _dilated(graph: Graph, node: Node, value: Value, window: Window) -> Value:
+    """A dilated window as the largest of slices, where few and without padding."""
+    if window.kernel[0] * window.kernel[1] > 16 or any(window.padding):
+        raise Cut(f"dilation {window.dilation} of a padded or large window; the PDP has none")
+    cube = graph.cube(value)
+    rows, columns = (1, *node.out_shape[2:])[-2:]
+    result = None
+    for y in range(window.kernel[0]):
+        for x in range(window.kernel[1]):
+            part = graph.network.slice(
+                graph.label(node, "part"),
+                cube,
+                rows=(y * window.dilation[0], window.stride[0], rows),
+                columns=(x * window.dilation[1], window.stride[1], columns),
+            )
+            graph.tie(part, cube)
+            last = (y, x) == (window.kernel[0] - 1, window.kernel[1] - 1)
+            name = graph.label(node) if last else graph.label(node, "largest")
+            result = part if result is None else graph.network.maximum(name, result, part)
+    if window.kernel == (1, 1):
+        return graph.result(node, result)
+    return graph.result(node, result)
+
+
+def _window(node: Node, value: Value, outer: tuple[int, int, int, int] = (0, 0, 0, 0)) -> Window:
+    """The window with as much padding at the end as the result needs (ceil_mode)."""
+    if len(value.shape) not in (3, 4):
+        raise Cut(f"pooling over {len(value.shape) - 2} dimensions; the PDP has two")
+    kernel = node.get("kernel_shape")
+    window = window_of(node, kernel, value.shape[2:], outer)
+    if not node.get("ceil_mode", 0):
+        return window
+    sizes = (1, *value.shape[2:])[-2:]
+    wanted = (1, *node.out_shape[2:])[-2:]
+    pads = list(window.padding)
+    for axis in (0, 1):
+        span = (wanted[axis] - 1) * window.stride[axis] + (window.kernel[axis] - 1) * window.dilation[axis] + 1
+        pads[2 * axis + 1] = max(pads[2 * axis + 1], span - sizes[axis] - pads[2 * axis])
+    return Window(window.kernel, window.stride, window.dilation, tuple(pads))
+
+
+@operator("AveragePool", note="PDP")
+def average_pool(graph: Graph, node: Node) -> Value:
+    """Mean of each window in the PDP, padding counted or not (windows at the border then have a divisor of their own),
+    also with ceil_mode. No dilation. Zero padding before it (Pad) is taken into it where padding counts."""
+    value = graph.source(node)
+    counts = bool(node.get("count_include_pad", 0))
+    outer = (0, 0, 0, 0)
+    if value.unpadded is not None and counts:
+        value, outer = trimmed(value)
+    plain = window_of(node, node.get("kernel_shape"), value.shape[2:], outer)
+    window = _window(node, value, outer)
+    if window.dilation != (1, 1):
+        raise Cut(f"dilation {window.dilation}; the PDP has none")
+    if any(outer) and not counts:
+        raise Cut("padding before it")
+    # the part of the padding that counts: what ceil_mode adds at the end never does
+    counted = plain.padding if counts else (0, 0, 0, 0)
+    cube = graph.cube(value)
+    name = graph.label(node)
+    if counted == window.padding:
+        made = graph.network.average_pool(name, cube, window.kernel, window.stride, window.padding)
+    else:
+        made = graph.network.average_pool(name, cube, window.kernel, window.stride, window.padding, counted)
+    return graph.result(node, made)
+
+
+@operator("GlobalAveragePool", "GlobalMaxPool", note="PDP")
+def global_pool(graph: Graph, node: Node) -> Value:
+    """One window over the whole map; averages whose windows do not factor become convolutions."""
+    value = graph.source(node)
+    cube = graph.cube(value)
+    if node.op == "GlobalMaxPool":
+        made = graph.tie(graph.network.global_max_pool(graph.label(node), cube), cube)
+    else:
+        made = graph.network.global_average_pool(graph.label(node), cube)
+    return graph.result(node, made)
+
+
+@operator("LpPool", "GlobalLpPool", note="table, convolution, table")
+def lp_pool(graph: Graph, node: Node) -> Value:
+    """Powers by table, their sum by a convolution, the root by table: p 1 (sum of magnitudes) and p 2."""
+    value = graph.source(node)
+    power = int(node.get("p", 2))
+    if power not in (1, 2):
+        raise Cut(f"p {power}; 1 and 2 are done")
+    if node.op == "GlobalLpPool":
+        window = Window(graph.cube(value).shape[1:], (1, 1), (1, 1), (0, 0, 0, 0))
+    else:
+        window = _window(node, value)
+    cube, net = graph.cube(value), graph.network
+    forward = np.abs if power == 1 else np.square
+    powers = net.function(graph.label(node, "power"), cube, forward)
+    weights = np.ones((cube.shape[0], 1, *window.kernel))
+    sums = net.depthwise(
+        graph.label(node) if power == 1 else graph.label(node, "sum"),
+        powers,
+        weights,
+        stride=window.stride,
+        padding=window.padding,
+        dilation=window.dilation,
+    )
+    if power == 2:
+        sums = net.function(graph.label(node), sums, lambda x: np.sqrt(np.maximum(x, 0)))
+    return graph.result(node, sums)

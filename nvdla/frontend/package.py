@@ -1,0 +1,273 @@
+"""Packages: accelerator and host parts of one model in one zip file, and the machine that runs them.
+
+``manifest.json`` lists the parts in order with their bindings and scales; ``part0.loadable`` (with its sidecar
+``part0.loadable.layers.json``) is an accelerator part, ``part1.onnx`` a host part, ``indices.npz`` holds the orders of
+bound tensors where they differ from the model's, ``constants.npz`` outputs that are constants.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nvdla.builder.quantize import quantize
+from nvdla.errors import FormatError, NvdlaError
+from nvdla.files import read_file
+from nvdla.frontend.graph import Binding
+from nvdla.frontend.host import HostPart
+from nvdla.loadable import Loadable, load
+
+if TYPE_CHECKING:
+    from nvdla.frontend.compiler import Compiled
+
+FORMAT, VERSION = "nvdla-package", 1
+MAX_PACKAGE = 4 << 30
+MAX_PARTS = 1000
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def pack(compiled: Compiled) -> bytes:
+    """The zip file; the same model gives the same bytes."""
+    indices: dict[str, np.ndarray] = {}
+    files: dict[str, bytes] = {}
+    parts = []
+    for number, part in enumerate(compiled.parts):
+        row: dict[str, Any] = {"kind": part.kind, "nodes": part.nodes}
+        for way in ("inputs", "outputs"):
+            row[way] = [_binding(each, f"{number}.{way}.{i}", indices) for i, each in enumerate(getattr(part, way))]
+        if part.loadable is not None:
+            row |= {"file": f"part{number}.loadable", "scales": part.scales, "precision": part.precision}
+            files[row["file"]] = part.loadable.to_bytes()
+            sidecar = json.dumps(part.built.sidecar, indent=1, sort_keys=True)
+            files[f"{row['file']}.layers.json"] = sidecar.encode() + b"\n"
+        else:
+            row["file"] = f"part{number}.onnx"
+            files[row["file"]] = part.model.SerializeToString(deterministic=True)
+        parts.append(row)
+    model = compiled.imported.model
+    manifest = {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": model.name,
+        "config": compiled.imported.config.name,
+        "precision": compiled.imported.precision,
+        "inputs": {name: list(model.shapes[name]) for name in model.inputs},
+        "outputs": model.outputs,
+        "parts": parts,
+        **compiled.details,
+    }
+    files["manifest.json"] = json.dumps(manifest, indent=1, sort_keys=True).encode() + b"\n"
+    files["indices.npz"] = _npz(indices)
+    files["constants.npz"] = _npz(compiled.constants)
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            archive.writestr(zipfile.ZipInfo(name, _EPOCH), files[name], zipfile.ZIP_DEFLATED)
+    return stream.getvalue()
+
+
+def _binding(each: Binding, key: str, indices: dict[str, np.ndarray]) -> dict[str, Any]:
+    if each.index is not None:
+        indices[key] = each.index
+    return {
+        "tensor": each.tensor,
+        "value": each.value,
+        "shape": list(each.shape),
+        "index": key if each.index is not None else None,
+    }
+
+
+def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(arrays):
+            inner = io.BytesIO()
+            np.lib.format.write_array(
+                inner, np.ascontiguousarray(arrays[name]).reshape(arrays[name].shape), allow_pickle=False
+            )
+            archive.writestr(zipfile.ZipInfo(f"{name}.npy", _EPOCH), inner.getvalue(), zipfile.ZIP_DEFLATED)
+    return stream.getvalue()
+
+
+@dataclass
+class PackedPart:
+    """A part as it comes out of a package."""
+
+    kind: str
+    nodes: list[str]
+    inputs: list[Binding]
+    outputs: list[Binding]
+    loadable: Loadable | None = None
+    model: Any = None
+    scales: dict[str, float] = field(default_factory=dict)
+    precision: str = ""
+
+
+@dataclass
+class Package:
+    """A package that was read. ``machine()`` runs it."""
+
+    manifest: dict[str, Any]
+    parts: list[PackedPart]
+    constants: dict[str, np.ndarray]
+
+    def machine(self) -> Machine:
+        return Machine(self.parts, list(self.manifest["inputs"]), list(self.manifest["outputs"]), self.constants)
+
+
+def is_package(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as a zip file does."""
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(4) == b"PK\x03\x04"
+    except OSError:
+        return False
+
+
+def unpack(source: str | os.PathLike[str] | bytes) -> Package:
+    """Read a package. Raises FormatError (LoadableError for a loadable in it)."""
+    name = "package" if isinstance(source, bytes) else os.fspath(source)
+    data = source if isinstance(source, bytes) else read_file(source, MAX_PACKAGE, "package")
+    try:
+        return _unpack(data)
+    except NvdlaError:
+        raise
+    except (
+        zipfile.BadZipFile,
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+        EOFError,
+        OSError,
+        NotImplementedError,
+        RuntimeError,
+        MemoryError,
+        zipfile.LargeZipFile,
+        IndexError,
+    ) as error:
+        raise FormatError(f"{name}: not a package of nvdla compile: {type(error).__name__}: {error}") from None
+
+
+def _unpack(data: bytes) -> Package:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        if sum(each.file_size for each in archive.infolist()) > MAX_PACKAGE:
+            raise FormatError(f"the files of the package are above {MAX_PACKAGE} bytes")
+        files = {each.filename: each for each in archive.infolist()}
+
+        def content(name: str) -> bytes:
+            return archive.read(files[name])
+
+        manifest = json.loads(content("manifest.json"))
+        if manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
+            raise FormatError(
+                f"package of format {manifest.get('format')!r}, version {manifest.get('version')!r}; this "
+                f"release reads {FORMAT!r} {VERSION}"
+            )
+        indices = _read_npz(content("indices.npz"))
+        if len(manifest["parts"]) > MAX_PARTS:
+            raise FormatError(f"{len(manifest['parts'])} parts, the limit is {MAX_PARTS}")
+        parts = [_part(row, content, indices) for row in manifest["parts"]]
+        return Package(manifest, parts, _read_npz(content("constants.npz")))
+
+
+def _read_npz(data: bytes) -> dict[str, np.ndarray]:
+    found = np.load(io.BytesIO(data), allow_pickle=False)
+    return {name: found[name] for name in found.files}
+
+
+def _part(row: Mapping[str, Any], content: Any, indices: Mapping[str, np.ndarray]) -> PackedPart:
+    bindings = {
+        way: [
+            Binding(
+                str(each["tensor"]),
+                str(each["value"]),
+                None if each["index"] is None else indices[each["index"]],
+                tuple(int(size) for size in each["shape"]),
+            )
+            for each in row[way]
+        ]
+        for way in ("inputs", "outputs")
+    }
+    part = PackedPart(str(row["kind"]), list(row["nodes"]), bindings["inputs"], bindings["outputs"])
+    if part.kind == "accelerator":
+        part.loadable = load(content(row["file"]))
+        part.scales = {str(k): float(v) for k, v in row["scales"].items()}
+        part.precision = str(row["precision"])
+    else:
+        part.model = content(row["file"])
+    return part
+
+
+class Machine:
+    """Runs the parts of a model one after the other: real numbers in and out, by the model's names."""
+
+    def __init__(
+        self, parts: Sequence[Any], inputs: Sequence[str], outputs: Sequence[str], constants: Mapping[str, np.ndarray]
+    ) -> None:
+        self.inputs, self.outputs, self.constants = list(inputs), list(outputs), dict(constants)
+        self.parts = [
+            _Accelerator(part) if part.kind == "accelerator" else _Host(part, f"host part {number}")
+            for number, part in enumerate(parts)
+        ]
+
+    def run(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
+        """Raises FormatError for inputs that are missing or of another shape."""
+        if not isinstance(inputs, Mapping):
+            if len(self.inputs) != 1:
+                raise FormatError(f"the model has the inputs {', '.join(self.inputs)}: give them by name")
+            inputs = {self.inputs[0]: inputs}
+        missing = [name for name in self.inputs if name not in inputs]
+        if missing:
+            raise FormatError(f"input {', '.join(missing)} is missing")
+        values: dict[str, np.ndarray] = {name: np.asarray(array) for name, array in inputs.items()}
+        values.update(self.constants)
+        for part in self.parts:
+            values.update(part.run(values))
+        return {name: values[name] for name in self.outputs}
+
+
+class _Host:
+    def __init__(self, part: Any, name: str) -> None:
+        self.part = HostPart(part.model, name)
+
+    def run(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return self.part.run(values)
+
+
+class _Accelerator:
+    """An accelerator part on the emulator."""
+
+    def __init__(self, part: Any) -> None:
+        from nvdla.runtime import Runtime
+
+        self.part, self.runtime = part, Runtime(part.loadable)
+
+    def elements(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Bound inputs (1, C, H, W) in the hardware's element type."""
+        found = {}
+        for each in self.part.inputs:
+            flat = np.asarray(values[each.value], np.float64).ravel()
+            size = int(np.prod(each.shape))
+            order = flat if each.index is None else flat[each.index.ravel()]
+            if order.size != size:
+                raise FormatError(f"input {each.value} has {flat.size} elements, must have {size}")
+            cube = quantize(order, self.part.scales[each.tensor], self.part.precision)
+            found[each.tensor] = cube.reshape(1, *each.shape)
+        return found
+
+    def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        made = self.runtime.run(self.elements(values))
+        found = {}
+        for each in self.part.outputs:
+            flat = made[each.tensor].astype(np.float32).ravel() * np.float32(self.part.scales[each.tensor])
+            found[each.value] = (flat if each.index is None else flat[each.index.ravel()]).reshape(each.shape)
+        return found
