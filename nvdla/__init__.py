@@ -46,7 +46,9 @@ __all__ = [
 # Resolved on first use, so that reading a file does not import the engines (numba).
 _LAZY = {
     "compile": "nvdla.frontend.compiler",
-    "load": "nvdla.loadable", "Loadable": "nvdla.loadable", "Runtime": "nvdla.runtime",
+    "load": "nvdla.loadable",
+    "Loadable": "nvdla.loadable",
+    "Runtime": "nvdla.runtime",
 }
 
 
