@@ -28,14 +28,13 @@ from nvdla.checked import (
     word,
 )
 from nvdla.cpu import CpuTask
-from nvdla.descriptors import TaskLimits, abi_named, decode_tasks, detect
+from nvdla.descriptors import TaskLimits, abi_named, detect
 from nvdla.errors import FormatError, ScheduleError
 from nvdla.execution.batch import lanes_for
 from nvdla.execution.instances import Instance, Instances
 from nvdla.execution.plan import Plan, Recorder
 from nvdla.execution.steps import OnOperation, OnStep
 from nvdla.firmware.budget import RunBudget, check_budget
-from nvdla.firmware.choice import check_atoms, choose_configuration
 from nvdla.firmware.csb import CsbLog
 from nvdla.firmware.operation import Operation
 from nvdla.firmware.scheduler import Observer, Scheduler, ScheduleStep
@@ -48,6 +47,8 @@ from nvdla.loadable.enums import Interface
 from nvdla.loadable.model import MemoryEntry
 from nvdla.memory.linker import DEFAULT_LIMIT, LinkedLoadable
 from nvdla.memory.surfaces import Layout, tensor_layout
+from nvdla.program.choice import check_atoms
+from nvdla.program.program import Program
 from nvdla.tensors.files import fit, read_tensor
 from nvdla.tensors.images import Preprocessing
 from nvdla.threads import cores, limited
@@ -115,8 +116,8 @@ class Runtime:
         chosen, self.abi_reason = detect(loadable, abi)
         self.abi = chosen.name
         if word(config, "config") == "auto":
-            decoded = decode_tasks(loadable, chosen, task_limits)
-            self.config, self.config_reason = choose_configuration(loadable, decoded)
+            program = Program.of(loadable, config, chosen, limits=task_limits)
+            self.config, self.config_reason = program.config, program.config_reason
         else:
             self.config, self.config_reason = configuration(config), "chosen by the caller"
             check_atoms(loadable, self.config)

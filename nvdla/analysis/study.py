@@ -10,32 +10,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import PurePath
-from typing import Any
 
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.cycles.estimate import Estimate, estimates
 from nvdla.analysis.cycles.schedule import Schedule, schedule
-from nvdla.analysis.graph.nodes import Key, Node, chains, nodes_of
-from nvdla.analysis.graph.values import Value, values_of
-from nvdla.descriptors import Abi, decode_tasks, detect
-from nvdla.firmware.choice import choose_configuration
-from nvdla.hardware.configuration import Configuration, configuration
-from nvdla.loadable import Loadable
+from nvdla.descriptors.abi import Abi
+from nvdla.errors import DescriptorError
+from nvdla.hardware.configuration import Configuration
+from nvdla.loadable.model import Loadable
+from nvdla.program.operation import Key, Operation
+from nvdla.program.program import Program, Tasks
+from nvdla.program.values import Value, values_of
+
+MAX_OPERATIONS = 1 << 16
 
 
 @dataclass(frozen=True)
 class Study:
     """A loadable looked at for one configuration and one memory behind it. Parts are made when they are asked for."""
 
-    loadable: Loadable
-    tasks: Mapping[int, Any]
-    abi: Abi
-    abi_reason: str
-    config: Configuration
-    config_reason: str
+    program: Program
     memory: Memory
     software: int
-    layers: Mapping[tuple[int, int], str]
 
     @classmethod
     def of(
@@ -49,48 +45,72 @@ class Study:
     ) -> Study:
         """``config`` and ``abi`` as for :class:`nvdla.Runtime`; ``layers``: (task, operation) -> name.
 
-        Raises NvdlaError for descriptors that cannot be read and configurations that do not exist.
+        Raises NvdlaError for descriptors that cannot be read, configurations that do not exist, and more than
+        MAX_OPERATIONS operations.
         """
-        chosen, abi_reason = detect(loadable, abi)
-        tasks = decode_tasks(loadable, chosen)
-        if config == "auto":
-            found, reason = choose_configuration(loadable, tasks)
-        else:
-            found, reason = configuration(config), "chosen by the caller"
-        return cls(loadable, tasks, chosen, abi_reason, found, reason, memory or Memory(), software, layers or {})
+        program = Program.of(loadable, config, abi, layers)
+        total = sum(len(task) for task in program.tasks.values())
+        if total > MAX_OPERATIONS:
+            raise DescriptorError(f"{total} operations are more than can be shown: {MAX_OPERATIONS}")
+        return cls(program, memory or Memory(), software)
+
+    @property
+    def loadable(self) -> Loadable:
+        return self.program.loadable
+
+    @property
+    def config(self) -> Configuration:
+        return self.program.config
+
+    @property
+    def config_reason(self) -> str:
+        return self.program.config_reason
+
+    @property
+    def abi(self) -> Abi:
+        return self.program.abi
+
+    @property
+    def abi_reason(self) -> str:
+        return self.program.abi_reason
+
+    @property
+    def tasks(self) -> Tasks:
+        return self.program.tasks
 
     @property
     def title(self) -> str:
         """The file's name without its folders, and the configuration."""
         return f"{PurePath(self.loadable.name).name} on {self.config.name}"
 
-    @cached_property
-    def nodes(self) -> list[Node]:
-        return nodes_of(self.loadable, self.tasks, self.config, self.layers)
+    @property
+    def operations(self) -> list[Operation]:
+        """All operations, in the order in which the firmware gets them."""
+        return self.program.operations
 
-    @cached_property
-    def by_key(self) -> dict[Key, Node]:
-        return {node.key: node for node in self.nodes}
+    @property
+    def by_key(self) -> dict[Key, Operation]:
+        return self.program.by_key
 
-    @cached_property
-    def chains(self) -> list[list[Node]]:
+    @property
+    def chains(self) -> list[list[Operation]]:
         """Operations that work together on the fly."""
-        return chains(self.nodes)
+        return self.program.chains
 
     @cached_property
     def estimates(self) -> dict[Key, Estimate]:
-        return estimates(self.nodes, self.config, self.memory)
+        return estimates(self.operations, self.config, self.memory)
 
     @cached_property
     def schedule(self) -> Schedule:
-        return schedule(self.nodes, self.estimates, self.software)
+        return schedule(self.operations, self.estimates, self.software)
 
     @cached_property
     def values(self) -> list[Value]:
         return values_of(self.loadable, self.steps)
 
     @cached_property
-    def steps(self) -> list[list[Node]]:
+    def steps(self) -> list[list[Operation]]:
         """The chains in the order in which they begin."""
         places = {key: place for place, key in enumerate(self.schedule.order)}
         return sorted(self.chains, key=lambda chain: places[chain[0].key])

@@ -1,12 +1,4 @@
-"""Names of layers beside a loadable: which operation of which task belongs to which layer.
-
-A loadable has no room for layer names, so they lie in ``<loadable>.layers.json``::
-
-    {"format": "nvdla-layers", "version": 1, "network": "lenet", "config": "nv_small", "precision": "int8",
-     "tensors": {"conv1": {"scale": 0.01, "shape": [20, 24, 24]}},
-     "tasks": [{"task": 0, "kind": "dla",
-                "operations": [{"index": 0, "engine": "conv", "layer": "conv1+relu1", "part": ""}]}]}
-"""
+"""Writing the layer file of a loadable (:mod:`nvdla.program.sidecar`)."""
 
 from __future__ import annotations
 
@@ -17,12 +9,8 @@ from typing import Any
 from nvdla.builder.ir import Program
 from nvdla.builder.schedule import DlaTask, Task
 from nvdla.descriptors.enums import OpType
-from nvdla.errors import FormatError
-from nvdla.files import read_file, whole_file
-
-FORMAT, VERSION = "nvdla-layers", 1
-SUFFIX = ".layers.json"
-MAX_FILE = 16 << 20
+from nvdla.files import whole_file
+from nvdla.program.sidecar import FORMAT, VERSION, path_of
 
 
 def describe(program: Program, config: str, tasks: list[Task]) -> dict[str, Any]:
@@ -51,41 +39,9 @@ def _task(number: int, task: Task) -> dict[str, Any]:
     return {"task": number, "kind": "dla", "operations": operations}
 
 
-def path_of(loadable: str | Path) -> Path:
-    return Path(str(loadable) + SUFFIX)
-
-
 def save(data: dict[str, Any], loadable: str | Path) -> Path:
     """Write the sidecar of a loadable, whole or not at all."""
     path = path_of(loadable)
     with whole_file(path) as stream:
         stream.write(json.dumps(data, indent=1, sort_keys=True).encode("utf-8") + b"\n")
     return path
-
-
-def load(loadable: str | Path) -> dict[str, Any] | None:
-    """The sidecar of a loadable, None where there is none. Raises FormatError when it is not one."""
-    path = path_of(loadable)
-    if not path.is_file():  # nobody asked for it, so a pipe is not waited for
-        return None
-    try:
-        data = json.loads(read_file(path, MAX_FILE, "layer file"))
-    except (ValueError, RecursionError) as reason:
-        raise FormatError(f"{path}: is not JSON: {reason}") from None
-    if not isinstance(data, dict) or data.get("format") != FORMAT or not isinstance(data.get("tasks"), list):
-        raise FormatError(f"{path}: is not a layer file (format {FORMAT!r} with a list of tasks)")
-    if data.get("version") != VERSION:
-        raise FormatError(f"{path}: layer file version {data.get('version')!r}, this release reads {VERSION}")
-    return data
-
-
-def layers(data: dict[str, Any]) -> dict[tuple[int, int], str]:
-    """(task, operation) -> layer, from a sidecar."""
-    names: dict[tuple[int, int], str] = {}
-    for task in data["tasks"]:
-        try:
-            for operation in task["operations"]:
-                names[int(task["task"]), int(operation["index"])] = str(operation["layer"])
-        except (KeyError, TypeError, ValueError, OverflowError):
-            raise FormatError("layer file: a task needs its number and operations with index and layer") from None
-    return names

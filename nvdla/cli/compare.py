@@ -12,8 +12,8 @@ import nvdla
 from nvdla.cli.arguments import add_input_options, add_machine_options, surfaces_of_runs
 from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.compare.comparison import Comparison, Limits, Region, Row, compare_run
-from nvdla.compare.naming import Names, names_for
 from nvdla.errors import FormatError
+from nvdla.program.naming import Names, names_for
 
 HELP = """Compare a run, operation by operation, with another run, another loadable, golden files or a float model.
 

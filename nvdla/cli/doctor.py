@@ -9,8 +9,8 @@ import nvdla
 from nvdla.cli.arguments import add_input_options, add_machine_options, surfaces_of_runs
 from nvdla.cli.findings import print_findings, summary
 from nvdla.cli.output import add_format_options, print_document, print_table, say
-from nvdla.compare.naming import names_for, read_calibration
 from nvdla.doctor.examination import Examination, examine
+from nvdla.program.naming import names_for, read_calibration
 
 HELP = """Examine a loadable: scales that converters imply, weights and biases, lookup tables, known faults of
 compilers, and everything 'nvdla lint' knows. With --input (as often as there are images) it is run: saturation,

@@ -8,9 +8,8 @@ from typing import Any
 import nvdla
 from nvdla.analysis import views as views
 from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table
-from nvdla.compare.naming import names_for
-from nvdla.descriptors import decode_tasks, detect
-from nvdla.firmware.choice import choose_configuration
+from nvdla.program.naming import names_for
+from nvdla.program.program import Program
 
 HELP = "What is in a loadable: overview, tasks, memory, blobs, tensors, relocations, operations, dependency graph."
 
@@ -28,11 +27,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     loadable = nvdla.load(args.loadable)
-    abi, abi_reason = detect(loadable, args.abi)
-    tasks = decode_tasks(loadable, abi)
-    config, config_reason = choose_configuration(loadable, tasks)
+    program = Program.of(loadable, abi=args.abi)
+    tasks = program.tasks
     makers: dict[str, Any] = {
-        "overview": lambda: views.overview(loadable, tasks, abi, abi_reason, config.name, config_reason),
+        "overview": lambda: views.overview(program),
         "tasks": lambda: views.task_rows(loadable, tasks),
         "memory": lambda: views.memory_rows(loadable),
         "blobs": lambda: views.blob_rows(loadable),

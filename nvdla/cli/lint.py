@@ -6,9 +6,9 @@ import argparse
 
 from nvdla.cli.findings import print_findings, summary
 from nvdla.cli.output import add_format_options, print_document, print_table, say
-from nvdla.compare.naming import names_for
 from nvdla.lint import lint_file
 from nvdla.lint.linter import rules
+from nvdla.program.naming import names_for
 
 HELP = """Check a loadable against a hardware configuration: what it needs that is not built, settings that the firmware
 refuses or the hardware hangs on, surfaces outside their memory, writes over constants, broken dependency graphs.

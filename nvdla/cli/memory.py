@@ -35,7 +35,7 @@ def address(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     from nvdla.analysis.memorymap.memory_map import MemoryMap
-    from nvdla.memory.linker import CVSRAM_BASE, DRAM_BASE
+    from nvdla.memory.placement import CVSRAM_BASE, DRAM_BASE
 
     study = study_of(args)
     base = DRAM_BASE if args.base is None else args.base

@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from nvdla.compare.naming import names_for
+    from nvdla.program.naming import names_for
     from nvdla.report.page import make_report
     from nvdla.report.run import examine_and_run
     from nvdla.tensors.files import ending

@@ -42,7 +42,7 @@ def study_of(args: argparse.Namespace) -> Study:
     """The study that the arguments ask for. Raises NvdlaError."""
     from nvdla.analysis.cycles.constants import Memory
     from nvdla.analysis.study import Study
-    from nvdla.compare.naming import names_for
+    from nvdla.program.naming import names_for
 
     timing = hasattr(args, "latency")
     if timing and not 1e-6 <= args.clock <= 1e6:

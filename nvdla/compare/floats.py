@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nvdla.compare.comparison import Expected
-from nvdla.compare.naming import Names, parts
 from nvdla.compare.observation import Observation
 from nvdla.containers.npz_members import arrays, members
 from nvdla.containers.source import Source
+from nvdla.program.naming import Names, parts
 
 if TYPE_CHECKING:
     from nvdla.runtime import Tensor

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nvdla.compare.comparison import Expected, padding_note
-from nvdla.compare.naming import parts
 from nvdla.compare.observation import Observation, dense
 from nvdla.errors import FormatError
 from nvdla.files import read_file
+from nvdla.program.naming import parts
 from nvdla.tensors.dimg import read_dimg
 from nvdla.tensors.files import read_npy
 

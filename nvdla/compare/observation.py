@@ -10,15 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.descriptors.enums import MemType, Precision
+from nvdla.descriptors.enums import MemType, OpType
+from nvdla.descriptors.meaning import precisions_of
+from nvdla.program.handover import BEHIND
 
 Key = tuple[int, int, int]
 
-#: engine -> field of its operation descriptor with the precision of what it writes
-_WRITTEN = {"conv": "out_precision", "sdp": "dst_precision", "pdp": "precision", "cdp": "out_precision"}
-_DTYPES = {Precision.INT8: np.dtype("i1"), Precision.INT16: np.dtype("<i2"), Precision.FP16: np.dtype("<f2")}
 #: engine that can take the result of another on the fly -> that other
-_BEFORE = {"sdp": "conv", "pdp": "sdp"}
+_BEFORE = {taker.name.lower(): giver.name.lower() for giver, taker in BEHIND.items()}
 
 
 @dataclass(frozen=True)
@@ -108,6 +107,5 @@ class Observer:
 
 def written_type(engine: str, op: Any) -> np.dtype:
     """Element type of what an operation writes; bytes for BDMA, which knows no elements."""
-    if engine == "bdma":
-        return np.dtype("u1")
-    return _DTYPES.get(getattr(op, _WRITTEN.get(engine, "precision")), np.dtype("u1"))
+    found = precisions_of(OpType[engine.upper()], op)
+    return np.dtype("u1") if found is None else found[1].dtype

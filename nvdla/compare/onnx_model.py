@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nvdla.compare.naming import Names
 from nvdla.errors import FormatError
 from nvdla.files import read_file
+from nvdla.program.naming import Names
 
 if TYPE_CHECKING:
     from nvdla.runtime import Runtime

@@ -10,8 +10,8 @@ import numpy as np
 from nvdla.compare.alignment import align
 from nvdla.compare.comparison import Expected, observe, padding_note
 from nvdla.compare.floats import fitted
-from nvdla.compare.naming import Names
 from nvdla.compare.observation import Observation, Observer
+from nvdla.program.naming import Names
 
 if TYPE_CHECKING:
     from nvdla.runtime import Runtime, Tensor

@@ -15,17 +15,15 @@ from typing import Any
 import numpy as np
 
 from nvdla.containers.parameters import Parameter
-from nvdla.descriptors import DlaOperation, DlaTask, decode_tasks, detect
 from nvdla.descriptors.enums import ConvMode, DataFormat, MemType, OpType, Precision, SdpAlu, SdpMode, SdpType
 from nvdla.errors import FormatError
-from nvdla.firmware.choice import choose_configuration
-from nvdla.hardware.configuration import configuration
 from nvdla.hardware.convolution.weights import decompress, unpack_direct, unpack_image, unpack_winograd
 from nvdla.loadable.model import Loadable
 from nvdla.memory.weights import pack_direct, pack_image, pack_winograd
+from nvdla.program.accesses import STAGES
+from nvdla.program.operation import Operation
+from nvdla.program.program import Program
 
-_DTYPES = {Precision.INT8: "int8", Precision.INT16: "int16", Precision.FP16: "float16"}
-_STAGES = ("x1", "x2", "y")
 _OPERANDS = {SdpType.ADD: ("alu",), SdpType.MUL: ("mul",), SdpType.BOTH: ("alu", "mul")}
 #: Decoded bytes may be this many times the file: tiles share weights, which are decoded once.
 _WORK = 8
@@ -57,12 +55,8 @@ class LoadableParameters:
 
     def __init__(self, loadable: Loadable, config: str = "auto") -> None:
         self.loadable = loadable
-        abi, _ = detect(loadable)
-        self.tasks = {number: task for number, task in decode_tasks(loadable, abi).items() if isinstance(task, DlaTask)}
-        if config == "auto":
-            self.config, self.reason = choose_configuration(loadable, decode_tasks(loadable, abi))
-        else:
-            self.config, self.reason = configuration(config), "asked for"
+        self.program = Program.of(loadable, config)
+        self.config, self.reason = self.program.config, self.program.config_reason
         self.slots = self._slots()
         size = sum(blob.size for blob in loadable.blobs)
         if sum(_decoded_size(slot) for slot in self.slots) > _WORK * size + (1 << 20):
@@ -74,50 +68,50 @@ class LoadableParameters:
     def _slots(self) -> list[Slot]:
         """One slot for each distinct place: tiles and batches that share one are listed in its metadata."""
         found: dict[tuple[Any, ...], Slot] = {}
-        for number, task in self.tasks.items():
-            for operation in task.operations():
-                for slot in self._of_operation(number, task, operation):
-                    key = (slot.blob, slot.offset, slot.layout, slot.shape, slot.column)
-                    if key in found:
-                        found[key].metadata["shared_with"].append(slot.name)
-                    else:
-                        found[key] = slot
+        for operation in self.program.hardware_operations:
+            for slot in self._of_operation(operation) if not operation.roi else ():
+                key = (slot.blob, slot.offset, slot.layout, slot.shape, slot.column)
+                if key in found:
+                    found[key].metadata["shared_with"].append(slot.name)
+                else:
+                    found[key] = slot
         return list(found.values())
 
-    def _of_operation(self, number: int, task: DlaTask, operation: DlaOperation) -> Iterator[Slot]:
-        name = f"task{number}.{operation.engine}{operation.index}"
-        if operation.op_type is OpType.CONV:
-            slot = self._weights(name, task, operation)
+    def _of_operation(self, operation: Operation) -> Iterator[Slot]:
+        name = f"task{operation.task}.{operation.engine}{operation.index}"
+        if operation.type is OpType.CONV:
+            slot = self._weights(name, operation)
             if slot is not None:
                 yield slot
-        if operation.op_type is OpType.SDP:
-            for stage in _STAGES:
-                yield from self._operands(name, task, operation, stage)
+        if operation.type is OpType.SDP:
+            for stage in STAGES:
+                yield from self._operands(name, operation, stage)
 
-    def _place(self, task: DlaTask, cube: Any, length: int) -> tuple[str, int] | None:
+    def _place(self, operation: Operation, cube: Any, length: int) -> tuple[str, int] | None:
         """(blob, offset in it) of ``length`` bytes of a cube; None when nothing is stored there."""
-        if cube.type == MemType.HW or not 0 <= cube.address < len(task.task.address_list):
+        window = operation.finder.window(cube.address)
+        if cube.type == MemType.HW or window is None:
             return None
-        address = self.loadable.address(task.task.address_list[cube.address])
-        start = address.offset + getattr(cube, "offset", 0)
+        address = window[0]
+        start = address.offset + cube.offset
         for offset, blob in self.loadable.contents(self.loadable.memory(address.mem_id)):
             if offset <= start and start + length <= offset + blob.size:
                 return blob.name, start - offset
         return None
 
-    def _weights(self, name: str, task: DlaTask, operation: DlaOperation) -> Slot | None:
+    def _weights(self, name: str, operation: Operation) -> Slot | None:
         op, surface = operation.op, operation.surface
-        dtype = _DTYPES[Precision(op.out_precision)]
+        dtype = Precision(op.out_precision).dtype.name
         size = np.dtype(dtype).itemsize
         kernels, channels = surface.dst_data.channel, op.kernel_channel_csc
         is_image, is_winograd = op.data_format != DataFormat.FEATURE, op.conv_mode == ConvMode.WINOGRAD
         rows, columns = (4, 4) if is_winograd else (op.kernel_height_csc, op.kernel_width_csc)
         count = kernels * channels * rows * columns
-        mask = self._place(task, surface.wmb_data, -(-count // 8)) if op.weight_format else None
+        mask = self._place(operation, surface.wmb_data, -(-count // 8)) if op.weight_format else None
         if op.weight_format and mask is None:
             return None
         length = surface.weight_data.size if op.weight_format else count * size
-        place = self._place(task, surface.weight_data, length)
+        place = self._place(operation, surface.weight_data, length)
         if place is None or not count:
             return None
         shape, layout = (kernels, channels, rows, columns), "winograd" if is_winograd else "direct"
@@ -133,7 +127,7 @@ class LoadableParameters:
             "compressed": bool(op.weight_format),
             "configuration": self.config.name,
             "shared_with": [],
-            **self._scales(task, operation),
+            **self._scales(operation),
         }
         return Slot(
             f"{name}.weights",
@@ -149,14 +143,14 @@ class LoadableParameters:
             metadata=metadata,
         )
 
-    def _operands(self, name: str, task: DlaTask, operation: DlaOperation, stage: str) -> Iterator[Slot]:
+    def _operands(self, name: str, operation: Operation, stage: str) -> Iterator[Slot]:
         settings, cube = getattr(operation.op, f"{stage}_op"), getattr(operation.surface, f"{stage}_data")
         operands = _OPERANDS.get(settings.type, ()) if settings.enable else ()
         if settings.mode != SdpMode.PER_KERNEL or not operands or not cube.channel:
             return
-        dtype = _DTYPES[Precision(settings.precision)]
+        dtype = Precision(settings.precision).dtype.name
         length = cube.channel * len(operands) * np.dtype(dtype).itemsize
-        place = self._place(task, cube, length)
+        place = self._place(operation, cube, length)
         if place is None:
             return
         for column, operand in enumerate(operands):
@@ -187,16 +181,10 @@ class LoadableParameters:
                 metadata=metadata,
             )
 
-    def _scales(self, task: DlaTask, operation: DlaOperation) -> dict[str, Any]:
+    def _scales(self, operation: Operation) -> dict[str, Any]:
         """The output converter of the SDP operation that takes the convolution's sums."""
-        common = operation.common
-        indices = [common.consumers[OpType.SDP].index, common.fused_parent.index]
-        for index in indices:
-            if 0 <= index < task.network.num_operations:
-                following = task.operation(index)
-                if following.op_type is OpType.SDP:
-                    return _converter(following.op.out_cvt)
-        return {}
+        taker = self.program.takers.get(operation.key)
+        return {} if taker is None else _converter(taker.op.out_cvt)
 
     def parameters(self) -> list[Parameter]:
         """Every parameter, decoded."""

@@ -1,11 +1,12 @@
 """Numbers of the descriptors that have names (kmd/firmware/include/dla_interface.h, EMUInterface.h).
 
-Like the container's enums they accept numbers without a name (:class:`nvdla.loadable.enums.OpenEnum`).
+Like the container's enums they accept numbers without a name (:class:`nvdla.open_enum.OpenEnum`).
 """
 
 from __future__ import annotations
 
-from nvdla.loadable.enums import OpenEnum
+from nvdla.open_enum import OpenEnum
+from nvdla.precision import Precision as Precision
 
 
 class OpType(OpenEnum):
@@ -41,12 +42,6 @@ class Event(OpenEnum):
 class ConvMode(OpenEnum):
     DIRECT = 0
     WINOGRAD = 1
-
-
-class Precision(OpenEnum):
-    INT8 = 0
-    INT16 = 1
-    FP16 = 2
 
 
 class DataFormat(OpenEnum):

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any
 
-from nvdla.descriptors import DlaTask, EmuTask, decode_tasks
-from nvdla.descriptors.abi import Abi
 from nvdla.descriptors.enums import OpType
 from nvdla.descriptors.fields import FieldView, fields
-from nvdla.descriptors.task import DlaOperation, EmuOperation
-from nvdla.diff.differences import Change
-from nvdla.loadable.model import Loadable
-
-Operation = DlaOperation | EmuOperation
+from nvdla.descriptors.task import DlaTask, EmuTask
+from nvdla.diff.changes import Change
+from nvdla.program.handover import by_task
+from nvdla.program.operation import Operation
+from nvdla.program.program import Program
 
 
 @dataclass(frozen=True)
@@ -29,27 +27,21 @@ class TaskPair:
     pairs: list[tuple[Operation | None, Operation | None]]
 
 
-def task_pairs(a: Loadable, b: Loadable, abis: tuple[Abi, Abi]) -> list[TaskPair]:
-    """Tasks of equal id and kind. Raises DescriptorError for descriptors that cannot be read."""
-    ours, theirs = decode_tasks(a, abis[0]), decode_tasks(b, abis[1])
+def task_pairs(a: Program, b: Program) -> list[TaskPair]:
+    """Tasks of equal id and kind."""
+    ours, theirs = by_task(a.operations), by_task(b.operations)
     return [
-        TaskPair(task_id, task, theirs[task_id], *_pair_up(task, theirs[task_id]))
-        for task_id, task in ours.items()
-        if task_id in theirs and type(task) is type(theirs[task_id])
+        TaskPair(number, task, b.tasks[number], *_pair_up(ours.get(number, []), theirs.get(number, [])))
+        for number, task in a.tasks.items()
+        if number in b.tasks and type(task) is type(b.tasks[number])
     ]
 
 
-def _operations(task: DlaTask | EmuTask) -> list[Operation]:
-    """All operations, of every ROI."""
-    if isinstance(task, EmuTask):
-        return list(task.operations())
-    return [operation for roi in range(task.network.num_rois) for operation in task.operations(roi)]
-
-
-def _pair_up(a: DlaTask | EmuTask, b: DlaTask | EmuTask) -> tuple[str, list[tuple[Operation | None, Operation | None]]]:
+def _pair_up(
+    ours: list[Operation], theirs: list[Operation]
+) -> tuple[str, list[tuple[Operation | None, Operation | None]]]:
     """By index where both have the same types of operations, else by the longest common runs of types and shapes."""
-    ours, theirs = _operations(a), _operations(b)
-    if [each.op_type for each in ours] == [each.op_type for each in theirs]:
+    if [_kind(each) for each in ours] == [_kind(each) for each in theirs]:
         return "index", list(zip(ours, theirs, strict=True))
     matcher = SequenceMatcher(None, [_signature(each) for each in ours], [_signature(each) for each in theirs], False)
     pairs: list[tuple[Operation | None, Operation | None]] = []
@@ -62,17 +54,18 @@ def _pair_up(a: DlaTask | EmuTask, b: DlaTask | EmuTask) -> tuple[str, list[tupl
     return "shape", pairs
 
 
+def _kind(operation: Operation) -> int:
+    return operation.descriptors.op_type
+
+
 def _signature(operation: Operation) -> tuple[Any, ...]:
-    if isinstance(operation, EmuOperation):
-        return (operation.op_type,)
-    cube = getattr(operation.surface, "dst_data", None)
-    return (operation.op_type, *((cube.channel, cube.height, cube.width) if cube is not None else ()))
+    return (_kind(operation), *(() if operation.type is None else operation.output or ()))
 
 
-def place(task_id: int, operation: Operation) -> str:
+def place(operation: Operation) -> str:
     """ "task 0 operation 3 (CONV)"."""
-    roi = f" ROI {operation.roi}" if getattr(operation, "roi", 0) else ""
-    return f"task {task_id} operation {operation.index}{roi} ({operation.op_type.name})"
+    roi = f" ROI {operation.roi}" if operation.roi else ""
+    return f"task {operation.task} operation {operation.index}{roi} ({operation.descriptors.op_type.name})"
 
 
 def descriptor_changes(pair: TaskPair) -> Iterator[Change]:
@@ -80,27 +73,28 @@ def descriptor_changes(pair: TaskPair) -> Iterator[Change]:
     yield from _structures("network", f"task {pair.id}", pair.a.network, pair.b.network)
     for ours, theirs in pair.pairs:
         if ours is None or theirs is None:
-            operation = ours or theirs
-            what = "only in a" if theirs is None else "only in b"
-            yield Change("operation", place(pair.id, operation), None, what)
-        elif isinstance(ours, EmuOperation):
-            yield from _cpu_changes(pair.id, ours, theirs)
+            for operation, what in ((ours, "only in a"), (theirs, "only in b")):
+                if operation is not None:
+                    yield Change("operation", place(operation), None, what)
+        elif ours.type is None:
+            yield from _cpu_changes(ours, theirs)
         else:
-            yield from _dla_changes(pair.id, ours, theirs)
-    if isinstance(pair.a, DlaTask):
+            yield from _dla_changes(ours, theirs)
+    if isinstance(pair.a, DlaTask) and isinstance(pair.b, DlaTask):
         for number, (left, right) in enumerate(zip(pair.a.luts, pair.b.luts, strict=False)):
             yield from _structures("lut", f"task {pair.id} lut {number}", left, right)
 
 
-def _cpu_changes(task_id: int, ours: EmuOperation, theirs: EmuOperation) -> Iterator[Change]:
-    where = place(task_id, ours)
+def _cpu_changes(ours: Operation, theirs: Operation) -> Iterator[Change]:
+    where = place(ours)
     for name in ("op", "src", "dst"):
         prefix = "" if name == "op" else f"{name}_data."
-        yield from _structures("cpu", where, getattr(ours, name), getattr(theirs, name), prefix)
+        left, right = getattr(ours.descriptors, name), getattr(theirs.descriptors, name)
+        yield from _structures("cpu", where, left, right, prefix)
 
 
-def _dla_changes(task_id: int, ours: DlaOperation, theirs: DlaOperation) -> Iterator[Change]:
-    where = place(task_id, ours)
+def _dla_changes(ours: Operation, theirs: Operation) -> Iterator[Change]:
+    where = place(ours)
     if ours.index != theirs.index:
         where += f" / operation {theirs.index}"
     yield from _structures("operation", where, ours.op, theirs.op)

@@ -8,17 +8,14 @@ from typing import Any
 import numpy as np
 
 from nvdla.descriptors.enums import ConvMode, OpType, Precision, WeightFormat
-from nvdla.descriptors.task import DlaOperation, DlaTask, EmuTask
+from nvdla.descriptors.meaning import operand_precision
+from nvdla.diff.changes import OperandChange
 from nvdla.diff.descriptors import TaskPair, place
-from nvdla.diff.differences import OperandChange
 from nvdla.errors import NvdlaError
-from nvdla.firmware.choice import choose_configuration
-from nvdla.hardware.configuration import Configuration
-from nvdla.lint.context import Subject
+from nvdla.lint.context import Operation
 from nvdla.loadable.model import Loadable
 from nvdla.memory.weights import pack_direct
 
-DTYPES = {Precision.INT8: np.dtype("i1"), Precision.INT16: np.dtype("<i2"), Precision.FP16: np.dtype("<f2")}
 OPERANDS = {OpType.CONV: ("weight_data", "wmb_data", "wgs_data"), OpType.SDP: ("x1_data", "x2_data", "y_data")}
 #: kernels whose places in memory are worked out to name the first that differs
 MOST_ELEMENTS = 1 << 24
@@ -26,62 +23,50 @@ MOST_ELEMENTS = 1 << 24
 
 def operand_changes(a: Loadable, b: Loadable, pairs: list[TaskPair]) -> Iterator[OperandChange]:
     """Operands of paired operations whose bytes differ."""
-    configs = _configuration(a, {pair.id: pair.a for pair in pairs}), _configuration(b, {p.id: p.b for p in pairs})
     for pair in pairs:
-        if isinstance(pair.a, EmuTask):
-            continue
         for ours, theirs in pair.pairs:
-            if ours is None or theirs is None:
+            if ours is None or theirs is None or ours.type is None:
                 continue
-            left, right = Subject(pair.a, ours, configs[0]), Subject(pair.b, theirs, configs[1])
-            for name in OPERANDS.get(ours.op_type, ()):
-                change = _compare(place(pair.id, ours), name, (a, left), (b, right))
+            for name in OPERANDS.get(ours.type, ()):
+                change = _compare(place(ours), name, (a, ours), (b, theirs))
                 if change is not None:
                     yield change
 
 
-def operand(loadable: Loadable, subject: Subject, name: str) -> np.ndarray | None:
+def operand(loadable: Loadable, subject: Operation, name: str) -> np.ndarray | None:
     """The elements of an operand as the loadable brings them along; None where it has none, or none is used."""
     cube = dict(subject.used_cubes()).get(name)
-    data = None if cube is None else constant_bytes(loadable, subject.task, cube.address, cube.offset, cube, subject)
+    data = None if cube is None else constant_bytes(loadable, subject, cube)
     if data is None:
         return None
-    dtype = operand_type(subject.operation, name)
+    dtype = operand_type(subject, name)
     return data[: data.size // dtype.itemsize * dtype.itemsize].view(dtype)
 
 
-def constant_bytes(
-    loadable: Loadable, task: DlaTask, address: int, offset: int, cube: Any, subject: Subject
-) -> np.ndarray | None:
-    """The loaded bytes behind an address index, as many as the surface's size says; None where nothing is loaded."""
-    ids = task.task.address_list
-    if not 0 <= address < len(ids):
+def constant_bytes(loadable: Loadable, subject: Operation, cube: Any) -> np.ndarray | None:
+    """The loaded bytes (uint8) of a data cube, as many as its size says; None where nothing is loaded."""
+    window = subject.finder.window(cube.address)
+    if window is None:
         return None
-    entry = loadable.address(ids[address])
-    start, size = entry.offset + offset, cube.size
+    entry = window[0]
+    start, size = entry.offset + cube.offset, cube.size
     for begin, blob in loadable.contents(loadable.memory(entry.mem_id)):
         if begin <= start < begin + len(blob.data):
             return np.frombuffer(blob.data, np.uint8)[start - begin : start - begin + size]
     return None
 
 
-def operand_type(operation: DlaOperation, name: str) -> np.dtype:
-    """Element type of an operand."""
+def operand_type(subject: Operation, name: str) -> np.dtype:
+    """Element type of an operand: that of ``weight_data``, ``x1_data`` ..."""
     if name in ("wmb_data", "wgs_data"):
         return np.dtype("u1")
     if name == "weight_data":
-        return DTYPES.get(operation.op.out_precision, np.dtype("u1"))
-    stage = getattr(operation.op, f"{name[:-5]}_op")
-    wide = DTYPES[Precision.FP16] if operation.op.src_precision == Precision.FP16 else DTYPES[Precision.INT16]
-    return DTYPES[Precision.INT8] if stage.precision == Precision.INT8 else wide
-
-
-def _configuration(loadable: Loadable, tasks: dict[int, Any]) -> Configuration:
-    return choose_configuration(loadable, tasks)[0]
+        return Precision(subject.op.out_precision).dtype
+    return operand_precision(subject.op.src_precision, getattr(subject.op, f"{name[:-5]}_op")).dtype
 
 
 def _compare(
-    where: str, name: str, ours: tuple[Loadable, Subject], theirs: tuple[Loadable, Subject]
+    where: str, name: str, ours: tuple[Loadable, Operation], theirs: tuple[Loadable, Operation]
 ) -> OperandChange | None:
     try:
         left, right = operand(*ours, name), operand(*theirs, name)
@@ -111,7 +96,7 @@ def statistics(elements: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _figures(left: np.ndarray, right: np.ndarray, weights_of: Subject | None) -> dict[str, Any]:
+def _figures(left: np.ndarray, right: np.ndarray, weights_of: Operation | None) -> dict[str, Any]:
     bits = np.dtype(f"u{left.itemsize}")
     differs = left.view(bits) != right.view(bits)
     wide = left.astype(np.float64), right.astype(np.float64)
@@ -124,7 +109,7 @@ def _figures(left: np.ndarray, right: np.ndarray, weights_of: Subject | None) ->
     return {"different": int(differs.sum()), "max_abs": largest, "cosine": cosine, "first": first}
 
 
-def _kernel_position(subject: Subject, index: int) -> dict[str, int]:
+def _kernel_position(subject: Operation, index: int) -> dict[str, int]:
     """Kernel, channel, row and column of the element at ``index`` of uncompressed direct weights of a feature cube."""
     op = subject.op
     kernels = subject.surface.dst_data.channel
@@ -133,7 +118,7 @@ def _kernel_position(subject: Subject, index: int) -> dict[str, int]:
     plain = op.conv_mode == ConvMode.DIRECT and op.weight_format == WeightFormat.UNCOMPRESSED and not subject.is_image
     if not plain or not index < elements <= MOST_ELEMENTS:
         return {}
-    group = subject.config.mac_atomic_k // DTYPES.get(op.out_precision, np.dtype("u1")).itemsize
+    group = subject.config.mac_atomic_k // Precision(op.out_precision).bytes
     order = np.frombuffer(
         pack_direct(np.arange(elements, dtype="<i4").reshape(shape), group, subject.config.mac_atomic_c), "<i4"
     )

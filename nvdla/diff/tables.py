@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.diff.differences import Change
+from nvdla.diff.changes import Change
 from nvdla.loadable.model import Loadable
 
 #: table of the container -> attribute of the model, what identifies an entry

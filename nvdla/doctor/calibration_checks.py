@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from nvdla.compare.naming import is_scale, parts, shortened
 from nvdla.doctor.chart import Chart, check
 from nvdla.lint.registry import Said
+from nvdla.program.naming import is_scale, parts, shortened
 
 
 def _entries(chart: Chart) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.compare.naming import Names
 from nvdla.diff.operands import operand
 from nvdla.doctor.health import TensorHealth
 from nvdla.doctor.scales import Scale, scales
-from nvdla.lint.context import Context, Subject
+from nvdla.lint.context import Context
 from nvdla.lint.registry import Rule, rule
+from nvdla.program.naming import Names
+from nvdla.program.operation import Operation
 
 CHECKS: list[Rule] = []
 check = partial(rule, into=CHECKS)
@@ -36,16 +37,16 @@ class Chart(Context):
         return scales(self)
 
     @cached_property
-    def by_place(self) -> dict[tuple[int, int], Subject]:
+    def by_place(self) -> dict[tuple[int, int], Operation]:
         """Operations of ROI 0 by task and index."""
-        return {(each.task.task.id, each.index): each for each in self.subjects if each.operation.roi == 0}
+        return {(each.task, each.index): each for each in self.subjects if each.roi == 0}
 
-    def measured(self) -> Iterator[tuple[Subject, TensorHealth]]:
+    def measured(self) -> Iterator[tuple[Operation, TensorHealth]]:
         """Every operation with what it was seen to write."""
         for place, health in self.tensors.items():
             if place in self.by_place:
                 yield self.by_place[place], health
 
-    def operand(self, subject: Subject, name: str) -> np.ndarray | None:
+    def operand(self, subject: Operation, name: str) -> np.ndarray | None:
         """The elements of weights or operands that the loadable brings along."""
         return operand(self.loadable, subject, name)

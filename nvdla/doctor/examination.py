@@ -6,9 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nvdla.compare.naming import Names
 from nvdla.compare.observation import Observation, Observer
-from nvdla.descriptors import detect
 from nvdla.doctor.chart import CHECKS, Chart
 from nvdla.doctor.health import Checkup
 from nvdla.errors import NvdlaError
@@ -16,6 +14,8 @@ from nvdla.lint.findings import SEVERITIES, Finding, sort_key
 from nvdla.lint.linter import MOST_OF_A_RULE, lint
 from nvdla.lint.registry import Rule
 from nvdla.loadable.model import Loadable
+from nvdla.program.naming import Names
+from nvdla.program.program import Program
 
 #: makes the surfaces of each run once the network's inputs are known
 Inputs = Callable[[Any], list[list[bytes]]]
@@ -97,10 +97,7 @@ def examine(
         patient = _Patient(loadable, report.config.name, abi, threads, names.layers)
         runs, run_error = _run(patient, inputs, checkup, accumulators, recording or Recording())
     chart = Chart(
-        loadable,
-        report.config,
-        detect(loadable, abi)[0],
-        names.layers,
+        Program.of(loadable, report.config, abi, names.layers, checked=False),
         names,
         calibration,
         checkup.tensors,

@@ -7,18 +7,18 @@ from typing import Any
 
 from nvdla.descriptors.enums import Activation, EmuOpType, OpType, PoolMode, Precision
 from nvdla.doctor.chart import Chart, check
-from nvdla.lint.context import Subject
 from nvdla.lint.registry import Said
+from nvdla.program.operation import Operation
 
 
-def _uses_lut(subject: Subject) -> bool:
+def _uses_lut(subject: Operation) -> bool:
     return subject.type == OpType.CDP or (subject.op.y_op.enable and subject.op.y_op.act == Activation.LUT)
 
 
-def _with_tables(chart: Chart) -> Iterator[tuple[Subject, Any]]:
+def _with_tables(chart: Chart) -> Iterator[tuple[Operation, Any]]:
     for subject in chart.of_type(OpType.SDP, OpType.CDP):
-        if subject.operation.lut is not None and _uses_lut(subject):
-            yield subject, subject.operation.lut
+        if subject.lut is not None and _uses_lut(subject):
+            yield subject, subject.lut
 
 
 @check("error", "Compile the layer in fp16, or fill the table: NVIDIA's compiler makes none for int8 Sigmoid and TanH.")
@@ -35,7 +35,7 @@ def lookup_tables_are_filled(chart: Chart) -> Iterator[Said]:
 def lookup_tables_are_named(chart: Chart) -> Iterator[Said]:
     """An SDP operation that looks up (activation LUT) names a table."""
     for subject in chart.of_type(OpType.SDP):
-        if _uses_lut(subject) and subject.operation.lut is None:
+        if _uses_lut(subject) and subject.lut is None:
             yield subject, f"y_op looks up, but lut_index is {subject.op.lut_index}"
 
 
@@ -50,11 +50,11 @@ def lookup_ranges_are_not_empty(chart: Chart) -> Iterator[Said]:
             yield subject, f"table LO of LUT {subject.op.lut_index} covers {start} to {end}"
 
 
-def _precision(subject: Subject) -> int:
+def _precision(subject: Operation) -> int:
     return subject.op.src_precision if subject.type == OpType.SDP else subject.op.in_precision
 
 
-def _signed(subject: Subject, value: int) -> int:
+def _signed(subject: Operation, value: int) -> int:
     """Bounds are 32-bit numbers in the SDP, 38-bit ones in the CDP."""
     bits = 32 if subject.type == OpType.SDP else 38
     value &= (1 << bits) - 1

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from nvdla.descriptors.enums import ConvMode, OpType, Precision, SdpAlu, SdpMode, SdpType, WeightFormat
+from nvdla.descriptors.meaning import reads_operands
 from nvdla.doctor.chart import Chart, check
-from nvdla.lint.context import ELEMENT_BYTES, STAGES, Subject, reads_operands
 from nvdla.lint.registry import Said
 from nvdla.memory.weights import pack_direct
+from nvdla.program.accesses import STAGES
+from nvdla.program.operation import Operation
 
 #: a scale with fewer significant bits is off by up to 1 / 2**bits
 FEW_BITS = 6
@@ -82,7 +84,7 @@ def biases_fit_their_sixteen_bits(chart: Chart) -> Iterator[Said]:
                 yield subject, f"{name}: {at_end.size} of {biases.size} biases are 32767 or -32768 (channels {places})"
 
 
-def _biases(chart: Chart, subject: Subject, name: str) -> np.ndarray | None:
+def _biases(chart: Chart, subject: Operation, name: str) -> np.ndarray | None:
     """The ALU operands of a stage: with BOTH they alternate with the multiplier's."""
     stage = getattr(subject.op, f"{name}_op")
     if not reads_operands(stage):
@@ -137,7 +139,7 @@ def kernels_have_like_magnitudes(chart: Chart) -> Iterator[Said]:
             yield subject, f"{len(small)} of {peaks.size} kernels use less than 8 of 127 steps: {some(small)}"
 
 
-def kernel_peaks(chart: Chart, subject: Subject) -> np.ndarray | None:
+def kernel_peaks(chart: Chart, subject: Operation) -> np.ndarray | None:
     """The largest magnitude of every kernel; None where the order of the weights is not the plain one."""
     op = subject.op
     weights = chart.operand(subject, "weight_data")
@@ -148,7 +150,7 @@ def kernel_peaks(chart: Chart, subject: Subject) -> np.ndarray | None:
         return None
     if elements > MOST_WEIGHTS:
         return None
-    group = chart.config.mac_atomic_k // ELEMENT_BYTES.get(op.out_precision, 1)
+    group = chart.config.mac_atomic_k // Precision(op.out_precision).bytes
     kernel_of = np.broadcast_to(np.arange(shape[0], dtype="<i2").reshape(-1, 1, 1, 1), shape)
     order = np.frombuffer(pack_direct(kernel_of, group, chart.config.mac_atomic_c), "<i2")
     magnitudes = np.abs(np.nan_to_num(weights[:elements].astype(np.float32)))

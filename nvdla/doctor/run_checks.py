@@ -96,7 +96,7 @@ def lookups_stay_in_range(chart: Chart) -> Iterator[Said]:
         over = counts.get("lut_oflow", counts.get("lut_overflow", 0))
         hits = sum(counts.get(name, 0) for name in ("lut_le_hit", "lut_lo_hit", "lut_hybrid"))
         total = hits + under + over
-        if subject.operation.lut is not None and total and (under + over) / total > OUT_OF_RANGE:
+        if subject.lut is not None and total and (under + over) / total > OUT_OF_RANGE:
             yield subject, f"{under} of {total} lookups were below the tables, {over} above"
 
 

@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from nvdla.descriptors.enums import OpType, Precision, SdpMode, SdpType
-from nvdla.lint.context import STAGES, Context, Subject
+from nvdla.lint.context import Context
+from nvdla.program.accesses import STAGES
+from nvdla.program.operation import Operation
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,10 @@ class Scale:
 
 def scales(context: Context) -> list[Scale]:
     """All converters of integer operations that do something."""
-    return [scale for subject in context.subjects if subject.operation.roi == 0 for scale in scales_of(subject)]
+    return [scale for subject in context.subjects if subject.roi == 0 for scale in scales_of(subject)]
 
 
-def scales_of(subject: Subject) -> Iterator[Scale]:
+def scales_of(subject: Operation) -> Iterator[Scale]:
     """The converters of one operation in the order of the data. fp16 has none."""
     op = subject.op
     if subject.type == OpType.CONV and op.out_precision != Precision.FP16:
@@ -53,21 +55,20 @@ def scales_of(subject: Subject) -> Iterator[Scale]:
         yield from _converter(subject, "out_cvt", op.out_cvt, True)
 
 
-def _converter(subject: Subject, name: str, cvt: Any, used: bool) -> Iterator[Scale]:
+def _converter(subject: Operation, name: str, cvt: Any, used: bool) -> Iterator[Scale]:
     if used and (cvt.scale, cvt.truncate, cvt.offset) != (1, 0, 0):
         yield _scale(subject, name, cvt.scale, cvt.truncate, cvt.offset)
 
 
-def _stage(subject: Subject, name: str, stage: Any) -> Iterator[Scale]:
+def _stage(subject: Operation, name: str, stage: Any) -> Iterator[Scale]:
     if not stage.enable or stage.type not in (SdpType.MUL, SdpType.BOTH):
         return
     operand = stage.mul_operand if stage.mode == SdpMode.PER_LAYER else None
     yield _scale(subject, f"{name} multiplier", operand, stage.truncate, 0)
 
 
-def _scale(subject: Subject, name: str, scale: int | None, truncate: int, offset: int) -> Scale:
+def _scale(subject: Operation, name: str, scale: int | None, truncate: int, offset: int) -> Scale:
     real = None if scale is None else math.ldexp(scale, -truncate)
     bits = None if scale is None else abs(scale).bit_length()
-    operation = subject.operation
-    place = (subject.task.task.id, operation.index, operation.engine, subject.layer)
+    place = (subject.task, subject.index, subject.engine, subject.layer)
     return Scale(*place, name, scale, truncate, offset, real, bits)

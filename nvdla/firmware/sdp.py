@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from nvdla.descriptors.enums import Activation, SdpMode, SdpType
+from nvdla.descriptors.meaning import processing_precision, reads_operands
 from nvdla.firmware.csb import Csb
 from nvdla.firmware.driver import lut_is_free, ram_type, unmask_interrupts
 from nvdla.firmware.lut import SDP_PORT, load_lut, require_lut
@@ -85,7 +86,7 @@ class SdpDriver:
         if name == "y" and operation.config.sdp_ew_throughput is None:
             having = _configurations_with_ew()
             operation.lacks_one_of("Y (element-wise) stage in its SDP", "y_op is enabled", having)
-        if _reads_memory(stage):
+        if reads_operands(stage):
             operation.require_memory(cube, f"{name}_data")
             address = operation.address(cube, f"{name}_data")
             operation.require_aligned(address, operation.atom, f"{name}_data address")
@@ -106,15 +107,6 @@ def _configurations_with_ew() -> list[str]:
     from nvdla.hardware.configuration import configurations
 
     return [each.name for each in configurations().values() if each.sdp_ew_throughput]
-
-
-def _reads_memory(stage: Any) -> bool:
-    return bool(stage.enable) and stage.type != SdpType.NONE and stage.mode != SdpMode.PER_LAYER
-
-
-def processing_precision(src: int, dst: int) -> int:
-    """An int16 input with int8 output is processed in int8; all else in the input's precision."""
-    return INT8 if dst == INT8 and src != FP16 else src
 
 
 def _program_read_dma(csb: Csb, operation: Operation, needed: bool) -> None:
@@ -154,14 +146,14 @@ def _program_operand(csb: Csb, operation: Operation, name: str) -> None:
     stage, cube = getattr(operation.op, f"{name}_op"), getattr(operation.surface, f"{name}_data")
     prefix = f"{letter}RDMA"
     fields = {
-        "DISABLE": int(not _reads_memory(stage)),
+        "DISABLE": int(not reads_operands(stage)),
         "DATA_USE": DATA_USE[SdpType(stage.type)],
         "DATA_SIZE": int(stage.precision != INT8),
         "DATA_MODE": int(stage.mode != SdpMode.PER_KERNEL),
         "RAM_TYPE": ram_type(cube.type),
     }
     csb.write_fields("SDP_RDMA", f"D_{prefix}_CFG", **{f"{prefix}_{key}": value for key, value in fields.items()})
-    if _reads_memory(stage):
+    if reads_operands(stage):
         address = operation.address(cube, f"{name}_data")
         csb.write_address("SDP_RDMA", f"D_{registers}_BASE_ADDR_LOW", f"D_{registers}_BASE_ADDR_HIGH", address)
         csb.write("SDP_RDMA", f"D_{registers}_LINE_STRIDE", cube.line_stride)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from nvdla.descriptors.enums import ConvMode, MemType, OpType, Precision, WeightFormat
+from nvdla.descriptors.enums import ConvMode, MemType, OpType, WeightFormat
 from nvdla.hardware.configuration import Configuration, configurations
 from nvdla.hardware.pixel_formats import PIXEL_FORMATS
-from nvdla.lint.context import PRECISION_FIELDS, Context
+from nvdla.lint.context import Context
 from nvdla.lint.registry import Said, rule
 from nvdla.loadable.enums import MemoryDomain, PixelFormat
 
@@ -27,10 +27,8 @@ def precisions_are_built(context: Context) -> Iterator[Said]:
     configurations stops, crashes, or computes without meaning. Rubik only moves elements, but by their size.
     """
     for subject in context.subjects:
-        fields = PRECISION_FIELDS.get(subject.type, ())
-        found = dict.fromkeys(Precision(getattr(subject.op, field)) for field in fields)
-        for value in found:
-            name = value.name.lower()
+        for value in dict.fromkeys(subject.precisions or ()):
+            name = value.title
             if value.known and name not in context.config.precisions:
                 able = _having(lambda each, name=name: name in each.precisions)
                 yield subject, f"computes in {name}, {context.config.name} has no {name} ({able} has)"

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 from nvdla.descriptors.enums import ConvMode, MemType, OpType, Precision, WeightFormat
 from nvdla.hardware.configuration import Configuration
-from nvdla.lint.context import ELEMENT_BYTES, Context, Subject
+from nvdla.lint.context import Context
 from nvdla.lint.registry import Said, rule
+from nvdla.program.operation import Operation
 
 WEIGHT_ALIGNMENT = 128
 
@@ -32,7 +33,7 @@ def banks_fit_the_buffer(context: Context) -> Iterator[Said]:
             )
 
 
-def direct_feature(subject: Subject) -> bool:
+def direct_feature(subject: Operation) -> bool:
     """A direct convolution of a feature cube with known precisions."""
     op = subject.op
     return op.conv_mode == ConvMode.DIRECT and not subject.is_image and Precision(op.in_precision).known
@@ -51,7 +52,7 @@ def slices_have_the_entries_of_the_buffer(context: Context) -> Iterator[Said]:
             continue
         cube = subject.surface.src_data
         in_entry = max(entry // subject.atom, 1)
-        atoms = -(-cube.channel * ELEMENT_BYTES[subject.op.in_precision] // subject.atom)
+        atoms = -(-cube.channel * Precision(subject.op.in_precision).bytes // subject.atom)
         whole, rest = divmod(atoms, in_entry)
         packed = cube.width if in_entry == 4 and rest == 3 else -(-rest * cube.width // in_entry)
         expected = whole * cube.width + packed
@@ -92,7 +93,7 @@ def weights_fit_their_banks(context: Context) -> Iterator[Said]:
         op = subject.op
         if op.weight_format == WeightFormat.COMPRESSED:
             continue
-        group = context.config.mac_atomic_k // ELEMENT_BYTES.get(op.out_precision, 1)
+        group = context.config.mac_atomic_k // Precision(op.out_precision).bytes
         size = min(subject.surface.dst_data.channel, group) * op.bytes_per_kernel
         room = op.weight_bank * context.config.cbuf_bank_bytes
         if size > room:
@@ -105,7 +106,7 @@ def kernels_have_their_size(context: Context) -> Iterator[Said]:
     for subject in context.of_type(OpType.CONV):
         op = subject.op
         size = op.kernel_width_csc * op.kernel_height_csc * op.kernel_channel_csc
-        expected = size * ELEMENT_BYTES.get(op.out_precision, 1)
+        expected = size * Precision(op.out_precision).bytes
         if op.bytes_per_kernel != expected:
             kernel = f"{op.kernel_width_csc} x {op.kernel_height_csc} x {op.kernel_channel_csc}"
             yield subject, f"bytes_per_kernel is {op.bytes_per_kernel}, a kernel of {kernel} has {expected}"
@@ -156,7 +157,7 @@ def features_keep_their_width(context: Context) -> Iterator[Said]:
     stop the pipeline."""
     for subject in context.of_type(OpType.CONV):
         op = subject.op
-        widths = [ELEMENT_BYTES.get(each, 1) for each in (op.in_precision, op.out_precision)]
+        widths = [Precision(each).bytes for each in (op.in_precision, op.out_precision)]
         if not subject.is_image and widths[0] != widths[1]:
             names = Precision(op.in_precision).name, Precision(op.out_precision).name
             yield subject, f"feature data in {names[0]}, processed in {names[1]}"
@@ -218,7 +219,7 @@ def weights_do_not_trip_the_c_model(context: Context) -> Iterator[Said]:
     if context.config.register_map == "nv_full":
         return
     for task_id in context.tasks:
-        chain = [each for each in context.of_type(OpType.CONV) if each.task.task.id == task_id]
+        chain = [each for each in context.of_type(OpType.CONV) if each.task == task_id]
         for before, after in itertools.pairwise(chain):
             banks = [(each.op.conv_mode, each.op.data_bank, each.op.weight_bank) for each in (before, after)]
             size = before.surface.dst_data.channel * before.op.bytes_per_kernel

@@ -49,7 +49,7 @@ def operations_do_not_wait_for_themselves(context: Context) -> Iterator[Said]:
     firmware then queues operations twice and never ends.
     """
     for subject in context.subjects:
-        common = subject.operation.common
+        common = subject.common
         for consumer in (*common.consumers, common.fused_parent):
             if consumer.index == subject.index:
                 yield subject, f"it is its own consumer (event {Event(consumer.event).name})"
@@ -68,8 +68,8 @@ def dependencies_are_counted(context: Context) -> Iterator[Said]:
                 if consumer.index != -1:
                     incoming[consumer.index] += 1
         for subject in context.subjects:
-            if subject.task.task.id == task_id and subject.operation.roi == 0:
-                count = subject.operation.common.dependency_count
+            if subject.task == task_id and subject.roi == 0:
+                count = subject.common.dependency_count
                 if count != incoming[subject.index]:
                     yield subject, f"dependency_count is {count}, {incoming[subject.index]} operations name it"
 
@@ -86,5 +86,5 @@ def every_operation_is_reached(context: Context) -> Iterator[Said]:
                 reached.add(head)
                 head = task.dependencies[head].consumers[kind].index
         for subject in context.subjects:
-            if subject.task is task and subject.operation.roi == 0 and subject.index not in reached:
+            if subject.decoded is task and subject.roi == 0 and subject.index not in reached:
                 yield subject, f"no chain of {OpType(subject.type).name} operations leads to it"

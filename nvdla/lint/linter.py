@@ -6,15 +6,14 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-from nvdla.descriptors import decode_tasks, detect
 from nvdla.errors import NvdlaError
-from nvdla.firmware.choice import choose_configuration
-from nvdla.hardware.configuration import Configuration, configuration
+from nvdla.hardware.configuration import Configuration
 from nvdla.lint.context import Context
 from nvdla.lint.findings import SEVERITIES, Finding, sort_key
 from nvdla.lint.registry import RULES, Rule
 from nvdla.loadable.model import Loadable
 from nvdla.loadable.reader import load
+from nvdla.program.program import Program
 
 #: findings of one rule: a broken file should not fill the screen
 MOST_OF_A_RULE = 20
@@ -80,12 +79,8 @@ def lint(
 ) -> Report:
     """Apply every rule. ``layers``: names for the findings. Raises ConfigError, or DescriptorError for descriptors
     that fit neither ABI."""
-    chosen_config = None if config == "auto" else configuration(config)
-    chosen, _ = detect(loadable, abi)
-    reason = "chosen by the caller"
-    if chosen_config is None:
-        chosen_config, reason = _decide(loadable, chosen)
-    context = Context(loadable, chosen_config, chosen, layers or {})
+    program = Program.of(loadable, config, abi, layers, checked=False)
+    context = Context(program)
     findings: list[Finding] = []
     left_out = 0
     for each in rules():
@@ -95,7 +90,8 @@ def lint(
         found = list(_limited(each, context))
         left_out += max(len(found) - MOST_OF_A_RULE, 0)
         findings += found[:MOST_OF_A_RULE]
-    return Report(loadable.name, chosen_config, reason, chosen.name, tuple(sorted(findings, key=sort_key)), left_out)
+    ordered = tuple(sorted(findings, key=sort_key))
+    return Report(loadable.name, program.config, program.config_reason, program.abi.name, ordered, left_out)
 
 
 def _limited(each: Rule, context: Context) -> list[Finding]:
@@ -104,11 +100,3 @@ def _limited(each: Rule, context: Context) -> list[Finding]:
         return list(each.findings(context))
     except NvdlaError as error:
         return [Finding("error", each.name, f"the rule cannot be applied: {error}", "Repair the file.")]
-
-
-def _decide(loadable: Loadable, abi: Any) -> tuple[Configuration, str]:
-    """The configuration that the file was made for; of a file that cannot be decoded nv_full."""
-    try:
-        return choose_configuration(loadable, decode_tasks(loadable, abi))
-    except NvdlaError:
-        return configuration("nv_full"), "its descriptors cannot be decoded"

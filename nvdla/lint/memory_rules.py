@@ -6,12 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from nvdla.descriptors.enums import MemType, OpType
-from nvdla.lint.context import Context, Subject
+from nvdla.lint.context import Context
 from nvdla.lint.order import Order
 from nvdla.lint.registry import Said, rule
 from nvdla.loadable.enums import MemoryDomain, MemoryFlags, RelocType
+from nvdla.program.operation import Operation
+from nvdla.rounding import align
 
-Span = tuple[int, int, Subject, str, bool]
+Span = tuple[int, int, Operation, str, bool]
 MOST_PAIRS = 200
 MOST_COMPARED = 1 << 20
 PAGE = 4096
@@ -26,19 +28,12 @@ def surfaces_lie_in_their_windows(context: Context) -> Iterator[Said]:
     is what the end is compared with.
     """
     for subject in context.subjects:
-        for each in subject.footprints():
-            entry = context.address(subject.task, each.address)
-            if entry is None:
-                continue
-            memory = context.loadable.memory(entry.mem_id)
-            end, room = entry.offset + each.end, -(-memory.size // PAGE) * PAGE
-            if end > room:
+        for each in subject.accesses:
+            if each.stop > align(each.limit, PAGE):
                 yield (
                     subject,
-                    (
-                        f"{each.what} ends at byte {end} of memory {memory.id}, which has {memory.size} "
-                        f"(address index {each.address}, bytes {each.start} to {each.end})"
-                    ),
+                    f"{each.field} ends at byte {each.stop} of memory {each.memory}, which has {each.limit} "
+                    f"(address index {each.address}, bytes {each.start - each.window} to {each.stop - each.window})",
                 )
 
 
@@ -53,7 +48,7 @@ def surfaces_are_aligned(context: Context) -> Iterator[Said]:
         if subject.type in (OpType.BDMA, OpType.RUBIK):
             continue
         for name, cube in subject.used_cubes():
-            entry = context.address(subject.task, cube.address)
+            entry = context.address(subject, cube.address)
             if entry is not None and (entry.offset + cube.offset) % atom:
                 yield subject, f"{name} begins at byte {entry.offset + cube.offset}, which is no multiple of {atom}"
             if name in ("src_data", "dst_data") and not (subject.is_image and name == "src_data"):
@@ -91,16 +86,13 @@ def constants_are_not_overwritten(context: Context) -> Iterator[Said]:
     """Nothing writes where the loadable puts weights, biases or descriptors: they are loaded once, so the next run
     would find them changed."""
     for subject in context.subjects:
-        for each in subject.footprints():
-            entry = context.address(subject.task, each.address) if each.writes else None
-            if entry is None:
-                continue
-            memory = context.loadable.memory(entry.mem_id)
+        for each in subject.writes:
+            memory = context.loadable.memory(each.memory)
             if not memory.flags & MemoryFlags.SET:
                 continue
             for offset, blob in context.loadable.contents(memory):
-                if entry.offset + each.start < offset + len(blob.data) and offset < entry.offset + each.end:
-                    yield subject, f"{each.what} writes over blob {blob.name} in memory {memory.id}"
+                if each.start < offset + len(blob.data) and offset < each.stop:
+                    yield subject, f"{each.field} writes over blob {blob.name} in memory {memory.id}"
 
 
 @rule("warning", "Order the operations by an OP_COMPLETED dependency, or give them places of their own.", of_atoms=True)
@@ -111,8 +103,8 @@ def overlapping_surfaces_are_ordered(context: Context) -> Iterator[Said]:
     the other. Operations joined on the fly run at the same time, so one must not write what the other reads.
     """
     for task_id in context.tasks:
-        subjects = [each for each in context.subjects if each.task.task.id == task_id and each.operation.roi == 0]
-        order = Order(context.tasks[task_id])
+        subjects = [each for each in context.subjects if each.task == task_id and each.roi == 0]
+        order = Order(context.tasks[task_id], context.program.takers)
         for count, (first, other, what) in enumerate(_overlaps(context, subjects)):
             if count > MOST_PAIRS:
                 break
@@ -120,15 +112,12 @@ def overlapping_surfaces_are_ordered(context: Context) -> Iterator[Said]:
                 yield first, f"{what[0]} overlaps {what[1]} of operation {other.index}, and nothing orders the two"
 
 
-def _overlaps(context: Context, subjects: list[Subject]) -> Iterator[tuple[Subject, Subject, tuple[str, str]]]:
+def _overlaps(context: Context, subjects: list[Operation]) -> Iterator[tuple[Operation, Operation, tuple[str, str]]]:
     """Pairs of operations one of which writes bytes that the other touches; each pair once."""
     spans: dict[int, list[Span]] = defaultdict(list)
     for subject in subjects:
-        for each in subject.footprints():
-            entry = context.address(subject.task, each.address)
-            if entry is not None:
-                start, end = entry.offset + each.start, entry.offset + each.end
-                spans[entry.mem_id].append((start, end, subject, each.what, each.writes))
+        for each in subject.accesses:
+            spans[each.memory].append((each.start, each.stop, subject, each.field, each.writes))
     seen: set[tuple[int, int]] = set()
     compared = 0
     for memory in spans.values():
@@ -185,7 +174,7 @@ def surfaces_name_the_memory_they_lie_in(context: Context) -> Iterator[Said]:
     """A surface marked DRAM lies in a memory of domain SYSTEM, one marked CVSRAM in one of domain SRAM."""
     for subject in context.subjects:
         for name, cube in subject.used_cubes() if subject.type != OpType.BDMA else ():
-            entry = context.address(subject.task, cube.address)
+            entry = context.address(subject, cube.address)
             if entry is None:
                 continue
             sram = context.loadable.memory(entry.mem_id).domain == MemoryDomain.SRAM

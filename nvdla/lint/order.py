@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 
-from nvdla.descriptors.enums import Event, MemType, OpType
+from nvdla.descriptors.enums import Event
 from nvdla.descriptors.task import DlaTask
-
-_AFTER = {OpType.CONV: OpType.SDP, OpType.SDP: OpType.PDP}
+from nvdla.program.operation import Key, Operation
 
 
 class Order:
@@ -18,11 +17,12 @@ class Order:
     after the one who hands over. Operations joined on the fly run at the same time: nothing orders them.
     """
 
-    def __init__(self, task: DlaTask) -> None:
+    def __init__(self, task: DlaTask, takers: Mapping[Key, Operation]) -> None:
+        """``takers``: who takes an operation's result on the fly (:attr:`nvdla.program.Program.takers`)."""
         self._task = task
-        self._takers: dict[int, list[int]] = {}
-        for giver, taker in handovers(task):
-            self._takers.setdefault(giver, []).append(taker)
+        self._takers = {
+            index: [taker.index] for (number, roi, index), taker in takers.items() if (number, roi) == (task.task.id, 0)
+        }
         self._known: dict[int, set[int]] = {}
 
     def is_ordered(self, one: int, other: int) -> bool:
@@ -53,28 +53,3 @@ class Order:
         for taker in self._takers.get(index, []):
             found += self._followers(taker)
         return found
-
-
-def handovers(task: DlaTask) -> Iterator[tuple[int, int]]:
-    """(giver, taker) of every hand-over on the fly, of ROI 0: who waits until the other is programmed, or, as its
-    fused parent, is enabled."""
-    count = task.network.num_operations
-    pairs = set()
-    for index in range(count):
-        common = task.dependencies[index]
-        after = _AFTER.get(common.op_type)
-        if after is not None and common.consumers[after].event == Event.OP_PROGRAMMED:
-            pairs.add((index, common.consumers[after].index))
-        pairs.add((common.fused_parent.index, index))
-    for giver, taker in sorted(pairs):
-        if 0 <= giver < count and 0 <= taker < count and _takes_on_the_fly(task, giver, taker):
-            yield giver, taker
-
-
-def _takes_on_the_fly(task: DlaTask, giver: int, taker: int) -> bool:
-    kind = task.dependencies[taker].op_type
-    if _AFTER.get(task.dependencies[giver].op_type) != kind:
-        return False
-    surface = task.surface_containers[taker]
-    cube = surface.sdp_surface.src_data if kind == OpType.SDP else surface.pdp_surface.src_data
-    return cube.type == MemType.HW

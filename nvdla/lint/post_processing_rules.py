@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from nvdla.descriptors.enums import MemType, OpType, Precision
-from nvdla.lint.context import STAGES, Context, reads_operands
-from nvdla.lint.order import handovers
+from nvdla.descriptors.meaning import reads_operands
+from nvdla.lint.context import Context
 from nvdla.lint.registry import Said, rule
+from nvdla.program.accesses import STAGES
 
 MAX_POOL = 8
 LOCAL_SIZES = (3, 5, 7, 9)
@@ -34,26 +35,19 @@ def sdp_keeps_the_size(context: Context) -> Iterator[Said]:
 def neighbours_on_the_fly_agree(context: Context) -> Iterator[Said]:
     """What one engine hands over on the fly is what the next one takes: the same size, or both wait for ever.
 
-    Neighbours are those whom the dependency graph joins: the fused parent, or a consumer that waits until the other is
-    programmed.
+    Neighbours are those that come next in their engines' queues: the first SDP operation that takes its input on the
+    fly works for the first convolution, and so on.
     """
-    for task_id, task in context.tasks.items():
-        subjects = {
-            each.index: each for each in context.subjects if each.task.task.id == task_id and not each.operation.roi
-        }
-        for giver, taker in handovers(task):
-            if giver not in subjects or taker not in subjects:
-                continue  # a task without any ROI has no operations
-            given = _size(subjects[giver].surface.dst_data)
-            taken = _size(subjects[taker].surface.src_data)
-            if given != taken:
-                yield (
-                    subjects[taker],
-                    (
-                        f"takes width x height x channels {taken} on the fly, operation {giver} "
-                        f"({subjects[giver].type.name}) hands over {given}"
-                    ),
-                )
+    givers = {each.key: each for each in context.subjects}
+    for key, taker in context.program.takers.items():
+        giver = givers[key]
+        given, taken = _size(giver.surface.dst_data), _size(taker.surface.src_data)
+        if given != taken and not taker.roi:
+            yield (
+                taker,
+                f"takes width x height x channels {taken} on the fly, operation {giver.index} "
+                f"({giver.engine.upper()}) hands over {given}",
+            )
 
 
 @rule("error", "Store the operands in two bytes.")

@@ -7,7 +7,7 @@ from typing import Any
 
 from nvdla.descriptors.enums import OpType
 from nvdla.hardware.register_file import register_map
-from nvdla.lint.context import Subject
+from nvdla.program.operation import Operation
 
 # field of the descriptor ("src_data." ... are cubes of the surface) -> unit, register, field, what is subtracted
 _CUBE = ("width", "height", "channel")
@@ -75,7 +75,7 @@ FIELDS = {OpType.CONV: CONV, OpType.SDP: SDP, OpType.PDP: PDP, OpType.CDP: CDP}
 WINOGRAD_ONLY = ("pra_truncate",)
 
 
-def register_problems(subject: Subject) -> Iterator[str]:
+def register_problems(subject: Operation) -> Iterator[str]:
     """Fields of the operation whose values the configuration's registers cannot hold."""
     registers = register_map(subject.config.register_map)
     for path, (unit, name, field, minus) in FIELDS.get(subject.type, {}).items():
@@ -88,7 +88,7 @@ def register_problems(subject: Subject) -> Iterator[str]:
             yield f"{path} is {value + minus}; {unit}.{name}.{field} holds {minus} to {most + minus}"
 
 
-def _value(subject: Subject, path: str) -> int:
+def _value(subject: Operation, path: str) -> int:
     first, _, rest = path.partition(".")
     owner: Any = subject.surface if first.endswith("_data") else subject.op
     value = getattr(owner, first)

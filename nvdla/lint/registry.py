@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from nvdla.lint.context import Subject
 from nvdla.lint.findings import Finding
+from nvdla.program.operation import Operation
 
 #: what a rule yields: evidence alone, or evidence about an operation or a task (its id)
-Said = str | tuple[Subject | int, str]
+Said = str | tuple[Operation | int, str]
 Check = Callable[[Any], Iterator[Said]]
 
 RULES: list[Rule] = []
@@ -35,9 +35,8 @@ class Rule:
     def findings(self, context: Any) -> Iterator[Finding]:
         for said in self.check(context):
             where, evidence = (None, said) if isinstance(said, str) else said
-            if isinstance(where, Subject):
-                operation = where.operation
-                place = (where.task.task.id, operation.index, operation.engine, where.layer)
+            if isinstance(where, Operation):
+                place = (where.task, where.index, where.engine, where.layer)
             else:
                 place = (where, None, None, None)
             yield Finding(self.severity, self.name, evidence, self.advice, *place)

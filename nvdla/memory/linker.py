@@ -19,15 +19,14 @@ import numpy as np
 
 from nvdla.checked import raw_bytes, strides_by_name
 from nvdla.errors import LinkError
-from nvdla.loadable.enums import MemoryDomain, MemoryFlags, RelocType
+from nvdla.loadable.enums import MemoryFlags, RelocType
 from nvdla.loadable.model import AddressEntry, Loadable, MemoryEntry, RelocEntry, TaskEntry, TensorDesc
-from nvdla.memory.address_space import AddressSpace, Region, Space
+from nvdla.memory.address_space import AddressSpace, Region
 from nvdla.memory.lanes import Lanes
 from nvdla.memory.pages import Pages, Readers
+from nvdla.memory.placement import PAGE, place
+from nvdla.rounding import align
 
-DRAM_BASE = 0xC0000000
-CVSRAM_BASE = 0x50000000
-PAGE = 4096
 DEFAULT_LIMIT = 4 << 30
 
 # The firmware counts the dependencies down in place, so the runtime loads memories with such contents anew
@@ -91,7 +90,7 @@ class LinkedLoadable:
         _check_total(self._sizes.values(), limit)
         self.lanes = Lanes(1, changing)
         self.changing = {memory.id for memory in loadable.memories if _changes(memory)}
-        self._account = _Account(limit, sum(_align(size, PAGE) for size in self._sizes.values()))
+        self._account = _Account(limit, sum(align(size, PAGE) for size in self._sizes.values()))
         self._pages_of: dict[int, Pages] = {}
         self._forgotten = False
         self._place()
@@ -227,31 +226,19 @@ class LinkedLoadable:
 
     def _place(self) -> None:
         """Map every allocated memory in the order of NVIDIA's runtime."""
-        loadable = self.loadable
-        free = [memory for memory in loadable.memories if not (memory.is_input or memory.is_output)]
-        own = [memory for memory in free if memory.flags & MemoryFlags.ALLOC]
-        bound = list({memory.id: memory for memory in (*loadable.inputs, *loadable.outputs)}.values())
-        next_base = {Space.DRAM: DRAM_BASE, Space.CVSRAM: CVSRAM_BASE}
         taken = 0  # bytes of a lane
-        for memory in (*own, *bound):
-            size = self._sizes[memory.id]
-            if not size:
-                continue
-            space = Space.CVSRAM if memory.domain == MemoryDomain.SRAM else Space.DRAM
-            base = _align(next_base[space], max(PAGE, memory.alignment))
-            # Whole pages, as the driver allocates them: read DMAs fetch whole atoms, also at the end of a small memory.
+        for made in place(self.loadable, sizes=self._sizes):
+            memory = made.memory
             if _changes(memory):
-                data = self.lanes.region(taken, self._whole_pages(memory))
+                data = self.lanes.region(taken, made.reserved)
                 taken += data.size
             else:
-                self._pages_of[memory.id] = Pages(self._whole_pages(memory))
+                self._pages_of[memory.id] = Pages(made.reserved)
                 data = self._pages_of[memory.id].data
-            region = self.space.map(f"memory {memory.id}", space, base, data.size, data)
-            self.regions[memory.id] = region
-            next_base[space] = region.end
+            self.regions[memory.id] = self.space.map(f"memory {memory.id}", made.kind, made.address, data.size, data)
 
     def _whole_pages(self, memory: MemoryEntry) -> int:
-        return _align(self._sizes[memory.id], PAGE)
+        return align(self._sizes[memory.id], PAGE)
 
     def _load(self, memory: MemoryEntry) -> None:
         """Copy the contents of a memory to where they belong, and the changed strides over them."""
@@ -366,16 +353,12 @@ def _bound_tensors(loadable: Loadable) -> dict[str, tuple[MemoryEntry, TensorDes
 
 
 def _check_total(sizes: Iterable[int], limit: int) -> None:
-    total = sum(_align(size, PAGE) for size in sizes)
+    total = sum(align(size, PAGE) for size in sizes)
     if total > limit:
         raise LinkError(
             f"the memory list asks for {total} bytes ({total / (1 << 30):.2f} GiB) in all, more than the limit of "
             f"{limit} bytes; pass a higher memory limit if that is meant"
         )
-
-
-def _align(value: int, alignment: int) -> int:
-    return -(-value // alignment) * alignment
 
 
 def _bounds(array: np.ndarray) -> tuple[int, int]:

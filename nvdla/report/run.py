@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from nvdla.analysis.study import Study
-from nvdla.compare.naming import Names
 from nvdla.compare.observation import Observation
 from nvdla.doctor.examination import Examination, Recording, examine
+from nvdla.program.naming import Names
 from nvdla.tensors.ranking import Rank, top
 
 TOP = 5

@@ -119,8 +119,8 @@ def findings(examination: Examination) -> Html:
 def graph(study: Study) -> tuple[Html, str]:
     """The drawing by graphviz ("drawing"), or without it the same as a table ("table")."""
     reason = "graphviz (dot) is not installed, so the graph is shown as a table"
-    if len(study.nodes) > MAX_DRAWN:
-        reason = f"{len(study.nodes)} operations are too many to draw, so the graph is shown as a table"
+    if len(study.operations) > MAX_DRAWN:
+        reason = f"{len(study.operations)} operations are too many to draw, so the graph is shown as a table"
     elif dot_program():
         try:
             drawing = _bare(dot_svg(dot_text(study, events=False)))

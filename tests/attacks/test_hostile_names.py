@@ -10,9 +10,9 @@ import time
 import pytest
 
 import nvdla
-from nvdla.builder import sidecar
 from nvdla.compare.goldens import _entries
-from nvdla.compare.naming import from_calibration, from_sidecar, from_yaml
+from nvdla.program import sidecar
+from nvdla.program.naming import from_calibration, from_sidecar, from_yaml
 
 
 def bomb(table: str, prefix: str) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.builder import sidecar
+from nvdla.program import sidecar
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 

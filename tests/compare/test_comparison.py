@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 import nvdla
 from nvdla.compare.comparison import Limits, compare_run, observe, region_around
-from nvdla.compare.naming import Names, from_sidecar
 from nvdla.compare.observation import dense
 from nvdla.compare.runs import RunReference
 from nvdla.memory.surfaces import FeatureLayout
 from nvdla.memory.weights import pack_direct
+from nvdla.program.naming import Names, from_sidecar
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from nvdla.compare.alignment import align
 from nvdla.compare.comparison import compare_run, observe
 from nvdla.compare.floats import FloatReference, read_npz
 from nvdla.compare.goldens import GoldenReference
-from nvdla.compare.naming import Names, from_calibration, from_sidecar, from_yaml, names_for, parts
+from nvdla.program.naming import Names, from_calibration, from_sidecar, from_yaml, names_for, parts
 from nvdla.tensors.files import write_tensor
 
 

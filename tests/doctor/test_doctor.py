@@ -8,11 +8,11 @@ import pytest
 
 import nvdla
 from nvdla.cli.doctor import bars
-from nvdla.compare.naming import from_sidecar
 from nvdla.compare.observation import Observation
 from nvdla.doctor.examination import checks, examine
 from nvdla.doctor.health import TensorHealth
 from nvdla.doctor.page import CHAPTERS, doctor_page
+from nvdla.program.naming import from_sidecar
 
 
 @pytest.fixture(scope="module")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from support.handmade import INPUT, OUTPUT, Op, chain, copy, network
 from test_scheduler import bdma
 
-from nvdla.descriptors import NEW, decode_tasks
+from nvdla.descriptors import NEW
 from nvdla.descriptors.enums import OpType
-from nvdla.firmware.choice import choose_configuration
+from nvdla.program import Program
 
 
 def choose(loadable):
-    config, reason = choose_configuration(loadable, decode_tasks(loadable, NEW))
-    return config.name, reason
+    program = Program.of(loadable, abi=NEW)
+    return program.config.name, program.config_reason
 
 
 def test_atoms_of_8_bytes_are_nv_small():

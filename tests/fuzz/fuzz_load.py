@@ -5,11 +5,10 @@ from __future__ import annotations
 import zlib
 
 from nvdla.analysis import views as views
-from nvdla.descriptors import decode_tasks, detect
 from nvdla.errors import ConfigError, DescriptorError, LoadableError
-from nvdla.firmware.choice import choose_configuration
 from nvdla.loadable import load, to_bytes
 from nvdla.loadable.checks import problems
+from nvdla.program.program import Program
 
 
 def one_input(data: bytes) -> None:
@@ -23,12 +22,14 @@ def one_input(data: bytes) -> None:
     if load(to_bytes(loadable)) != loadable:
         raise RuntimeError("a loadable did not come back equal")
     try:
-        abi, why = detect(loadable)
-        tasks = decode_tasks(loadable, abi)
-        config, reason = choose_configuration(loadable, tasks)
+        program = Program.of(loadable)
     except (DescriptorError, ConfigError):
         return
-    views.overview(loadable, tasks, abi, why, config.name, reason)
+    tasks = program.tasks
+    views.overview(program)
+    for operation in program.operations:
+        if any(low >= high for access in operation.accesses for low, high in access.pieces):
+            raise RuntimeError(f"an access of {operation.label} has an empty piece")
     for rows in (views.task_rows, views.memory_rows):
         rows(loadable, tasks) if rows is views.task_rows else rows(loadable)
     views.blob_rows(loadable)

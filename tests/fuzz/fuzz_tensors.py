@@ -9,9 +9,9 @@ import tempfile
 
 import numpy as np
 
-from nvdla.compare.naming import from_yaml
 from nvdla.errors import FormatError
 from nvdla.plain_yaml import parse_yaml
+from nvdla.program.naming import from_yaml
 from nvdla.tensors.dimg import read_dimg
 from nvdla.tensors.files import read_npy, read_tensor
 from nvdla.tensors.images import Preprocessing

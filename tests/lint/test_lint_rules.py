@@ -8,13 +8,13 @@ import pytest
 import nvdla
 from nvdla import ConfigError
 from nvdla.lint import lint, lint_file
-from nvdla.lint.context import Context, Subject
 from nvdla.lint.linter import rules
 from nvdla.lint.order import Order
 from nvdla.lint.page import CHAPTERS, lint_page
 from nvdla.lint.registers import FIELDS
 from nvdla.lint.registry import Rule
 from nvdla.loadable.enums import MemoryFlags
+from nvdla.program import Operation, Program
 
 
 def errors(report):
@@ -142,17 +142,11 @@ def test_unordered_overlaps_are_found(lenet_loadable, plant):
 
 
 def test_the_order_of_a_graph_is_that_of_its_arrows(lenet_loadable):
-    context = Context(lenet_loadable, nvdla.Runtime(lenet_loadable).config, _abi(lenet_loadable))
-    order = Order(context.tasks[0])
+    program = Program.of(lenet_loadable)
+    order = Order(program.dla_tasks[0], program.takers)
     joined = [(0, 1), (0, 2), (1, 2), (3, 4), (3, 5), (4, 5), (6, 7), (8, 9), (10, 11)]
     unordered = [pair for pair in itertools.combinations(range(12), 2) if not order.is_ordered(*pair)]
     assert unordered == joined
-
-
-def _abi(loadable):
-    from nvdla.descriptors import detect
-
-    return detect(loadable)[0]
 
 
 def test_relocations_elsewhere_are_found(lenet_loadable):
@@ -231,7 +225,7 @@ def test_every_rule_of_an_operation_is_tried_here():
 
 def test_rules_of_nv_full_find_their_faults(samples, plant):
     loadable = nvdla.load(samples / "lenet_nv_full_fp16.loadable")
-    pool = next(each.operation for each in operations(loadable) if each.type == 3)
+    pool = next(each for each in operations(loadable) if each.type == 3)
 
     def change(task):
         task.operation(0).surface.weight_data.size += 1
@@ -246,8 +240,8 @@ def test_rules_of_nv_full_find_their_faults(samples, plant):
     }
 
 
-def operations(loadable) -> list[Subject]:
-    return Context(loadable, nvdla.Runtime(loadable).config, _abi(loadable)).subjects
+def operations(loadable) -> list[Operation]:
+    return Program.of(loadable, checked=False).hardware_operations
 
 
 def test_operands_of_the_sdp_from_memory_are_checked(cases, plant):

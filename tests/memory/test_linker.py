@@ -20,7 +20,8 @@ from nvdla.loadable.enums import (
 )
 from nvdla.loadable.model import AddressEntry, Blob, Loadable, MemoryEntry, RelocEntry, TaskEntry, TensorDesc
 from nvdla.memory.address_space import Space
-from nvdla.memory.linker import CVSRAM_BASE, DRAM_BASE, PAGE, LinkedLoadable
+from nvdla.memory.linker import LinkedLoadable
+from nvdla.memory.placement import CVSRAM_BASE, DRAM_BASE, PAGE
 
 ALLOC, SET, INPUT, OUTPUT = MemoryFlags.ALLOC, MemoryFlags.SET, MemoryFlags.INPUT, MemoryFlags.OUTPUT
 

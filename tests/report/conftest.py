@@ -5,7 +5,7 @@ from support.browser import Browser, chromium
 
 import nvdla
 from nvdla.analysis.study import Study
-from nvdla.compare.naming import names_for
+from nvdla.program.naming import names_for
 from nvdla.report.page import make_report
 from nvdla.report.run import examine_and_run
 

@@ -70,8 +70,8 @@ def test_the_operations_are_those_of_the_study(page, lenet_path):
     study = Study.of(nvdla.load(lenet_path))
     text = page.read_text()
     body = text[text.index('id="operations-table"') :].partition("</table>")[0]
-    assert body.count("<tr>") == len(study.nodes) + 1
-    for node in study.nodes:
+    assert body.count("<tr>") == len(study.operations) + 1
+    for node in study.operations:
         estimate = study.estimates[node.key]
         if estimate.macs:
             assert f'data-value="{estimate.macs}"' in body

@@ -156,7 +156,7 @@ def test_a_run_with_a_log_goes_through_the_firmware(runtime):
 def test_what_only_reads_a_file_does_not_import_numba():
     code = (
         "import sys, nvdla.loadable, nvdla.descriptors, nvdla.memory.linker, nvdla.memory.surfaces, "
-        "nvdla.firmware.choice, nvdla.firmware.scheduler, nvdla.cpu, nvdla.runtime; assert 'numba' not in sys.modules"
+        "nvdla.program.choice, nvdla.firmware.scheduler, nvdla.cpu, nvdla.runtime; assert 'numba' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -16,7 +16,7 @@ Row = dict[str, Any]
 def cycles_document(study: Study, clock: float) -> Row:
     """Every operation with its cycles; the sum, the schedule's length, what bounds the run. ``clock`` in MHz."""
     schedule = study.schedule
-    macs = sum(study.estimates[node.key].macs for node in study.nodes)
+    macs = sum(study.estimates[node.key].macs for node in study.operations)
     peak = study.config.mac_atomic_c * study.config.mac_atomic_k
     return {
         "format": FORMAT,
@@ -84,7 +84,7 @@ def caveats(study: Study) -> list[str]:
     if unproven:
         where = f"the model was calibrated on {' and '.join(MEASURED)} in int8"
         found.append(f"{len(unproven)} of {len(study.estimates)} operations are estimates without proof: {where}")
-    if any(node.engine == "cpu" for node in study.nodes):
+    if any(node.engine == "cpu" for node in study.operations):
         found.append("CPU operations are not modelled and take no time here")
     if study.memory.latency == DEFAULT_LATENCY and study.memory.bytes_per_cycle is None:
         found.append(f"memory: {DEFAULT_LATENCY} cycles latency, the bus's width (--latency, --bandwidth, --shared)")
@@ -95,8 +95,8 @@ def caveats(study: Study) -> list[str]:
 
 
 def _engines(study: Study) -> list[str]:
-    return list(dict.fromkeys(node.engine for node in study.nodes))
+    return list(dict.fromkeys(node.engine for node in study.operations))
 
 
 def _busy(study: Study, engine: str) -> int:
-    return busy_cycles(study.schedule, [node.key for node in study.nodes if node.engine == engine])
+    return busy_cycles(study.schedule, [node.key for node in study.operations if node.engine == engine])

@@ -22,9 +22,11 @@ from nvdla.analysis.cycles.cycles import (
     sdp_time,
     windows_behind,
 )
-from nvdla.analysis.graph.nodes import Key, Node, chains
-from nvdla.descriptors.enums import ConvMode, DataFormat, Precision
+from nvdla.descriptors.enums import ConvMode, DataFormat
+from nvdla.descriptors.meaning import processing_precision
 from nvdla.hardware.configuration import Configuration
+from nvdla.program.handover import chains
+from nvdla.program.operation import Key, Operation
 
 WINOGRAD_SHARE = 4  # a pass over a tap serves a tile of 2 x 2 outputs
 
@@ -50,7 +52,7 @@ class Estimate:
     time: Time | None
 
 
-def estimates(nodes: list[Node], config: Configuration, memory: Memory) -> dict[Key, Estimate]:
+def estimates(nodes: list[Operation], config: Configuration, memory: Memory) -> dict[Key, Estimate]:
     """The estimate of every operation."""
     found: dict[Key, Estimate] = {}
     for chain in chains(nodes):
@@ -75,15 +77,15 @@ def estimates(nodes: list[Node], config: Configuration, memory: Memory) -> dict[
     return found
 
 
-def _covered(node: Node) -> bool:
+def _covered(node: Operation) -> bool:
     """Whether the model's measurements say something about this kind of operation."""
     if node.engine == "conv":
-        op = node.operation.op
+        op = node.op
         return op.conv_mode == ConvMode.DIRECT and op.batch <= 1 and not op.weight_format
     return node.engine in ("sdp", "pdp", "cdp")
 
 
-def _chain_time(chain: list[Node], config: Configuration, memory: Memory) -> tuple[Time | None, Constants]:
+def _chain_time(chain: list[Operation], config: Configuration, memory: Memory) -> tuple[Time | None, Constants]:
     """Cycles of operations that work together: a convolution with its SDP; with a PDP behind, the longer of both."""
     first = chain[0]
     values = constants(config, _element_bytes(first))
@@ -104,13 +106,13 @@ def _chain_time(chain: list[Node], config: Configuration, memory: Memory) -> tup
     return chain_time(times, read, write, values, memory), values
 
 
-def _alone(node: Node, values: Constants, memory: Memory) -> Time | None:
+def _alone(node: Operation, values: Constants, memory: Memory) -> Time | None:
     if node.engine == "sdp":
         return sdp_time(sdp_shape(node, values), values, memory)
     if node.engine == "pdp":
         return pdp_time(pdp_shape(node, values), values, memory)
     if node.engine == "cdp":
-        cube = node.operation.surface.src_data
+        cube = node.surface.src_data
         surfaces = _surfaces(cube, _element_bytes(node), values)
         return cdp_time(CdpShape(cube.width, cube.height, surfaces), values, memory)
     if node.engine in ("bdma", "rubik"):
@@ -118,9 +120,9 @@ def _alone(node: Node, values: Constants, memory: Memory) -> Time | None:
     return None
 
 
-def convolution_shape(node: Node, sdp: Node | None, values: Constants) -> ConvolutionShape:
+def convolution_shape(node: Operation, sdp: Operation | None, values: Constants) -> ConvolutionShape:
     """A convolution and the SDP behind it as the model takes them."""
-    op, surface = node.operation.op, node.operation.surface
+    op, surface = node.op, node.surface
     src, dst = surface.src_data, surface.dst_data
     size = _element_bytes(node)
     image = op.data_format != DataFormat.FEATURE
@@ -135,7 +137,7 @@ def convolution_shape(node: Node, sdp: Node | None, values: Constants) -> Convol
         kernel_width=max(op.kernel_width_csc, 1),
         kernel_height=max(op.kernel_height_csc, 1),
         kernel_channels=max(op.kernel_channel_csc, 1),
-        data_bytes=0 if op.data_reuse else data * max(op.batch, 1),
+        data_bytes=0 if op.data_reuse else data,
         weight_bytes=0 if op.weight_reuse else weights,
         weight_banks=max(op.weight_bank, 1),
         data_atoms=ceil_div(max(src.channel, 1) * size, values.atom),
@@ -148,8 +150,8 @@ def convolution_shape(node: Node, sdp: Node | None, values: Constants) -> Convol
     )
 
 
-def sdp_shape(node: Node, values: Constants) -> SdpShape:
-    op, src = node.operation.op, node.operation.surface.src_data
+def sdp_shape(node: Operation, values: Constants) -> SdpShape:
+    op, src = node.op, node.surface.src_data
     stages = [name for name in ("x1", "x2", "y") if getattr(op, f"{name}_op").enable]
     return SdpShape(
         width=max(src.width, 1),
@@ -163,8 +165,8 @@ def sdp_shape(node: Node, values: Constants) -> SdpShape:
     )
 
 
-def pdp_shape(node: Node, values: Constants) -> PdpShape:
-    op, src, dst = node.operation.op, node.operation.surface.src_data, node.operation.surface.dst_data
+def pdp_shape(node: Operation, values: Constants) -> PdpShape:
+    op, src, dst = node.op, node.surface.src_data, node.surface.dst_data
     width, height = op.pool_width + 1, op.pool_height + 1
     again = max(op.split_num - 1, 0) * max(width - op.stride_x, 0)
     return PdpShape(
@@ -180,16 +182,13 @@ def pdp_shape(node: Node, values: Constants) -> PdpShape:
     )
 
 
-def _element_bytes(node: Node) -> int:
+def _element_bytes(node: Operation) -> int:
     """Bytes of the elements that the operation works on."""
-    if node.engine == "cpu":
+    if node.precisions is None:
         return 1
-    op = node.operation.op
-    names = {"conv": "in_precision", "sdp": "src_precision", "cdp": "in_precision"}
-    precision = getattr(op, names.get(node.engine, "precision"), Precision.INT8)
-    if node.engine == "sdp" and op.dst_precision == Precision.INT8 and precision != Precision.FP16:
-        return 1
-    return 1 if precision == Precision.INT8 else 2
+    if node.engine == "sdp":
+        return processing_precision(*node.precisions).bytes
+    return node.precisions[0].bytes
 
 
 def _surfaces(cube: Any, size: int, values: Constants) -> int:
@@ -200,21 +199,21 @@ def _traffic(accesses: list[Any]) -> int:
     return sum(access.traffic for access in accesses)
 
 
-def _macs(node: Node) -> int:
+def _macs(node: Operation) -> int:
     """Multiplications of a convolution (those of its direct form, also for Winograd), 0 of other operations.
 
     A Winograd kernel of 4 x 4 stands for one of 3 x 3.
     """
     if node.engine != "conv":
         return 0
-    op, dst = node.operation.op, node.operation.surface.dst_data
+    op, dst = node.op, node.surface.dst_data
     winograd = op.conv_mode == ConvMode.WINOGRAD
     kernel = 9 if winograd else op.kernel_width_csc * op.kernel_height_csc
     positions = dst.width * dst.height * max(op.batch, 1)
     return positions * dst.channel * kernel * op.kernel_channel_csc
 
 
-def busy_mac_cycles(node: Node, config: Configuration) -> int:
+def busy_mac_cycles(node: Operation, config: Configuration) -> int:
     """Cycles of a convolution in which the MAC array would compute, were nothing else in its way."""
     values = constants(config, _element_bytes(node))
     return mac_cycles(convolution_shape(node, None, values), values)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from nvdla.analysis.cycles.estimate import Estimate
-from nvdla.analysis.graph.nodes import Key, Node, by_task, chains
+from nvdla.program.handover import by_task, chains
+from nvdla.program.operation import Key, Operation
 
 ENGINES = ("bdma", "conv", "sdp", "pdp", "cdp", "rubik")
 GROUPS = (0, 1)
@@ -68,7 +69,7 @@ class Schedule:
         return not self.stuck
 
 
-def schedule(nodes: list[Node], estimates: dict[Key, Estimate], software: int = 0) -> Schedule:
+def schedule(nodes: list[Operation], estimates: dict[Key, Estimate], software: int = 0) -> Schedule:
     """The schedule of all tasks, one after the other. ``software``: cycles from an interrupt to the firmware's answer.
 
     Never fails: what a broken graph keeps waiting is listed as stuck.
@@ -97,10 +98,10 @@ def schedule(nodes: list[Node], estimates: dict[Key, Estimate], software: int = 
 class _Engine:
     """The two register groups of an engine and its queue. ``running``: in the order in which the hardware goes."""
 
-    queue: list[Node]
+    queue: list[Operation]
     next: int = 0
-    groups: list[Node | None] = field(default_factory=lambda: [None, None])
-    running: list[Node] = field(default_factory=list)
+    groups: list[Operation | None] = field(default_factory=lambda: [None, None])
+    running: list[Operation] = field(default_factory=list)
     busy: bool = False
 
 
@@ -109,14 +110,14 @@ class _TaskRun:
 
     def __init__(
         self,
-        nodes: list[Node],
+        nodes: list[Operation],
         estimates: dict[Key, Estimate],
         spans: dict[Key, Span],
         steps: list[Step],
         pointers: dict[str, int],
         software: int,
     ) -> None:
-        self.nodes = {node.key: node for node in nodes}
+        self.operations = {node.key: node for node in nodes}
         self.estimates, self.spans, self.steps, self.software = estimates, spans, steps, software
         self.pointers = pointers  # the group that the hardware takes next; they stay from task to task
         self.chains = {chain[0].key: chain for chain in chains(nodes)}
@@ -175,7 +176,7 @@ class _TaskRun:
             return None
         return taken.index(False) if any(taken) else self.pointers[name]
 
-    def _may_program(self, engine: _Engine, node: Node, group: int) -> bool:
+    def _may_program(self, engine: _Engine, node: Operation, group: int) -> bool:
         """An engine's only lookup tables are not overwritten while the other group may use them (sdp.c, cdp.c)."""
         lut = _lut(node)
         other = engine.groups[1 - group]
@@ -183,7 +184,7 @@ class _TaskRun:
             return True
         return _lut(other) == -1 and other.key not in self.enabled
 
-    def _enable(self, node: Node, now: int) -> None:
+    def _enable(self, node: Operation, now: int) -> None:
         span = self.spans[node.key]
         if span.group is None or node.key in self.enabled:
             return
@@ -192,18 +193,18 @@ class _TaskRun:
         self._note("enable", now, node, span.group)
         self._announce(node, "OP_ENABLED", now)
 
-    def _announce(self, node: Node, event: str, now: int) -> None:
+    def _announce(self, node: Operation, event: str, now: int) -> None:
         """Count down the operations that wait for the event."""
         for dependency in node.dependencies:
-            if dependency.event != event or dependency.target not in self.nodes:
+            if dependency.event != event or dependency.target not in self.operations:
                 continue
             target = dependency.target
             if self.counts[target] > 0:
                 self.counts[target] -= 1
                 if self.counts[target] == 0:
-                    self._enable(self.nodes[target], now)
+                    self._enable(self.operations[target], now)
 
-    def _complete(self, node: Node, now: int) -> None:
+    def _complete(self, node: Operation, now: int) -> None:
         engine, span = self.engines[node.engine], self.spans[node.key]
         assert span.group is not None
         self._note("complete", now, node, span.group)
@@ -212,7 +213,7 @@ class _TaskRun:
         for _ in GROUPS:  # the one that waited for the lookup tables, and the one behind it
             self._submit(node.engine, now)
 
-    def _note(self, what: str, now: int, node: Node, group: int) -> None:
+    def _note(self, what: str, now: int, node: Operation, group: int) -> None:
         self.steps.append(Step(what, now, node.key, node.engine, group))
 
     # ---- hardware
@@ -230,11 +231,11 @@ class _TaskRun:
                     self._start(chain, now)
                     moved = True
 
-    def _is_ready(self, node: Node) -> bool:
+    def _is_ready(self, node: Operation) -> bool:
         engine = self.engines[node.engine]
         return not engine.busy and bool(engine.running) and engine.running[0] is node and node.key in self.enabled
 
-    def _start(self, chain: list[Node], now: int) -> None:
+    def _start(self, chain: list[Operation], now: int) -> None:
         estimate = self.estimates[chain[0].key]
         time, total = estimate.time, estimate.cycles or 0
         for node in chain:
@@ -256,7 +257,7 @@ class _TaskRun:
     def _interrupt(self, time: int, action: Callable[[int], None]) -> None:
         self._at(time + self.software, action)
 
-    def _freer(self, node: Node) -> Callable[[int], None]:
+    def _freer(self, node: Operation) -> Callable[[int], None]:
         """The hardware goes on with the other group by itself."""
 
         def free(now: int) -> None:
@@ -269,11 +270,11 @@ class _TaskRun:
 
         return free
 
-    def _completer(self, node: Node) -> Callable[[int], None]:
+    def _completer(self, node: Operation) -> Callable[[int], None]:
         return lambda now: self._complete(node, now)
 
 
-def _endless(nodes: list[Node]) -> set[Key]:
+def _endless(nodes: list[Operation]) -> set[Key]:
     """Operations after which their engine's queue comes back to itself or to an earlier one: it never ends."""
     places = {node.key: (node.engine, node.queue) for node in nodes}
     return {
@@ -288,13 +289,13 @@ def _comes_before(target: tuple[str, int], place: tuple[str, int]) -> bool:
     return target[0] == place[0] and target[1] <= place[1]
 
 
-def _is_whole(chain: list[Node]) -> bool:
+def _is_whole(chain: list[Operation]) -> bool:
     """Whether somebody gives what the first takes on the fly, and takes what the last gives."""
-    return not (chain[0].from_air or chain[-1].to_air or chain[-1].engine == "conv")
+    return not (chain[0].takes_on_the_fly or chain[-1].gives_on_the_fly)
 
 
-def _lut(node: Node) -> int:
-    return getattr(node.operation.op, "lut_index", -1)
+def _lut(node: Operation) -> int:
+    return getattr(node.op, "lut_index", -1)
 
 
 def busy_cycles(schedule: Schedule, keys: Iterable[Key]) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from nvdla.analysis.cycles.schedule import ENGINES
-from nvdla.analysis.graph.document import node_title
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import STYLE, Drawing, short
 
@@ -27,24 +26,24 @@ def schedule_svg(study: Study, clock: float, style: str = STYLE) -> str:
     places = {lane: top + number * LANE for number, lane in enumerate(lanes)}
     for (engine, group), y in places.items():
         drawing.text(8, y + 15, "CPU" if engine == "cpu" else f"{engine.upper()} group {group}")
-    for node in study.nodes:
+    for node in study.operations:
         span = study.schedule.spans[node.key]
         if span.start is None or span.end is None:
             continue
         y = places[node.engine, span.group]
         if span.programmed is not None and span.programmed < span.start:
             x, width = LEFT + span.programmed * scale, (span.start - span.programmed) * scale
-            label = f"{node_title(node)} is programmed and waits"
+            label = f"{node.title} is programmed and waits"
             drawing.rect(x, y + 9, width, LANE - 17, node.engine, label, 0.3)
         width = max((span.end - span.start) * scale, 1)
-        what = f"{node_title(node)}: {span.start:,} to {span.end:,} ({span.end - span.start:,} cycles), {node.what}"
+        what = f"{node.title}: {span.start:,} to {span.end:,} ({span.end - span.start:,} cycles), {node.what}"
         drawing.rect(LEFT + span.start * scale, y + 2, width, LANE - 5, node.engine, what)
     drawing.text(8, top + len(lanes) * LANE + 16, "bars: at work; thin bars: programmed ahead and waiting", "soft")
     return drawing.document(LEFT + PLOT + RIGHT, title, style)
 
 
 def _lanes(study: Study) -> list[tuple[str, int | None]]:
-    used = {(node.engine, study.schedule.spans[node.key].group) for node in study.nodes}
+    used = {(node.engine, study.schedule.spans[node.key].group) for node in study.operations}
     lanes: list[tuple[str, int | None]] = [
         (engine, group) for engine in ENGINES for group in (0, 1) if (engine, group) in used
     ]

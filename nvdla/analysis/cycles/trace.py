@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from nvdla.analysis.cycles.schedule import ENGINES, Span
-from nvdla.analysis.graph.document import node_title
-from nvdla.analysis.graph.nodes import Key, Node
 from nvdla.analysis.study import Study
+from nvdla.program.operation import Key, Operation
 
 FIRMWARE, HARDWARE, MEMORY = 1, 2, 3
 PROCESSES = {FIRMWARE: "firmware", HARDWARE: "NVDLA", MEMORY: "memory"}
@@ -57,7 +56,7 @@ def _names(study: Study) -> Iterator[Event]:
         yield {"ph": "M", "pid": process, "tid": 0, "name": "process_name", "args": {"name": title}}
         yield {"ph": "M", "pid": process, "tid": 0, "name": "process_sort_index", "args": {"sort_index": process}}
     yield {"ph": "M", "pid": FIRMWARE, "tid": 1, "name": "thread_name", "args": {"name": "steps"}}
-    used = {(node.engine, study.schedule.spans[node.key].group) for node in study.nodes}
+    used = {(node.engine, study.schedule.spans[node.key].group) for node in study.operations}
     for engine, group in sorted(used, key=lambda each: _track(*each)):
         if engine != "cpu" and group is None:
             continue
@@ -76,24 +75,24 @@ def _firmware(study: Study, clock: float) -> Iterator[Event]:
             "pid": FIRMWARE,
             "tid": 1,
             "ts": step.time / clock,
-            "name": f"{step.what} {node_title(node)}",
+            "name": f"{step.what} {node.title}",
             "cat": "firmware",
             "args": {"cycle": step.time, "group": step.group},
         }
 
 
 def _hardware(study: Study, clock: float) -> Iterator[Event]:
-    for node in study.nodes:
+    for node in study.operations:
         span = study.schedule.spans[node.key]
         if span.start is None or span.end is None:
             continue
         if span.programmed is not None and span.programmed < span.start:
             yield _slice(node, span, clock, "waits", (span.programmed, span.start), {"enabled": span.enabled})
-        yield _slice(node, span, clock, node_title(node), (span.start, span.end), _about(study, node))
+        yield _slice(node, span, clock, node.title, (span.start, span.end), _about(study, node))
         yield from _phases(node, span, clock)
 
 
-def _phases(node: Node, span: Span, clock: float) -> Iterator[Event]:
+def _phases(node: Operation, span: Span, clock: float) -> Iterator[Event]:
     """Inside a convolution: fetching, multiplying, and the end in the SDP."""
     if span.first_mac is None or span.last_mac is None or span.start is None or span.end is None:
         return
@@ -104,7 +103,9 @@ def _phases(node: Node, span: Span, clock: float) -> Iterator[Event]:
             yield _slice(node, span, clock, name, (start, end), {})
 
 
-def _slice(node: Node, span: Span, clock: float, name: str, times: tuple[int, int], about: dict[str, Any]) -> Event:
+def _slice(
+    node: Operation, span: Span, clock: float, name: str, times: tuple[int, int], about: dict[str, Any]
+) -> Event:
     start, end = times
     event = {
         "ph": "X",
@@ -121,7 +122,7 @@ def _slice(node: Node, span: Span, clock: float, name: str, times: tuple[int, in
     return event
 
 
-def _about(study: Study, node: Node) -> dict[str, Any]:
+def _about(study: Study, node: Operation) -> dict[str, Any]:
     estimate = study.estimates[node.key]
     return {
         "what": node.what,
@@ -138,7 +139,7 @@ def _about(study: Study, node: Node) -> dict[str, Any]:
 def _flows(study: Study, clock: float) -> Iterator[Event]:
     """An arrow from what completes to what waited for it."""
     number = 0
-    for node in study.nodes:
+    for node in study.operations:
         span = study.schedule.spans[node.key]
         for each in node.dependencies:
             target = study.schedule.spans.get(each.target)

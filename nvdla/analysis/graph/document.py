@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nvdla.analysis.graph.nodes import Node
-from nvdla.analysis.graph.values import Value
 from nvdla.analysis.study import Study
+from nvdla.program.values import Value
 
 FORMAT, VERSION = "nvdla-graph", 1
 
@@ -24,7 +23,7 @@ def graph_document(study: Study) -> Row:
         "abi": study.abi.name,
         "inputs": [value.id for value in study.values if value.kind == "input"],
         "outputs": [value.id for value in study.values if value.kind == "output"],
-        "tasks": [_task(study, task) for task in dict.fromkeys(node.task for node in study.nodes)],
+        "tasks": [_task(study, task) for task in dict.fromkeys(node.task for node in study.operations)],
         "groups": [[node.label for node in chain] for chain in study.chains if len(chain) > 1],
         "nodes": _nodes(study),
         "tensors": [_tensor(study, value) for value in producers.values()],
@@ -63,7 +62,7 @@ def _nodes(study: Study) -> list[Row]:
             "step": study.step_of[node.key],
             "waits_for": node.waits_for,
         }
-        for node in study.nodes
+        for node in study.operations
     ]
 
 
@@ -93,12 +92,7 @@ def _dependencies(study: Study) -> list[Row]:
     known = study.by_key
     return [
         {"from": node.label, "to": known[each.target].label, "event": each.event, "fused_parent": each.fused}
-        for node in study.nodes
+        for node in study.operations
         for each in node.dependencies
         if each.target in known
     ]
-
-
-def node_title(node: Node) -> str:
-    """ "CONV 0/3 conv2": what a box of a drawing is called."""
-    return f"{node.engine.upper()} {node.label}" + (f" {node.layer}" if node.layer else "")

@@ -7,12 +7,12 @@ import re
 import shutil
 import subprocess
 
-from nvdla.analysis.graph.document import node_title, tensor_name
-from nvdla.analysis.graph.nodes import Node
-from nvdla.analysis.graph.values import Value
+from nvdla.analysis.graph.document import tensor_name
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import clean, short
 from nvdla.errors import FormatError
+from nvdla.program.operation import Operation
+from nvdla.program.values import Value
 
 DOT_SECONDS = 120
 COLORS = {
@@ -32,7 +32,7 @@ def dot_text(study: Study, constants: bool = False, events: bool = True) -> str:
 
     ``constants`` shows weights and operands too; ``events`` the dependencies that data do not show (dashed).
     """
-    tasks: dict[int, list[list[Node]]] = {}
+    tasks: dict[int, list[list[Operation]]] = {}
     for chain in study.chains:
         tasks.setdefault(chain[0].task, []).append(chain)
     lines = [
@@ -57,7 +57,7 @@ def dot_text(study: Study, constants: bool = False, events: bool = True) -> str:
     return "\n".join([*lines, "}"]) + "\n"
 
 
-def _chain(chain: list[Node]) -> list[str]:
+def _chain(chain: list[Operation]) -> list[str]:
     boxes = [f"    {_box(node)}" for node in chain]
     if len(chain) == 1:
         return boxes
@@ -65,8 +65,8 @@ def _chain(chain: list[Node]) -> list[str]:
     return [f'    subgraph cluster_{name} {{ label="on the fly"; style="rounded,dashed"; fontsize=8;', *boxes, "    }"]
 
 
-def _box(node: Node) -> str:
-    lines = [node_title(node), *_wrapped(node.what)]
+def _box(node: Operation) -> str:
+    lines = [node.title, *_wrapped(node.what)]
     if node.output:
         lines.append(" x ".join(map(str, node.output)) + (f"  {node.precision}" if node.precision else ""))
     label = "\n".join(short(line, 46) for line in lines)
@@ -115,13 +115,13 @@ def _events(study: Study) -> list[str]:
     return [
         f"  {_id(node)} -> {_key_id(each.target)} "
         f'[style=dashed, constraint=false, fontcolor="#6e7781", label={quote(each.event.removeprefix("OP_").lower())}];'
-        for node in study.nodes
+        for node in study.operations
         for each in node.dependencies
         if each.target in study.by_key and study.step_of[each.target] != study.step_of[node.key]
     ]
 
 
-def _id(node: Node) -> str:
+def _id(node: Operation) -> str:
     return _key_id(node.key)
 
 

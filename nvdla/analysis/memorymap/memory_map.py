@@ -7,13 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from nvdla.analysis.graph.nodes import Key
-from nvdla.analysis.graph.values import Value
-from nvdla.analysis.memorymap.placement import SPACES, Allocation, place
 from nvdla.analysis.study import Study
 from nvdla.analysis.views.views import flag_names
 from nvdla.loadable import MemoryEntry
-from nvdla.memory.linker import CVSRAM_BASE, DRAM_BASE
+from nvdla.memory.placement import CVSRAM_BASE, DRAM_BASE, SPACES, Allocation, place
+from nvdla.program.operation import Key
+from nvdla.program.values import Value
 
 FORMAT, VERSION = "nvdla-memory", 1
 #: at most so many pairs of values that take the same bytes one after the other are listed
@@ -32,7 +31,8 @@ class MemoryMap:
 
     @classmethod
     def of(cls, study: Study, base: int = DRAM_BASE, cvsram_base: int = CVSRAM_BASE) -> MemoryMap:
-        allocations = place(study.loadable, base, cvsram_base)
+        placed = place(study.loadable, base, cvsram_base)
+        allocations = sorted(placed, key=lambda each: (SPACES.index(each.space), each.address))
         spaces = {each.memory.id: each.space for each in allocations}
         usage = {
             space: _live_bytes(

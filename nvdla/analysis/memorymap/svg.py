@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from nvdla.analysis.memorymap.memory_map import MemoryMap
-from nvdla.analysis.memorymap.placement import SPACES
 from nvdla.analysis.svg import STYLE, Drawing, short
+from nvdla.memory.placement import SPACES
 
 LEFT, RIGHT, ROW, CURVE = 330, 24, 15, 90
 MIN_WIDTH, MAX_WIDTH = 640, 2400

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from nvdla.descriptors import Abi, DlaTask, EmuTask
+from nvdla.descriptors import DlaTask, EmuTask
 from nvdla.loadable import Loadable, MemoryEntry, TensorDesc
 from nvdla.loadable.enums import Interface, MemoryDomain, MemoryFlags
+from nvdla.program.program import Program
 
 Row = dict[str, Any]
 Tasks = dict[int, DlaTask | EmuTask]
 
 
-def overview(loadable: Loadable, tasks: Tasks, abi: Abi, abi_reason: str, config: str, config_reason: str) -> Row:
-    """The questions everyone asks first. ``tasks`` as from :func:`nvdla.descriptors.decode_tasks`."""
+def overview(program: Program) -> Row:
+    """The questions everyone asks first."""
+    loadable = program.loadable
     by_domain = Counter[str]()
     for memory in loadable.memories:
         by_domain[memory.domain.name] += memory.size
@@ -22,14 +24,14 @@ def overview(loadable: Loadable, tasks: Tasks, abi: Abi, abi_reason: str, config
         "file": loadable.name,
         "version": str(loadable.version),
         "identifier": loadable.identifier or None,
-        "configuration": config,
-        "configuration_reason": config_reason,
-        "abi": abi.name,
-        "abi_reason": abi_reason,
+        "configuration": program.config.name,
+        "configuration_reason": program.config_reason,
+        "abi": program.abi.name,
+        "abi_reason": program.abi_reason,
         "inputs": [describe_tensor(loadable, memory) for memory in loadable.inputs],
         "outputs": [describe_tensor(loadable, memory) for memory in loadable.outputs],
         "tasks": [f"{task.id} {task.interface.name}" for task in loadable.tasks],
-        "operations": dict(operation_counts(tasks)),
+        "operations": dict(operation_counts(program.tasks)),
         "dram_bytes": by_domain[MemoryDomain.SYSTEM.name],
         "cvsram_bytes": by_domain[MemoryDomain.SRAM.name],
         "blobs": len(loadable.blobs),

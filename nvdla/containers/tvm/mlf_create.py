@@ -22,7 +22,7 @@ from nvdla.containers.tvm.mlf import LibraryModule, ModelLibrary
 from nvdla.containers.tvm.mlf_codegen import Network
 from nvdla.containers.tvm.mlf_graph import parse_json, take
 from nvdla.containers.tvm.tar import Member
-from nvdla.descriptors import DlaTask, decode_tasks, detect
+from nvdla.descriptors import DlaTask
 from nvdla.descriptors.enums import Event, OpType
 from nvdla.errors import FormatError
 from nvdla.loadable.enums import MemoryDomain, MemoryFlags
@@ -38,6 +38,7 @@ from nvdla.loadable.model import (
     TensorDesc,
     Version,
 )
+from nvdla.program.program import Program
 
 VERSION = 7
 #: DLPack's number for an accelerator that has no number of its own (kDLExtDev).
@@ -230,13 +231,13 @@ def _workspace(network: Network, entry: SubmitEntry) -> int:
 def _schedule(network: Network) -> dict[str, Any]:
     """What runs when, for a reader; and the loadable's tables, to make it again."""
     loadable = network.loadable
-    abi, reason = detect(loadable)
-    decoded = decode_tasks(loadable, abi)
+    program = Program.of(loadable)
+    decoded = program.tasks
     memory = {domain.name: sum(m.size for m in network.memories if m.domain == domain) for domain in MemoryDomain}
     return {
         "version": _SCHEDULE_VERSION,
-        "abi": abi.name,
-        "abi_reason": reason,
+        "abi": program.abi.name,
+        "abi_reason": program.abi_reason,
         "memory_bytes": memory,
         "inputs": [_tensor(network, m) for m in loadable.inputs],
         "outputs": [_tensor(network, m) for m in loadable.outputs],

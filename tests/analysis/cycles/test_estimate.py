@@ -24,7 +24,7 @@ def is_the_operation(node, entry):
     if node.engine != entry["unit"]:
         return False
     if node.engine == "conv":
-        op = node.operation.op
+        op = node.op
         kernel = (shape["k"], shape["kernel_w"], shape["kernel_h"], shape["kernel_c"])
         found = (node.output[0], op.kernel_width_csc, op.kernel_height_csc, op.kernel_channel_csc)
         return found == kernel and node.output[1:] == (shape["out_h"], shape["out_w"])
@@ -71,7 +71,7 @@ def test_the_mac_array_is_never_used_more_than_it_can_be():
 
 
 def test_a_cpu_operation_has_no_cycles(lenet):
-    cpu = [node for node in lenet.nodes if node.engine == "cpu"]
+    cpu = [node for node in lenet.operations if node.engine == "cpu"]
     assert cpu
     assert all(lenet.estimates[node.key].cycles is None for node in cpu)
 

@@ -85,7 +85,7 @@ def test_an_engine_does_one_operation_at_a_time_and_a_group_holds_one(path):
 def test_what_an_operation_waits_for_happens_before():
     study = Study.of(nvdla.load(SAMPLES[0]))
     spans = study.schedule.spans
-    for node in study.nodes:
+    for node in study.operations:
         for each in node.dependencies:
             target = spans[each.target]
             moment = {"OP_PROGRAMMED": "programmed", "OP_ENABLED": "enabled", "OP_COMPLETED": "end"}.get(each.event)
@@ -98,7 +98,7 @@ def test_the_run_is_as_long_as_its_operations_one_after_the_other_at_most():
     leaders = [chain[0].key for chain in study.chains]
     total = sum(study.estimates[key].cycles or 0 for key in leaders)
     assert 0 < study.schedule.cycles <= total
-    assert busy_cycles(study.schedule, [node.key for node in study.nodes]) <= study.schedule.cycles
+    assert busy_cycles(study.schedule, [node.key for node in study.operations]) <= study.schedule.cycles
 
 
 def test_the_firmwares_time_comes_on_top():
@@ -113,4 +113,4 @@ def test_operations_that_wait_for_ever_are_listed():
         pytest.skip("the corpus of loadables (../shared/corpus) is not here")
     study = Study.of(nvdla.load(path))
     assert set(study.schedule.stuck) >= {(0, 0, 0), (0, 0, 1)}
-    assert set(study.schedule.order) == {node.key for node in study.nodes}
+    assert set(study.schedule.order) == {node.key for node in study.operations}

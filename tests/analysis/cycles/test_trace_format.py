@@ -77,8 +77,8 @@ def test_every_operation_is_there_with_its_cycles(trace):
         for event in document["traceEvents"]
         if event["ph"] == "X" and event["cat"] != "waiting" and "what" in event["args"]
     }
-    assert {label for label, _ in work} == {node.label for node in study.nodes}
-    for node in study.nodes:
+    assert {label for label, _ in work} == {node.label for node in study.operations}
+    for node in study.operations:
         span = study.schedule.spans[node.key]
         assert (node.label, span.end - span.start) in work
 

@@ -14,11 +14,11 @@ from nvdla.analysis.cycles.trace import trace_document
 from nvdla.analysis.graph import dot
 from nvdla.analysis.graph.document import graph_document
 from nvdla.analysis.graph.dot import dot_program, dot_svg, dot_text, quote
-from nvdla.analysis.graph.values import _Ledger
 from nvdla.analysis.memorymap.memory_map import MemoryMap
 from nvdla.analysis.study import Study
 from nvdla.descriptors.enums import MemType
 from nvdla.errors import FormatError, NvdlaError
+from nvdla.program.values import _Ledger
 
 SAMPLES = sorted((Path(__file__).resolve().parents[3] / "samples").glob("*.loadable"))
 CORPUS = Path(__file__).resolve().parents[4] / "shared" / "corpus" / "loadables"
@@ -44,10 +44,10 @@ def test_every_operation_takes_what_the_one_before_makes(path):
 def test_chains_are_what_hands_over_on_the_fly(lenet):
     for chain in lenet.chains:
         for before, after in itertools.pairwise(chain):
-            assert before.operation.surface.dst_data.type == MemType.HW
-            assert after.operation.surface.src_data.type == MemType.HW
+            assert before.surface.dst_data.type == MemType.HW
+            assert after.surface.src_data.type == MemType.HW
         assert chain[-1].writes
-    assert sum(len(chain) for chain in lenet.chains) == len(lenet.nodes)
+    assert sum(len(chain) for chain in lenet.chains) == len(lenet.operations)
 
 
 def test_the_document_is_consistent(lenet):
@@ -81,7 +81,7 @@ def test_a_concatenation_has_two_producers():
 
 def test_drawings_name_every_operation_and_tensor(lenet):
     text = dot_text(lenet, constants=True)
-    for node in lenet.nodes:
+    for node in lenet.operations:
         assert f"{node.engine.upper()} {node.label}" in text
     for value in lenet.values:
         assert f"  t{value.id} [" in text
@@ -108,7 +108,7 @@ def test_graphviz_draws_every_sample_with_all_options(path):
         for events in (False, True):
             root = ElementTree.fromstring(dot_svg(dot_text(study, constants, events)))
             titles = {each.text for each in root.iter("{http://www.w3.org/2000/svg}title")}
-            assert {"op_" + "_".join(map(str, node.key)) for node in study.nodes} <= titles
+            assert {"op_" + "_".join(map(str, node.key)) for node in study.operations} <= titles
 
 
 @pytest.mark.skipif(dot_program() is None, reason="graphviz is not installed (Debian: apt-get install graphviz)")
@@ -177,4 +177,4 @@ def test_broken_descriptors_are_refused_or_shown_but_never_crash(seed):
         cycles_document(study, 1000.0)
     except NvdlaError:
         return
-    assert set(study.schedule.order) == {node.key for node in study.nodes}
+    assert set(study.schedule.order) == {node.key for node in study.operations}

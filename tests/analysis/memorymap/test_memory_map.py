@@ -1,5 +1,6 @@
 """The memory map: addresses as the linker's, lifetimes as the run's, nothing lost and nothing counted twice."""
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -8,14 +9,14 @@ import numpy as np
 import pytest
 
 import nvdla
-from nvdla.analysis.graph.accesses import _Block, union_bytes
 from nvdla.analysis.memorymap.memory_map import MemoryMap
-from nvdla.analysis.memorymap.placement import place
 from nvdla.analysis.memorymap.svg import memory_svg
 from nvdla.analysis.study import Study
 from nvdla.errors import LinkError
 from nvdla.loadable.enums import MemoryFlags
 from nvdla.memory.linker import LinkedLoadable
+from nvdla.memory.placement import place
+from nvdla.program.accesses import Footprint, union_bytes
 
 SAMPLES = sorted((Path(__file__).resolve().parents[3] / "samples").glob("*.loadable"))
 
@@ -67,7 +68,7 @@ def test_the_first_write_comes_before_the_last_read(loadable):
 
 def test_every_operand_in_memory_is_a_value(loadable):
     study = Study.of(loadable)
-    for node in study.nodes:
+    for node in study.operations:
         read = {role for value in study.values for key, role in value.readers if key == node.key}
         assert read == {access.role for access in node.reads}
         assert sum(value.writer == node.key for value in study.values) == len(node.writes)
@@ -176,22 +177,25 @@ def test_hostile_names_stay_text_in_the_drawing():
 @pytest.mark.parametrize(
     ("block", "pieces"),
     [
-        (_Block(8), [(10, 18)]),
-        (_Block(8, 3, 8), [(10, 34)]),
-        (_Block(8, 2, 16), [(10, 18), (26, 34)]),
-        (_Block(8, 2, 8, 2, 100), [(10, 26), (110, 126)]),
-        (_Block(8, 2, 12, 2, 100), [(10, 18), (22, 30), (110, 118), (122, 130)]),
-        (_Block(8, 2, 4), [(10, 22)]),
-        (_Block(4, 2, 8, 2, 4), [(10, 26)]),
+        (Footprint(8), [(10, 18)]),
+        (Footprint(8, ((3, 8),)), [(10, 34)]),
+        (Footprint(8, ((2, 16),)), [(10, 18), (26, 34)]),
+        (Footprint(8, ((2, 8), (2, 100))), [(10, 26), (110, 126)]),
+        (Footprint(8, ((2, 12), (2, 100))), [(10, 18), (22, 30), (110, 118), (122, 130)]),
+        (Footprint(8, ((2, 4),)), [(10, 22)]),
+        (Footprint(4, ((2, 8), (2, 4))), [(10, 26)]),
+        (Footprint(8, ((3, 0), (2, 0))), [(10, 18)]),
+        (Footprint(8, ((2, 8), (2, 16), (3, 1000))), [(10, 42), (1010, 1042), (2010, 2042)]),
     ],
 )
 def test_footprints_are_the_bytes_touched(block, pieces):
-    touched = {
-        10 + outer * block.outer + line * block.stride + byte
-        for outer in range(block.outer_count)
-        for line in range(block.count)
-        for byte in range(block.length)
-    }
+    steps = itertools.product(*(range(0, count * stride, stride) if stride else [0] for count, stride in block.loops))
+    touched = {10 + sum(step) + byte for step in steps for byte in range(block.length)}
     found = block.pieces(10)
     assert found == pieces
     assert {byte for start, end in found for byte in range(start, end)} == touched
+    assert block.extent == max(touched) - 9
+
+
+def test_a_footprint_of_very_many_pieces_is_taken_as_one():
+    assert Footprint(8, ((1 << 20, 16),)).pieces(10) == [(10, 10 + 16 * ((1 << 20) - 1) + 8)]

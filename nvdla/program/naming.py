@@ -75,7 +75,7 @@ def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
     """The layer file ``LOADABLE.layers.json`` that :mod:`nvdla.builder` writes; nothing where there is none."""
     if not Path(f"{os.fspath(loadable)}.layers.json").exists():
         return Names()
-    from nvdla.builder import sidecar
+    from nvdla.program import sidecar
 
     data = sidecar.load(loadable)
     if data is None:

@@ -11,11 +11,11 @@ import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from nvdla.analysis.graph.accesses import Access, Shape
-from nvdla.analysis.graph.nodes import Key, Node
 from nvdla.errors import DescriptorError
-from nvdla.loadable import Loadable, MemoryEntry
 from nvdla.loadable.enums import MemoryFlags
+from nvdla.loadable.model import Loadable, MemoryEntry
+from nvdla.program.accesses import Access, Shape
+from nvdla.program.operation import Key, Operation
 
 MAX_WORK = 1 << 22
 KINDS = ("input", "output", "constant", "intermediate", "unset")
@@ -123,7 +123,7 @@ class _Tracer:
                 "the operations' surfaces cut each other into more pieces than can be followed; no compiler does that"
             )
 
-    def read(self, access: Access, node: Node, step: int) -> None:
+    def read(self, access: Access, node: Operation, step: int) -> None:
         ledger = self.ledgers[access.memory]
         found: dict[int, Value] = {}
         for start, end in access.pieces:
@@ -148,7 +148,7 @@ class _Tracer:
             kind = "unset"
         self._make(_name(self.loadable, memory, access, kind), kind, access, tuple(gaps), None, -1)
 
-    def write(self, access: Access, node: Node, step: int) -> None:
+    def write(self, access: Access, node: Operation, step: int) -> None:
         ledger = self.ledgers[access.memory]
         memory = self.memories[access.memory]
         for start, end in access.pieces:
@@ -204,7 +204,7 @@ def _name(loadable: Loadable, memory: MemoryEntry, access: Access, kind: str) ->
     return f"memory {memory.id}" + (f"+{access.offset}" if access.offset else "")
 
 
-def values_of(loadable: Loadable, steps: Sequence[Sequence[Node]]) -> list[Value]:
+def values_of(loadable: Loadable, steps: Sequence[Sequence[Operation]]) -> list[Value]:
     """All values, in the order in which they come to be. ``steps`` in the order in which they run; the operations of
     one step work at the same time, so a step reads before it writes.
 
