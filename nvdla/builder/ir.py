@@ -199,11 +199,20 @@ class Softmax:
 Operation = Convolve | Process | Pool | Normalize | Softmax
 
 
+@dataclass(frozen=True)
+class Quantised:
+    """What lowering made of a convolution: scales (K,) of its integer weights, and the real bias (K,) it adds."""
+
+    scales: np.ndarray
+    bias: np.ndarray
+
+
 @dataclass
 class Program:
     """A lowered network: operations in an order that respects the data, and the roots that the application binds.
 
     ``tensors`` maps a layer's name to the surface that holds its result, for those that exist after fusion.
+    ``quantised``: integer convolutions by layer name.
     """
 
     name: str
@@ -212,6 +221,7 @@ class Program:
     inputs: list[Root]
     outputs: list[Root]
     tensors: dict[str, Surface]
+    quantised: dict[str, Quantised] = field(default_factory=dict)
 
 
 def reads(operation: Operation) -> list[Surface]:

@@ -96,7 +96,7 @@ def test_bias_correction_takes_off_the_mean_error_of_rounded_weights(padding, fo
         built = build(net, "nv_full", "int8", coarse)
         found = built.tensors(built.quantize_inputs(data[0]))["r"]
         errors.append(np.abs((found - floating.run(net, data)["r"][0]).mean(axis=(1, 2)) / spread))
-    assert np.mean(errors[1]) < 0.4 * np.mean(errors[0])
+    assert np.mean(errors[1]) < (0.4 if form == "convolution" else 0.6) * np.mean(errors[0])
 
 
 def test_kernels_of_unlike_sizes_have_no_error_of_gain():

@@ -13,7 +13,6 @@ from nvdla.builder.floating import expand_groups
 from nvdla.builder.fuse import Group
 from nvdla.builder.ir import BYTES, Convert, Convolve, Process, Stage, Surface
 from nvdla.builder.lower.concat import gather
-from nvdla.builder.lower.correction import exact_scales, mean_error
 from nvdla.builder.quantize import common_fixed_point, fixed_point, quantize
 from nvdla.builder.shapes import reach
 from nvdla.errors import BuildError
@@ -40,8 +39,7 @@ def lower(lowering: Lowering, group: Group) -> None:
     layer = group.layer
     window = Window(layer.stride, layer.padding, layer.dilation)
     source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
-    scales = lowering.weight_scales(group, group.weights)
-    means = lowering.means(layer.inputs[0])
+    scales, bias = lowering.integers(group, group.weights, layer.groups)
     block = _block(lowering, layer.groups, source.channels // layer.groups, destination.channels // layer.groups)
     for first in range(0, layer.groups, block):
         count = min(block, layer.groups - first)
@@ -55,10 +53,9 @@ def lower(lowering: Lowering, group: Group) -> None:
             source.channel_range(*ins),
             destination.channel_range(*outs),
             dense,
-            group.bias[kernels],
+            bias[kernels],
             window,
             scales[kernels] if scales is not None else None,
-            means[ins[0] : ins[0] + ins[1]] if means is not None else None,
         )
 
 
@@ -85,10 +82,8 @@ def convolve(
     bias: np.ndarray,
     window: Window,
     scales: np.ndarray | None,
-    means: np.ndarray | None = None,
 ) -> None:
-    """One dense convolution with its SDP operation. ``scales`` (K,) of the weights, None for fp16; ``means`` (C,) of
-    the source where biases are to make up for the mean error of the weights.
+    """One dense convolution with its SDP operation. ``scales`` (K,) of the weights, None for fp16.
 
     Kernels whose group does not fit the convolution buffer are computed a part at a time and put together.
     """
@@ -97,7 +92,7 @@ def convolve(
     if scales is None:
         operation = _halves(group, source, destination, weights, bias, window)
     else:
-        operation = _integers(lowering, group, source, destination, weights, bias, window, scales, means)
+        operation = _integers(lowering, group, source, destination, weights, bias, window, scales)
     try:
         fit(operation, lowering.config)
     except BuildError:
@@ -118,7 +113,7 @@ def convolve(
         parts.append(part)
         part_scales = None if scales is None else scales[chosen]
         each = _part(group, chosen)
-        convolve(lowering, each, source, part, weights[chosen], bias[chosen], window, part_scales, means)
+        convolve(lowering, each, source, part, weights[chosen], bias[chosen], window, part_scales)
     if step < atom:
         gather(lowering, name, parts, destination)
 
@@ -159,15 +154,8 @@ def _integers(
     bias: np.ndarray,
     window: Window,
     scales: np.ndarray,
-    means: np.ndarray | None,
 ) -> Convolve:
-    if not lowering.scales_given(group) and np.any(scales != scales[0]):
-        scales = exact_scales(scales, source.scale, destination.scale)
-    steps = scales[:, None, None, None]
-    elements = quantize(weights, steps, lowering.precision)
-    if means is not None:
-        moves = window.stride, window.padding, window.dilation
-        bias = bias - mean_error(elements * steps - weights, means, source.shape[1:], destination.shape[1:], *moves)
+    elements = quantize(weights, scales[:, None, None, None], lowering.precision)
     unit = source.scale * scales
     truncate = accumulator_truncate(elements, bias / unit, lowering.precision)
     process = integer_process(lowering, group, destination, bias, unit * 2.0**truncate)

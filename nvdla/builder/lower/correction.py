@@ -1,28 +1,39 @@
-"""What integers of weights do to results on average, and scales that the SDP's factors hit exactly."""
+"""What rounded weights do to results on average, and scales that the SDP's factors hit exactly."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from nvdla.builder.quantize import common_fixed_point
+from nvdla.builder.fuse import Group
+from nvdla.builder.quantize import common_fixed_point, quantize
 
 
 def mean_error(
-    error: np.ndarray,
-    means: np.ndarray,
-    size: tuple[int, int],
-    results: tuple[int, int],
-    stride: tuple[int, int],
-    padding: tuple[int, int, int, int],
-    dilation: tuple[int, int],
+    group: Group, weights: np.ndarray, scales: np.ndarray, precision: str, means: np.ndarray, groups: int
 ) -> np.ndarray:
-    """The mean result (K,) of weights ``error`` (K, C, R, S) on channels of these means (C,), zeros of the padding
-    counted in. ``size`` of the source and ``results`` are (height, width)."""
-    shares = [
-        _inside(size[axis], results[axis], error.shape[2 + axis], stride[axis], padding[2 * axis], dilation[axis])
+    """What the integers of weights (K, C / groups, R, S) add to the results on average, (K,).
+
+    ``means`` (C,) of the source's channels; the zeros of a convolution's padding are counted in.
+    """
+    steps = scales[:, None, None, None]
+    error = quantize(weights, steps, precision) * steps - weights
+    own = np.repeat(means.reshape(groups, -1), len(weights) // groups, axis=0)
+    layer = group.layer
+    if layer.kind == "deconvolution":
+        return np.einsum("kcrs,kc->k", error, own) / np.prod(layer.stride)
+    (_, *sizes), (_, *results) = layer.inputs[0].shape, layer.output.shape
+    rows, columns = (
+        _inside(
+            sizes[axis],
+            results[axis],
+            error.shape[2 + axis],
+            layer.stride[axis],
+            layer.padding[2 * axis],
+            layer.dilation[axis],
+        )
         for axis in (0, 1)
-    ]
-    return np.einsum("kcrs,c,r,s->k", error, means, *shares, optimize=True)
+    )
+    return np.einsum("kcrs,kc,r,s->k", error, own, rows, columns, optimize=True)
 
 
 def _inside(size: int, results: int, taps: int, stride: int, before: int, dilation: int) -> np.ndarray:

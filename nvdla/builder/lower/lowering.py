@@ -7,8 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from nvdla.builder.fuse import Group, group_layers
-from nvdla.builder.ir import BYTES, Convert, Operation, Process, Program, Root, Softmax, Surface
+from nvdla.builder.ir import BYTES, Convert, Operation, Process, Program, Quantised, Root, Softmax, Surface
 from nvdla.builder.lower import activation, concat, convolution, elementwise, normalize, parts, pool, resample
+from nvdla.builder.lower.correction import exact_scales, mean_error
 from nvdla.builder.network import Network, Tensor
 from nvdla.builder.quantize import LARGEST, Calibration, fixed_point, weight_scales
 from nvdla.errors import BuildError, ConfigError
@@ -51,6 +52,7 @@ class Lowering:
         self.groups = group_layers(network)
         self.scales = self._unify_scales()
         self.places: dict[str, Surface] = {}
+        self.quantised: dict[str, Quantised] = {}
         self._temporaries = 0
 
     @property
@@ -118,25 +120,26 @@ class Lowering:
             return max(float(np.max(np.abs(group.layer.values))), 1e-30) / LARGEST[self.precision]
         return self.calibration.scale(name, self.precision)
 
-    def weight_scales(self, group: Group, weights: np.ndarray) -> np.ndarray | None:
-        """Scales (K,) of weights (K, C, R, S): those of the calibration, else from the weights; None for fp16."""
+    def integers(self, group: Group, weights: np.ndarray, groups: int) -> tuple[np.ndarray | None, np.ndarray]:
+        """Scales (K,) of weights (K, C / groups, R, S), None for fp16, and the bias (K,), corrected where the means of
+        the source are known."""
         if not self.integer:
-            return None
-        if not self.scales_given(group):
-            return weight_scales(weights, self.precision, self.per_channel)
-        given = self.calibration.weight_scales[group.layer.name]
-        scales = np.broadcast_to(np.asarray(given, np.float64), len(weights))
-        if not np.all(np.isfinite(scales) & (scales > 0)):
-            raise BuildError(f"layer {group.layer.name}: weight scales must be positive finite numbers")
-        return scales
-
-    def scales_given(self, group: Group) -> bool:
-        """Whether the calibration says the weight scales of a convolution."""
-        return self.precision == "int8" and group.layer.name in self.calibration.weight_scales
-
-    def means(self, tensor: Tensor) -> np.ndarray | None:
-        """The mean of every channel, where biases are to be corrected."""
-        return self.calibration.means.get(tensor.name) if self.integer else None
+            return None, group.bias
+        source = group.layer.inputs[0]
+        given = self.calibration.weight_scales.get(group.layer.name) if self.precision == "int8" else None
+        if given is not None:
+            scales = np.broadcast_to(np.asarray(given, np.float64), len(weights))
+            if not np.all(np.isfinite(scales) & (scales > 0)):
+                raise BuildError(f"layer {group.layer.name}: weight scales must be positive finite numbers")
+        else:
+            scales = weight_scales(weights, self.precision, self.per_channel)
+            if np.any(scales != scales[0]):
+                scales = exact_scales(scales, self.scales[source.name], self.scales[group.output.name])
+        bias, means = group.bias, self.calibration.means.get(source.name)
+        if means is not None:
+            bias = bias - mean_error(group, weights, scales, self.precision, means, groups)
+        self.quantised[group.layer.name] = Quantised(scales, bias)
+        return scales, bias
 
     # ---- places
 
@@ -188,6 +191,7 @@ class Lowering:
             [self.places[tensor.name].root for tensor in self.network.inputs],
             outputs,
             dict(self.places),
+            self.quantised,
         )
 
     def _as_output(self, tensor: Tensor) -> Root:

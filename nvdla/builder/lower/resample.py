@@ -40,8 +40,7 @@ def deconvolution(lowering: Lowering, group: Group) -> None:
     weights = np.swapaxes(group.weights, 0, 1)
     kernels, _, rows, columns = weights.shape
     source, result = lowering.source(layer.inputs[0]), lowering.target(group.output)
-    scales = lowering.weight_scales(group, weights)
-    means = lowering.means(layer.inputs[0])
+    scales, bias = lowering.integers(group, weights, 1)
     taps = -(-rows // sy), -(-columns // sx)
     height, width = source.height + taps[0] - 1, source.width + taps[1] - 1
     exact = (top, left) == (0, 0) and (height * sy, width * sx) == result.shape[1:]
@@ -52,7 +51,7 @@ def deconvolution(lowering: Lowering, group: Group) -> None:
         for py in range(sy):
             kernel = _phase(weights, (py, px), (sy, sx), taps)
             target = strip.every(py, sy, height, 0, 1, width)
-            convolve(lowering, group, source, target, kernel, group.bias, window, scales, means)
+            convolve(lowering, group, source, target, kernel, bias, window, scales)
         if sx > 1:
             lowering.copy(group.name, strip, full.every(0, 1, height * sy, px, sx, width))
     if not exact:
