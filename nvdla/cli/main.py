@@ -36,6 +36,8 @@ COMMANDS = {
     "tensor": ("nvdla.cli.tensor", "tensors between files, layouts and element types"),
     "report": ("nvdla.cli.report", "one self-contained HTML page about a loadable"),
     "trace": ("nvdla.cli.trace", "replay a hardware register trace"),
+    "program": ("nvdla.cli.program", "write the register program of a loadable: .cfg, .txn, C, JSON, images"),
+    "csb": ("nvdla.cli.csb", "logs of register accesses: decode, compare, run"),
     "container": ("nvdla.cli.container", "neighbouring compiled-model containers: IREE, TVM"),
     "serve": ("nvdla.cli.serve", "serve loadables to TVM RPC clients"),
 }

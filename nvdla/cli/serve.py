@@ -10,15 +10,18 @@ import sys
 import threading
 from pathlib import Path
 
+from nvdla.cli import serve_registers
 from nvdla.errors import FormatError
 
 COMMAND = "serve"
-HELP = """Serve the emulator to TVM RPC clients.
+HELP = """Serve the emulator: loadables to TVM RPC clients, or the register model to drivers and test benches.
 
   nvdla serve --tvm-rpc --port 9090
   >>> remote = tvm.rpc.connect("127.0.0.1", 9090)
   >>> network = remote.get_function("nvdla.load")(bytearray(open("lenet.nvdla", "rb").read()))
   >>> network["run"](image, scores)
+
+  nvdla serve --registers --config nv_small --socket /tmp/nvdla.sock --dram /dev/shm/dram --dram-size 64
 
 Listens on the loopback interface unless --host says otherwise: there is no password, so whoever reaches the port may
 use it. Ends with Ctrl-C."""
@@ -27,7 +30,8 @@ _MIB = 1 << 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--tvm-rpc", action="store_true", help="speak TVM's RPC protocol (the only one so far)")
+    parser.add_argument("--tvm-rpc", action="store_true", help="speak TVM's RPC protocol")
+    serve_registers.configure(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
     parser.add_argument("--port", type=int, default=9090, help="port, 0 for any free one (default 9090)")
     parser.add_argument("--key", help="callers must give this key (not a secret)")
@@ -49,11 +53,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serves until interrupted; exit code 0 then."""
+    if args.registers:
+        return serve_registers.run(args)
     from nvdla.containers.tvm.rpc_functions import Service
     from nvdla.containers.tvm.rpc_server import Limits, RpcServer
 
     if not args.tvm_rpc:
-        raise FormatError("say what to serve: --tvm-rpc")
+        raise FormatError("say what to serve: --tvm-rpc or --registers")
     models = Path(args.models) if args.models else None
     if models is not None and not models.is_dir():
         raise FormatError(f"--models {models}: not a folder")

@@ -1,0 +1,198 @@
+"""``nvdla csb``: logs of register accesses decoded, compared, and run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from nvdla.cli.output import print_document, print_table
+from nvdla.errors import FormatError
+
+COMMAND = "csb"
+HELP = """Logs of register accesses: decoded, compared by meaning, run on the emulator.
+
+  nvdla csb FILE                        every access with its register and fields
+  nvdla csb diff A B --mask-addresses   the first difference of every operation
+  nvdla csb replay FILE --config NAME   run it; memory that the log shows being written is the check
+
+Known forms: 'W address value' lines, the virtual platform's sc.log, write_reg / read_reg transactions (word or byte
+addresses), reg_write(NAME, value) statements, plain 'address value' lines."""
+
+ACTIONS = ("show", "diff", "replay")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("words", nargs="+", metavar="[diff|replay] FILE", help="what to do, and the log or logs")
+    parser.add_argument("--map", choices=("nv_small", "nv_full"), help="register map (default: the one that fits)")
+    parser.add_argument("--csb-base", type=lambda text: int(text, 0), metavar="ADDRESS", help="of the first register")
+    parser.add_argument("--mask-addresses", action="store_true", help="diff: addresses of memory may differ")
+    parser.add_argument(
+        "--operations", action="store_true", help="operations with their registers, instead of accesses"
+    )
+    parser.add_argument("--config", metavar="NAME", help="replay: the hardware configuration")
+    parser.add_argument(
+        "--load",
+        action="append",
+        default=[],
+        metavar="ADDRESS=FILE",
+        help="replay: bytes of memory (cvsram:ADDRESS too)",
+    )
+    parser.add_argument(
+        "--dump", action="append", default=[], metavar="ADDRESS:SIZE=FILE", help="replay: memory to write to a file"
+    )
+    parser.add_argument("--threads", type=int, metavar="N", help="threads of the kernels (default: all cores)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    words = list(args.words)
+    action = words.pop(0) if words[0] in ACTIONS and len(words) > 1 else "show"
+    wanted = 2 if action == "diff" else 1
+    if len(words) != wanted:
+        raise FormatError(f"csb {action} takes {wanted} file{'s' * (wanted > 1)}, {len(words)} are given")
+    return {"show": _show, "diff": _diff, "replay": _replay}[action](words, args)
+
+
+def _read(path: str, args: argparse.Namespace):
+    from nvdla.csb.logs import read_log
+
+    return read_log(path, args.map, args.csb_base)
+
+
+def _show(words: list[str], args: argparse.Namespace) -> int:
+    from nvdla.csb.operations import operations
+
+    log = _read(words[0], args)
+    if args.operations:
+        rows = [
+            {"line": each.line, "unit": each.unit, "number": each.number, "group": each.group, "registers": each.values}
+            for each in operations(log)
+        ]
+        head = {"format": "nvdla-csb-operations", "version": 1, "form": log.form, "map": log.map.name}
+        if not print_document({**head, "operations": rows}, args):
+            for row in rows:
+                values = {name: f"0x{value:x}" for name, value in row.pop("registers").items() if value}
+                print(f"line {row['line']}: {row['unit']} operation {row['number']}, group {row['group']}")
+                print("".join(f"    {name} = {value}\n" for name, value in values.items()), end="")
+        return 0
+    rows = [_access(log, each) for each in log.accesses]
+    head = {"format": "nvdla-csb-accesses", "version": 1, "form": log.form, "map": log.map.name}
+    if print_document({**head, "accesses": rows}, args):
+        return 0
+    print(f"{words[0]}: {len(rows):,} register accesses in the form {log.form}, register map {log.map.name}")
+    for row in rows:
+        value = "?" if row["value"] is None else f"0x{row['value']:08x}"
+        fields = " ".join(f"{name}={number}" for name, number in row["fields"].items())
+        print(f"{row['line']:6} {row['kind']:5} 0x{row['address']:05x} {row['register']:36} {value}  {fields}".rstrip())
+    return 0
+
+
+def _access(log, access) -> dict:
+    register = log.map.by_address.get(access.address)
+    fields = {}
+    if register is not None and access.value is not None:
+        fields = {each.name: access.value >> each.low & each.mask for each in register.fields.values()}
+        if len(fields) == 1 and next(iter(fields.values())) == access.value:
+            fields = {}
+    return {
+        "line": access.line,
+        "kind": access.kind,
+        "address": access.address,
+        "register": str(register) if register else "unknown",
+        "value": access.value,
+        "fields": fields,
+    }
+
+
+def _diff(words: list[str], args: argparse.Namespace) -> int:
+    from nvdla.csb.operations import differences
+
+    first, second = _read(words[0], args), _read(words[1], args)
+    if first.map.name != second.map.name:
+        raise FormatError(
+            f"{words[0]} has the register map {first.map.name}, {words[1]} {second.map.name}: they cannot be compared"
+        )
+    found = differences(first, second, args.mask_addresses)
+    rows = [
+        {
+            "unit": each.unit,
+            "operation": each.number,
+            "register": each.register,
+            "first": each.first,
+            "second": each.second,
+            "fields": [{"field": name, "first": one, "second": other} for name, one, other in each.fields],
+        }
+        for each in found
+    ]
+    document = {"format": "nvdla-csb-diff", "version": 1, "map": first.map.name, "equal": not rows, "differences": rows}
+    if not print_document(document, args):
+        for row in rows:
+            values = ["missing" if row[key] is None else f"0x{row[key]:x}" for key in ("first", "second")]
+            fields = ", ".join(f"{each['field']} {each['first']} | {each['second']}" for each in row["fields"])
+            where = f"{row['unit']} operation {row['operation']}: {row['register']}"
+            print(f"{where} {values[0]} | {values[1]}  {fields}".rstrip())
+        print(f"{len(rows)} operations differ" if rows else "the same operations")
+    return 1 if rows else 0
+
+
+def _replay(words: list[str], args: argparse.Namespace) -> int:
+    from nvdla.csb.replay import replay_log
+    from nvdla.files import read_file, write_file
+    from nvdla.hardware.configuration import configuration
+
+    if not args.config:
+        raise FormatError("csb replay needs --config NAME: the log does not say which hardware it is of")
+    config = configuration(args.config)
+    args.map = args.map or config.register_map
+    log = _read(words[0], args)
+    loads = [(*_place(where), read_file(file, 1 << 32, "memory file")) for where, file in map(_pair, args.load)]
+    result = replay_log(log, config, loads, args.threads)
+    for where, file in map(_pair, args.dump):
+        address, colon, size = where.rpartition(":")
+        if not colon:
+            raise FormatError(f"--dump {where}={file}: must be ADDRESS:SIZE=FILE")
+        space, start = _place(address)
+        write_file(Path(file), result.memory.view(space, start, _number(size), "--dump").tobytes())
+    checks = [
+        {"space": each.space.value, "address": each.address, "bytes": each.size, "different": each.different}
+        for each in result.checks
+    ]
+    document = {
+        "format": "nvdla-csb-replay",
+        "version": 1,
+        "passed": result.passed,
+        "engines": list(result.engines),
+        "checks": checks,
+        "stuck": list(result.stuck),
+    }
+    if not print_document(document, args):
+        failed = [row for row in checks if row["different"]]
+        if failed:
+            print_table("Memory that differs", failed)
+        for line in result.stuck:
+            print(line)
+        ran = ", ".join(result.engines) or "nothing"
+        print(f"ran {ran}; {len(checks) - len(failed)} stretches of memory equal, {len(failed)} not")
+    return 0 if result.passed else 1
+
+
+def _pair(word: str) -> tuple[str, str]:
+    where, sign, file = word.partition("=")
+    if not sign or not file:
+        raise FormatError(f"{word!r}: must be ADDRESS=FILE")
+    return where, file
+
+
+def _place(word: str):
+    from nvdla.memory.address_space import Space
+
+    name, colon, address = word.rpartition(":")
+    space = Space.CVSRAM if colon and name == "cvsram" else Space.DRAM
+    return space, _number(address)
+
+
+def _number(word: str) -> int:
+    try:
+        return int(word, 0)
+    except ValueError:
+        raise FormatError(f"{word!r} is no number") from None

@@ -1,0 +1,143 @@
+"""``nvdla program``: the register program of a loadable, for bare metal, test benches and simulators."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import nvdla
+from nvdla.cli.arguments import add_input_options, add_machine_options, random_surfaces, surfaces_of_runs
+from nvdla.cli.output import print_document, print_table
+from nvdla.compare.naming import names_for
+from nvdla.errors import FormatError
+
+if TYPE_CHECKING:
+    from nvdla.csb.export import Export
+
+COMMAND = "program"
+HELP = """Write the register program of a loadable: every register write and wait, and the memory it works on.
+
+  nvdla program lenet.loadable --format c -o lenet_c
+  nvdla program lenet.loadable --format cfg --input digit7.pgm -o trace
+  nvdla program lenet.loadable --format list
+
+The program is what the firmware does, unrolled. It runs without Linux and without NVIDIA's driver."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("loadable", help="the loadable")
+    parser.add_argument("--format", "-f", default="c", metavar="FORM", help="form of the output; 'list' shows all")
+    parser.add_argument("--output", "-o", metavar="FOLDER", help="folder for the files (default: NAME_FORM)")
+    parser.add_argument("--name", help="name of the files and of the C objects (default: the loadable's)")
+    parser.add_argument(
+        "--serial", action="store_true", help="one chain of engines at a time (default: as the firmware)"
+    )
+    add_machine_options(parser)
+    add_input_options(parser)
+    place = parser.add_argument_group("addresses")
+    for option, text in (
+        ("--dram-base", "where the accelerator sees the DRAM (default 0xc0000000)"),
+        ("--cvsram-base", "where it sees the CVSRAM (default 0x50000000)"),
+        ("--csb-base", "address of the first register (default 0)"),
+    ):
+        place.add_argument(option, type=_number, metavar="ADDRESS", help=text)
+    place.add_argument("--csb-addressing", choices=("byte", "word"), help="how registers are addressed (riscv-txn, C)")
+    place.add_argument("--poll-limit", type=_number, default=0, metavar="N", help="looks for one event; 0: for ever")
+    data = parser.add_mutually_exclusive_group()
+    data.add_argument("--image", action="store_true", help="C: weights as an image that others load")
+    data.add_argument("--arrays", action="store_true", help="C: weights as arrays, however large")
+    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    from nvdla.csb.export import Options, export
+    from nvdla.csb.printers import printer, printers
+    from nvdla.csb.program import checked_bases
+    from nvdla.csb.recording import record
+    from nvdla.memory.address_space import Space
+
+    if args.format == "list":
+        rows = [{"form": name, "what": module.HELP} for name, module in sorted(printers().items())]
+        if not print_document({"forms": rows}, args):
+            print_table("Forms", rows)
+        return 0
+    form = printer(args.format)
+    name = args.name or _identifier(Path(args.loadable).name)
+    runtime = nvdla.Runtime(nvdla.load(args.loadable), args.config, args.abi, args.threads)
+    inputs = _inputs(runtime, args)
+    program = record(runtime, inputs, serial=args.serial, name=name, scales=names_for(args.loadable).scales)
+    given = {Space.DRAM: args.dram_base, Space.CVSRAM: args.cvsram_base}
+    bases = checked_bases(program, {space: base for space, base in given.items() if base is not None})
+    arrays = True if args.arrays else False if args.image else None
+    words = None if args.csb_addressing is None else args.csb_addressing == "word"
+    options = Options(args.csb_base or 0, words, args.poll_limit, arrays)
+    made = export(program, args.output or f"{name}_{args.format}", inputs, bases, options)
+    form.write(made)
+    _summary(made, runtime, args)
+    return 0
+
+
+def _inputs(runtime: Any, args: argparse.Namespace) -> list[bytes]:
+    """The one run that goes into the export; random bytes where the user gives none."""
+    if args.input and args.random_input is not None:
+        raise FormatError("give --input or --random-input, not both")
+    if not args.input and runtime.inputs:
+        return random_surfaces(runtime, args.random_input or 0)
+    runs = surfaces_of_runs(runtime, args)
+    if len(runs) != 1:
+        raise FormatError(f"the export has one run, {len(runs)} are given")
+    return runs[0]
+
+
+def _identifier(file: str) -> str:
+    """A name for C objects from a file's name."""
+    stem = file.removesuffix(".gz").rpartition(".")[0] or file
+    name = re.sub(r"[^A-Za-z0-9_]", "_", stem)
+    return name if name[:1].isalpha() or name[:1] == "_" else f"network_{name}"
+
+
+def _number(text: str) -> int:
+    value = int(text, 0)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"{text} is negative")
+    return value
+
+
+def _summary(made: Export, runtime: Any, args: argparse.Namespace) -> None:
+    from nvdla.csb.program import Await
+
+    program = made.program
+    document = {
+        "format": "nvdla-program-summary",
+        "version": 1,
+        "form": args.format,
+        "config": program.config.name,
+        "config_reason": runtime.config_reason,
+        "serial": program.serial,
+        "register_writes": len(program.writes),
+        "waits": sum(isinstance(step, Await) for step in program.steps),
+        "cpu_operations": len(program.cpu_operations),
+        "memories": [
+            {"space": space.value, "base": made.bases[space], "bytes": size} for space, size in program.sizes.items()
+        ],
+        "data_bytes": sum(each.size for each in program.segments),
+        "input": "given" if args.input else "random" if program.inputs else "none",
+        "files": [{"file": str(path), "bytes": path.stat().st_size} for path in made.written],
+    }
+    if print_document(document, args):
+        return
+    kind = "serial" if program.serial else "parallel"
+    print(
+        f"{made.name}: {kind} register program for {program.config.name} ({runtime.config_reason}): "
+        f"{document['register_writes']:,} register writes, {document['waits']:,} waits, "
+        f"{document['cpu_operations']} CPU operations, {document['data_bytes']:,} bytes of data"
+    )
+    for each in document["memories"]:
+        print(f"{each['space']} at 0x{each['base']:x}: {each['bytes']:,} bytes")
+    for each in document["files"]:
+        print(f"{each['file']}: {each['bytes']:,} bytes")
+    if document["input"] == "random":
+        print("the run in it is one on random input (--input gives another)", file=sys.stderr)

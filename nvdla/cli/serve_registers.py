@@ -1,0 +1,74 @@
+"""``nvdla serve --registers``: the register model and its memory behind a socket."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+import threading
+from pathlib import Path
+
+from nvdla.errors import FormatError
+
+_MIB = 1 << 20
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group("the register server (docs/register-server.md)")
+    group.add_argument("--registers", action="store_true", help="serve the register model")
+    group.add_argument("--config", default="nv_small", metavar="NAME", help="hardware configuration (default nv_small)")
+    group.add_argument("--socket", metavar="WHERE", help="path of a Unix socket, or 127.0.0.1:PORT")
+    group.add_argument("--dram", metavar="FILE", help="file that becomes the DRAM, for the client to map")
+    group.add_argument("--dram-base", type=_number, default=0xC0000000, metavar="ADDRESS", help="default 0xc0000000")
+    group.add_argument("--dram-size", type=int, default=256, metavar="MIB", help="default 256 MiB")
+    group.add_argument("--cvsram", metavar="FILE", help="file that becomes the CVSRAM")
+    group.add_argument("--cvsram-base", type=_number, default=0x50000000, metavar="ADDRESS", help="default 0x50000000")
+    group.add_argument("--cvsram-size", type=int, default=0, metavar="MIB", help="default 0: none")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serves until interrupted; exit code 0 then."""
+    from nvdla.csb.server import RegisterServer, listen
+    from nvdla.hardware.configuration import configuration
+
+    if not args.socket:
+        raise FormatError("--registers needs --socket PATH (or 127.0.0.1:PORT)")
+    server = RegisterServer(configuration(args.config), _memories(args), args.threads)
+    listener = listen(args.socket)
+    address = listener.getsockname()
+    where = address if isinstance(address, str) else f"{address[0]}:{address[1]}"
+    if args.json:
+        print(json.dumps({"address": where, "config": args.config}), flush=True)
+    else:
+        print(f"registers of {args.config} at {where}; Ctrl-C ends", flush=True)
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        server.serve(listener)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        listener.close()
+        if isinstance(address, str):
+            Path(address).unlink(missing_ok=True)
+    return 0
+
+
+def _memories(args: argparse.Namespace) -> list:
+    from nvdla.csb.server import MemoryPlan
+    from nvdla.memory.address_space import Space
+
+    plans = []
+    for space in Space:
+        size = getattr(args, f"{space.value}_size")
+        if not 0 <= size <= 1 << 20:
+            raise FormatError(f"--{space.value}-size {size}: must be 0 .. {1 << 20} MiB")
+        if size:
+            file = getattr(args, space.value)
+            base = getattr(args, f"{space.value}_base")
+            plans.append(MemoryPlan(space, base, size * _MIB, Path(file) if file else None))
+    return plans
+
+
+def _number(text: str) -> int:
+    return int(text, 0)

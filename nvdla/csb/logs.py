@@ -1,0 +1,244 @@
+"""Logs of register accesses, in the forms that people have, as one list of accesses.
+
+Forms: this project's own (``W 0x0b004 0x1``), NVIDIA's virtual platform (``sc.log``: ``csb_adaptor: GP: iswrite=1
+addr=.. data=..``, memory accesses of ``dbb_adaptor`` and ``sram_adaptor`` included), ``write_reg`` / ``read_reg``
+transactions (word addresses with 0xffff above them, or byte addresses), ``reg_write(NAME, value);`` statements (C and
+.cfg), and plain ``address value`` lines. Addresses of registers become bytes from the start of the CSB.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nvdla.errors import TraceError
+from nvdla.files import read_file
+from nvdla.hardware.register_file import RegisterMap, register_map
+from nvdla.memory.address_space import Space
+
+LOG_LIMIT = 512 << 20
+CSB_SPAN = 0x40000  # bytes; no register map is larger
+
+MAPS = ("nv_small", "nv_full")
+
+
+@dataclass(frozen=True)
+class Access:
+    """``kind`` "write" (``value``), "read" (``value`` seen, None: not said) or "wait" (until value & mask matches)."""
+
+    line: int
+    kind: str
+    address: int
+    value: int | None
+    mask: int = 0xFFFFFFFF
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The accelerator's access to memory, or a load or dump of a file: ``write`` is what it must have written."""
+
+    line: int
+    space: Space
+    address: int
+    write: bool
+    data: bytes = field(repr=False)
+
+
+@dataclass(frozen=True)
+class AccessLog:
+    """A log: ``form`` it was in, the register map that it is read with, accesses and transfers in order."""
+
+    path: Path
+    form: str
+    map: RegisterMap
+    events: tuple[Access | Transfer, ...]
+
+    @property
+    def accesses(self) -> list[Access]:
+        return [each for each in self.events if isinstance(each, Access)]
+
+
+_OWN = re.compile(r"W\s+(0x[0-9a-fA-F]{1,8})\s+(0x[0-9a-fA-F]{1,8})\s*$")
+_PLATFORM = re.compile(
+    r"(csb|dbb|sram)_adaptor: GP: iswrite=([01]) addr=(0x[0-9a-fA-F]{1,16}) len=(\d{1,6}) data=0x((?: [0-9a-fA-F]{8})*)"
+)
+_TRANSACTION = re.compile(r"(write_reg|read_reg|load_mem|dump_mem)\s+(\S+)\s+(\S+)(?:\s+(\S+))?")
+_STATEMENT = re.compile(
+    r"reg_write\s*\(\s*(?:NVDLA_)?([A-Z0-9_]+)[._]([DSC][A-Z]*_[A-Z0-9_]+|[A-Z0-9_]+?)_0\s*,\s*(\w+)\s*\)"
+)
+_PLAIN = re.compile(r"(?:0x)?([0-9a-fA-F]{1,8})[\s,:=]+(?:0x)?([0-9a-fA-F]{1,8})\s*$")
+
+Line = Callable[[int, str], Access | Transfer | None]
+
+
+def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: int | None = None) -> AccessLog:
+    """Read a log. ``map_name``: the register map ("nv_small", "nv_full"; None: the one that knows more of its
+    addresses); ``base``: what to take off addresses (None: what all of them have in common above the CSB's size).
+
+    Raises TraceError for files that are no log, naming file and line.
+    """
+    path = Path(path)
+    text = read_file(path, LOG_LIMIT, "log").decode("utf-8", "replace")
+    form = _form(path.name, text)
+    reader = _Reader(path, form)
+    events = []
+    for number, line in enumerate(text.split("\n"), 1):
+        try:
+            event = reader.line(number, line)
+        except TraceError as error:
+            raise TraceError(f"{path.name}:{number}: {error}") from error
+        if event is not None:
+            events.append(event)
+    events = _based(events, base)
+    chosen = register_map(map_name) if map_name else _known_best(events, reader)
+    events = [reader.named(each, chosen) for each in events]
+    if not any(isinstance(each, Access) for each in events):
+        raise TraceError(f"{path.name}: no register access in it")
+    return AccessLog(path, form, chosen, tuple(events))
+
+
+def _form(name: str, text: str) -> str:
+    """What the log is written in, by its first telling line."""
+    for line in text.split("\n"):
+        if "_adaptor: GP:" in line:
+            return "virtual-platform"
+        if _OWN.match(line):
+            return "nvdla"
+        if re.match(r"\s*(write_reg|read_reg)\s", line):
+            return "txn"
+        if _STATEMENT.search(line):
+            return "statements"
+        if _PLAIN.match(line.partition("#")[0].strip()):
+            return "plain"
+    raise TraceError(
+        f"{name}: no log of register accesses: known are 'W address value' lines, sc.log of the virtual platform, "
+        "write_reg transactions, reg_write(NAME, value) statements and 'address value' lines"
+    )
+
+
+class _Reader:
+    """Lines of one form to events. Names of statements are looked up once the register map is known."""
+
+    def __init__(self, path: Path, form: str) -> None:
+        self._folder = path.parent
+        self.names: dict[int, tuple[str, str]] = {}
+        lines: dict[str, Line] = {
+            "nvdla": self._own,
+            "virtual-platform": self._platform,
+            "txn": self._transaction,
+            "statements": self._statement,
+            "plain": self._plain,
+        }
+        self.line = lines[form]
+
+    def named(self, event: Access | Transfer, registers: RegisterMap) -> Access | Transfer:
+        """The event with the address of the register that it names."""
+        if not isinstance(event, Access) or event.line not in self.names:
+            return event
+        register = registers.register(*self.names[event.line])
+        return Access(event.line, event.kind, register.address, event.value, event.mask)
+
+    def _own(self, number: int, line: str) -> Access | None:
+        match = _OWN.match(line)
+        return Access(number, "write", int(match[1], 16), int(match[2], 16)) if match else None
+
+    def _platform(self, number: int, line: str) -> Access | Transfer | None:
+        match = _PLATFORM.search(line)
+        if not match:
+            return None
+        words = [int(word, 16) for word in match[5].split()]
+        address, write = int(match[3], 16), match[2] == "1"
+        if match[1] == "csb":
+            return Access(number, "write" if write else "read", address, words[0] if words else None)
+        data = b"".join(word.to_bytes(4, "little") for word in words)[: int(match[4])]
+        space = Space.DRAM if match[1] == "dbb" else Space.CVSRAM
+        return Transfer(number, space, address, write, data)
+
+    def _transaction(self, number: int, line: str) -> Access | Transfer | None:
+        match = _TRANSACTION.match(line.partition("#")[0].strip())
+        if not match:
+            return None
+        command, first, second, third = match.groups()
+        if command in ("load_mem", "dump_mem"):
+            return self._file(number, command, _number(first), _number(second), third)
+        address = _number(first)
+        if address >> 16 == 0xFFFF:
+            address = (address & 0xFFFF) << 2
+        if command == "write_reg":
+            return Access(number, "write", address, _number(second))
+        if third is None:
+            return Access(number, "read", address, None)
+        return Access(number, "wait", address, _number(third), _number(second))
+
+    def _file(self, number: int, command: str, address: int, size: int, name: str | None) -> Transfer:
+        from nvdla.trace.images import TraceFolder
+
+        image = TraceFolder(self._folder, LOG_LIMIT).image(name or "", size)
+        data = bytearray(size)
+        for offset, piece in image.segments:
+            data[offset : offset + len(piece)] = piece
+        space = Space.CVSRAM if address >> 28 == 5 else Space.DRAM
+        return Transfer(number, space, address, command == "dump_mem", bytes(data))
+
+    def _statement(self, number: int, line: str) -> Access | None:
+        match = _STATEMENT.search(line)
+        if not match:
+            return None
+        name = f"{match[1]}_{match[2]}"
+        for each in MAPS:
+            for unit, registers in register_map(each).units.items():
+                if name.startswith(f"{unit}_") and name[len(unit) + 1 :] in registers:
+                    self.names[number] = (unit, name[len(unit) + 1 :])
+                    return Access(number, "write", 0, _number(match[3].rstrip("uUlL")))
+        raise TraceError(f"no register is called {name}")
+
+    def _plain(self, number: int, line: str) -> Access | None:
+        match = _PLAIN.match(line.partition("#")[0].partition("//")[0].strip())
+        return Access(number, "write", int(match[1], 16), int(match[2], 16)) if match else None
+
+
+def _number(word: str) -> int:
+    try:
+        return int(word, 0)
+    except ValueError:
+        raise TraceError(f"{word[:40]!r} is no number") from None
+
+
+def _based(events: list[Access | Transfer], base: int | None) -> list[Access | Transfer]:
+    """Register addresses from the start of the CSB."""
+    accesses = [each for each in events if isinstance(each, Access)]
+    if base is None:
+        lowest = min((each.address for each in accesses), default=0)
+        base = lowest // CSB_SPAN * CSB_SPAN
+    for each in accesses:
+        if not base <= each.address < base + CSB_SPAN:
+            raise TraceError(
+                f"line {each.line}: register address 0x{each.address:x} is not within 0x{CSB_SPAN:x} bytes of "
+                f"0x{base:x}; --csb-base says where the registers begin"
+            )
+    return [
+        Access(each.line, each.kind, each.address - base, each.value, each.mask) if isinstance(each, Access) else each
+        for each in events
+    ]
+
+
+def _known_best(events: list[Access | Transfer], reader: _Reader) -> RegisterMap:
+    """The register map that has most of the log's registers; enabling a unit counts most."""
+
+    def score(registers: RegisterMap) -> tuple[int, int]:
+        known = enables = 0
+        for each in events:
+            if not isinstance(each, Access):
+                continue
+            if each.line in reader.names:
+                unit, name = reader.names[each.line]
+                known += name in registers.units.get(unit, {})
+            elif each.address in registers.by_address:
+                known += 1
+                enables += registers.by_address[each.address].name == "D_OP_ENABLE" and each.value == 1
+        return enables, known
+
+    return max((register_map(name) for name in MAPS), key=score)

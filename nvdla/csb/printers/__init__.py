@@ -1,0 +1,28 @@
+"""Forms of register programs, one file each: a module with ``FORMAT``, ``HELP`` and ``write(export)``.
+
+A new form is a new file here; the command ``nvdla program`` lists it by itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from types import ModuleType
+
+from nvdla.errors import FormatError
+
+
+@cache
+def printers() -> dict[str, ModuleType]:
+    """All forms by name."""
+    names = [module.name for module in pkgutil.iter_modules(__path__)]
+    found = [importlib.import_module(f"{__name__}.{name}") for name in names if not name.startswith("_")]
+    return {module.FORMAT: module for module in found}
+
+
+def printer(name: str) -> ModuleType:
+    """The form of that name. Raises FormatError that lists the known ones."""
+    if name not in printers():
+        raise FormatError(f"unknown form {name!r} of register programs: known are {', '.join(printers())}")
+    return printers()[name]

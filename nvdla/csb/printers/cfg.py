@@ -1,0 +1,91 @@
+"""NVIDIA's trace language (.cfg): named registers, one sequence a block, events between them.
+
+Blocks run side by side there, so what the firmware does after an interrupt is put behind the interrupt's event in
+every block that goes on. CPU operations have no place in the language: the program is cut there, each part loads the
+memory as it is then.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+from nvdla.csb.export import Export, PartOfRun
+from nvdla.csb.printers._text import packets
+from nvdla.csb.program import Await, Mark, Write
+from nvdla.memory.address_space import Space
+
+FORMAT = "cfg"
+HELP = "NVIDIA's trace language, with data files; for NVIDIA's test benches and 'nvdla trace replay'"
+
+MEMORIES = {Space.DRAM: ("pri_mem", 1), Space.CVSRAM: ("sec_mem", 2)}
+
+
+def write(export: Export) -> None:
+    for number, part in enumerate(export.parts):
+        name = export.name if len(export.parts) == 1 else f"{export.name}_part{number}"
+        export.save(f"{name}.cfg", "\n".join([*_memory(export, part, name), *_commands(export, part), ""]))
+
+
+def _memory(export: Export, part: PartOfRun, name: str) -> list[str]:
+    lines = []
+    for space, data in part.before.items():
+        memory, _ = MEMORIES[space]
+        base = export.bases[space]
+        lines.append(f"mem_init({memory}, 0x{base:x}, 0x{data.size:x}, ALL_ZERO);")
+        for start, end in filled(data):
+            file = f"{name}_{space.value}_{start:x}.dat"
+            export.save(file, packets(data[start:end]))
+            lines.append(f'mem_load({memory}, 0x{base + start:x}, "{file}");')
+    return lines
+
+
+def filled(data, hole: int = 4096):
+    """(start, end) of what is not zero; stretches of fewer than ``hole`` zeros do not end one."""
+    import numpy as np
+
+    pages = np.flatnonzero(
+        np.add.reduceat(data != 0, np.arange(0, data.size, hole)) if data.size else np.zeros(0, bool)
+    )
+    ranges: list[list[int]] = []
+    for page in pages.tolist():
+        start, end = page * hole, min((page + 1) * hole, data.size)
+        if ranges and ranges[-1][1] == start:
+            ranges[-1][1] = end
+        else:
+            ranges.append([start, end])
+    return [(start, end) for start, end in ranges]
+
+
+def _commands(export: Export, part: PartOfRun) -> list[str]:
+    """Registers, interrupts and events. ``waited``: up to which event each block has waited."""
+    lines: list[str] = []
+    events: list[str] = []
+    waited: dict[str, int] = {}
+    for step in part.steps:
+        if isinstance(step, Mark):
+            lines.append(f"// {step}")
+        elif isinstance(step, Await):
+            for cause, group in step.causes():
+                events.append(f"event_{len(events)}")
+                lines.append(f"intr_notify({cause.removesuffix('_DONE')}_{group}, {events[-1]});")
+        elif isinstance(step, Write):
+            unit = step.register.unit
+            lines += [f"sync_wait(NVDLA_{unit}, {event});" for event in events[waited.get(unit, 0) :]]
+            waited[unit] = len(events)
+            lines.append(f"reg_write(NVDLA_{unit}.{step.register.name}_0, 0x{export.value(step):x});")
+    lines += [f"sync_wait(NVDLA_GLB, {event});" for event in events[waited.get("GLB", 0) :]]
+    lines.append("sync_notify(NVDLA_GLB, all_done);")
+    return [*lines, *_checks(export, part)]
+
+
+def _checks(export: Export, part: PartOfRun) -> list[str]:
+    """The bytes that the part has changed."""
+    lines = []
+    for space, data in part.after.items():
+        _, number = MEMORIES[space]
+        for start, end in filled(data != part.before[space]):
+            crc = zlib.crc32(data[start:end])
+            lines.append(
+                f"check_crc(all_done, {number}, 0x{export.bases[space] + start:x}, 0x{end - start:x}, 0x{crc:08x});"
+            )
+    return lines

@@ -1,0 +1,80 @@
+"""Straight C statements, one a register write, as in Chipyard's NVDLA test: ``reg_write(NAME, value);``."""
+
+from __future__ import annotations
+
+from nvdla.csb.export import Export
+from nvdla.csb.printers.images import images
+from nvdla.csb.program import Await, CpuOperation, Flushed, Mark, Step, Write
+from nvdla.errors import FormatError
+
+FORMAT = "reg-write"
+HELP = "straight C statements reg_write(NAME, value); with a header of register names, as in Chipyard's test"
+
+
+def write(export: Export) -> None:
+    program = export.program
+    if program.cpu_operations:
+        last = max(at for at, step in enumerate(program.steps) if isinstance(step, Write))
+        first = next(at for at, step in enumerate(program.steps) if isinstance(step, CpuOperation))
+        if first < last:
+            raise FormatError(
+                "the network computes on the CPU between operations; the form c does that, this one cannot"
+            )
+    export.save(f"{export.name}_registers.h", _registers(export))
+    export.save(f"{export.name}_straight.c", _source(export))
+    for space, data in images(export).items():
+        export.save(f"{export.name}_{space}.bin", data.tobytes())
+
+
+def _names(export: Export) -> dict[str, int]:
+    """Register name -> address, of those that the program uses, and the interrupt status."""
+    registers = [step.register for step in export.program.steps if isinstance(step, (Write, Flushed))]
+    found = {f"{each.unit}_{each.name}_0": export.address(each, False) for each in registers}
+    return {"GLB_S_INTR_STATUS_0": export.address_of_status(), **found}
+
+
+def _registers(export: Export) -> str:
+    guard = f"{export.name.upper()}_REGISTERS_H"
+    names = sorted(_names(export).items(), key=lambda each: each[1])
+    rows = [f"#define {name} 0x{address:x}u" for name, address in names]
+    return "\n".join([f"#ifndef {guard}", f"#define {guard}", *rows, "#endif", ""])
+
+
+def _source(export: Export) -> str:
+    limit = export.options.poll_limit
+    tail = f" && ++looks < {limit}u" if limit else ""
+    lines = [
+        "#include <stdint.h>",
+        f'#include "{export.name}_registers.h"',
+        "",
+        "/* Yours: accesses to the register at a byte address. */",
+        "void reg_write(uint32_t address, uint32_t value);",
+        "uint32_t reg_read(uint32_t address);",
+        "",
+        "static void wait_for(uint32_t address, uint32_t bits) {",
+        *(["    uint32_t looks = 0;"] if limit else []),
+        f"    while ((reg_read(address) & bits) != bits{tail}) {{",
+        "    }",
+        "}",
+        "",
+        f"void {export.name}_run(void);",
+        f"void {export.name}_run(void) {{",
+    ]
+    for step in export.program.steps:
+        lines += [f"    {line}" for line in _statements(export, step)]
+    return "\n".join([*lines, "}", ""])
+
+
+def _statements(export: Export, step: Step) -> list[str]:
+    if isinstance(step, Mark):
+        return [f"/* {step} */"]
+    if isinstance(step, Await):
+        return [
+            f"wait_for(GLB_S_INTR_STATUS_0, 0x{step.interrupts:x}u);",
+            f"reg_write(GLB_S_INTR_STATUS_0, 0x{step.interrupts:x}u);",
+        ]
+    if isinstance(step, Flushed):
+        return [f"wait_for({step.register.unit}_{step.register.name}_0, 1u);"]
+    if isinstance(step, CpuOperation):
+        return [f"/* then on the processor: {step.kind} of operation {step.task}/{step.index} */"]
+    return [f"reg_write({step.register.unit}_{step.register.name}_0, 0x{export.value(step):x}u);"]

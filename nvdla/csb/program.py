@@ -1,0 +1,194 @@
+"""The register program of a network: every access of the CSB in order, what to wait for, and the memory it works on.
+
+It is what the firmware does, unrolled: who has it needs neither Linux nor a driver. Addresses are offsets from the
+start of the two memories (DRAM behind MCIF, CVSRAM behind CVIF), so that a printer can put them anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from nvdla.errors import FormatError
+from nvdla.hardware.configuration import Configuration
+from nvdla.hardware.machine import INTERRUPT_BITS
+from nvdla.hardware.register_file import MASK32, Register
+from nvdla.memory.address_space import Space
+
+BASE_ALIGNMENT = 4096
+"""Bytes: where a memory may begin, so that every surface keeps the alignment that the compiler gave it."""
+
+
+@dataclass(frozen=True)
+class Write:
+    """A register write. With ``space``, ``value`` is an offset in that memory, and the register takes the upper
+    (``high``) or lower 32 bits of its address."""
+
+    register: Register
+    value: int
+    space: Space | None = None
+    high: bool = False
+
+    def resolved(self, bases: Mapping[Space, int]) -> int:
+        """The 32 bits to write, with the memories at ``bases``."""
+        if self.space is None:
+            return self.value
+        address = bases[self.space] + self.value
+        return address >> 32 & MASK32 if self.high else address & MASK32
+
+
+@dataclass(frozen=True)
+class Await:
+    """Wait until every bit of ``interrupts`` has been seen in GLB.S_INTR_STATUS; bits are cleared as they are seen."""
+
+    interrupts: int
+
+    def causes(self) -> list[tuple[str, int]]:
+        """(cause, register group) of every bit, such as ("CACC_DONE", 0)."""
+        return [
+            (cause, group)
+            for cause, bit in INTERRUPT_BITS.items()
+            for group in range(2)
+            if self.interrupts >> bit + group & 1
+        ]
+
+
+@dataclass(frozen=True)
+class Flushed:
+    """Wait until the convolution buffer is flushed after reset (CDMA.S_CBUF_FLUSH_STATUS bit 0)."""
+
+    register: Register
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A remark for people: ``what`` is "program" or "enable" of an operation in a register group."""
+
+    what: str
+    task: int
+    index: int
+    engine: str
+    group: int
+
+    def __str__(self) -> str:
+        return f"{self.what} operation {self.task}/{self.index} {self.engine} group {self.group}"
+
+
+@dataclass(frozen=True)
+class CpuCube:
+    """Where a CPU operation reads or writes: ``size`` bytes from ``offset`` of ``space`` on; strides in bytes."""
+
+    space: Space
+    offset: int
+    size: int
+    half: bool
+    atom: int
+    width: int
+    height: int
+    channels: int
+    line_stride: int
+    surface_stride: int
+
+
+@dataclass(frozen=True)
+class CpuOperation:
+    """An operation of a CPU task: "softmax", or "power" with (shift + scale * x) ** power; int8 scales in and out."""
+
+    task: int
+    index: int
+    kind: str
+    source: CpuCube
+    destination: CpuCube
+    input_scale: float
+    output_scale: float
+    shift: float = 0.0
+    scale: float = 1.0
+    power: float = 1.0
+
+
+Step = Write | Await | Flushed | Mark | CpuOperation
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Bytes that must lie in memory before the program starts: weights, tables, operands."""
+
+    space: Space
+    offset: int
+    data: np.ndarray = field(repr=False)
+
+    @property
+    def size(self) -> int:
+        return int(self.data.size)
+
+
+@dataclass(frozen=True)
+class BoundTensor:
+    """An input or output: ``shape`` (N, C, H, W), ``offset`` and ``size`` in bytes, strides (element, line, surface)
+    in bytes, ``scale`` of the real number (None: not known)."""
+
+    name: str
+    space: Space
+    offset: int
+    size: int
+    shape: tuple[int, int, int, int]
+    dtype: str
+    strides: tuple[int, ...]
+    scale: float | None = None
+
+
+@dataclass(frozen=True)
+class RegisterProgram:
+    """A whole program. ``bases``: where the emulator has the memories; ``sizes``: bytes of each memory that it uses."""
+
+    name: str
+    config: Configuration
+    steps: tuple[Step, ...]
+    segments: tuple[Segment, ...]
+    inputs: tuple[BoundTensor, ...]
+    outputs: tuple[BoundTensor, ...]
+    bases: dict[Space, int]
+    sizes: dict[Space, int]
+    serial: bool
+
+    @property
+    def writes(self) -> list[Write]:
+        return [step for step in self.steps if isinstance(step, Write)]
+
+    @property
+    def cpu_operations(self) -> list[CpuOperation]:
+        return [step for step in self.steps if isinstance(step, CpuOperation)]
+
+    def parts(self) -> Iterator[list[Step]]:
+        """The steps between CPU operations; a part without writes is left out."""
+        part: list[Step] = []
+        for step in (*self.steps, None):
+            if step is not None and not isinstance(step, CpuOperation):
+                part.append(step)
+                continue
+            if any(isinstance(each, Write) for each in part):
+                yield part
+            part = []
+
+    def image(self, space: Space) -> np.ndarray:
+        """The memory before the program starts (uint8), up to the last byte that a segment fills."""
+        segments = [each for each in self.segments if each.space is space]
+        image = np.zeros(max((each.offset + each.size for each in segments), default=0), np.uint8)
+        for each in segments:
+            image[each.offset : each.offset + each.size] = each.data
+        return image
+
+
+def checked_bases(program: RegisterProgram, bases: Mapping[Space, int]) -> dict[Space, int]:
+    """``bases`` for the memories that the program uses. Raises FormatError for one that is no multiple of 4096, that
+    leaves the 64-bit addresses, or for memories that overlap."""
+    chosen = {space: bases.get(space, program.bases[space]) for space in program.sizes}
+    for space, base in chosen.items():
+        if base % BASE_ALIGNMENT or not 0 <= base <= (1 << 64) - program.sizes[space]:
+            raise FormatError(
+                f"the {space.value} base is 0x{base:x}: it must be a multiple of {BASE_ALIGNMENT} bytes, with room for "
+                f"{program.sizes[space]} bytes below 2^64"
+            )
+    return chosen

@@ -1,0 +1,126 @@
+"""A log of register accesses, run on the emulator: what it loads is memory, what it saw being written is the check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from nvdla.csb.logs import Access, AccessLog
+from nvdla.errors import NvdlaError
+from nvdla.hardware.configuration import Configuration
+from nvdla.hardware.machine import Machine
+from nvdla.limits import RunBudget
+from nvdla.memory.address_space import Space
+from nvdla.trace.memory import TraceMemory
+
+
+@dataclass(frozen=True)
+class MemoryCheck:
+    """Bytes that the log says were written at ``address``, and how many of them the emulator wrote otherwise."""
+
+    space: Space
+    address: int
+    size: int
+    different: int
+
+
+@dataclass(frozen=True)
+class LogReplay:
+    """``engines`` that ran, in order; ``checks`` of memory; ``stuck``: waits of the log that never came true."""
+
+    engines: tuple[str, ...]
+    checks: tuple[MemoryCheck, ...]
+    stuck: tuple[str, ...]
+    memory: TraceMemory
+
+    @property
+    def passed(self) -> bool:
+        return not self.stuck and all(not each.different for each in self.checks)
+
+
+def replay_log(
+    log: AccessLog,
+    config: Configuration,
+    loads: Iterable[tuple[Space, int, bytes]] = (),
+    threads: int | None = None,
+    budget: RunBudget | None = None,
+) -> LogReplay:
+    """Run the accesses of ``log``. ``loads``: (memory, address, bytes) beside what the log itself loads.
+
+    The first bytes that the accelerator reads at an address are what lay there before. Raises whatever NvdlaError an
+    engine raises, with the line of the log.
+    """
+    given = list(loads)
+    initial, expected = _memory_of(log)
+    ranges = [(space, address, len(data)) for space, address, data in (*given, *initial, *expected)]
+    memory = TraceMemory(ranges)
+    for space, address, data in (*initial, *given):
+        memory.view(space, address, len(data), "load")[:] = np.frombuffer(data, np.uint8)
+    machine = Machine(config, memory, threads, budget)
+    try:
+        engines, stuck = _play(log, machine)
+    finally:
+        machine.close()
+    checks = []
+    for space, address, data in expected:
+        actual = memory.view(space, address, len(data), "check")
+        checks.append(MemoryCheck(space, address, len(data), int((actual != np.frombuffer(data, np.uint8)).sum())))
+    return LogReplay(tuple(engines), tuple(checks), tuple(stuck), memory)
+
+
+def _play(log: AccessLog, machine: Machine) -> tuple[list[str], list[str]]:
+    engines: list[str] = []
+    stuck: list[str] = []
+
+    def settle() -> None:
+        while (completion := machine.step()) is not None:
+            engines.extend(stage.engine for stage in completion.stages)
+
+    for access in log.accesses:
+        try:
+            register = log.map.at(access.address)
+            unit = machine.unit(register.unit)
+            at_work = unit.has_groups and register.grouped and unit.enabled[unit.producer]
+            if access.kind != "write" or at_work or str(register) == "GLB.S_INTR_STATUS":
+                settle()
+            if access.kind == "write":
+                machine.registers.write_register(register, access.value or 0)
+            elif access.kind == "wait":
+                seen = machine.registers.read_register(register) & access.mask
+                if seen != (access.value or 0) & access.mask:
+                    stuck.append(
+                        f"line {access.line}: {register} & 0x{access.mask:x} is 0x{seen:x}, not 0x{access.value:x}"
+                    )
+        except NvdlaError as error:
+            raise type(error)(f"{log.path.name}:{access.line}: {error}") from error
+    settle()
+    return engines, stuck
+
+
+def _memory_of(log: AccessLog) -> tuple[list[tuple[Space, int, bytes]], list[tuple[Space, int, bytes]]]:
+    """What lay in memory before, and what lies there after: of every byte the first read and the last write."""
+    before: dict[tuple[Space, int], int] = {}
+    after: dict[tuple[Space, int], int] = {}
+    for event in log.events:
+        if isinstance(event, Access):
+            continue
+        for offset, value in enumerate(event.data):
+            key = (event.space, event.address + offset)
+            if event.write:
+                after[key] = value
+            elif key not in after:
+                before.setdefault(key, value)
+    return _stretches(before), _stretches(after)
+
+
+def _stretches(content: dict[tuple[Space, int], int]) -> list[tuple[Space, int, bytes]]:
+    """Bytes by address as stretches without a gap."""
+    found: list[tuple[Space, int, bytearray]] = []
+    for (space, address), value in sorted(content.items(), key=lambda each: (each[0][0].value, each[0][1])):
+        if found and found[-1][0] is space and found[-1][1] + len(found[-1][2]) == address:
+            found[-1][2].append(value)
+        else:
+            found.append((space, address, bytearray([value])))
+    return [(space, address, bytes(data)) for space, address, data in found]

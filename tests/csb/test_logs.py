@@ -1,0 +1,176 @@
+"""Logs of register accesses: the forms that people have say the same, differences are found by meaning, logs run."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nvdla
+from nvdla.cli.main import main
+from nvdla.csb import record
+from nvdla.csb.export import Options, export
+from nvdla.csb.logs import read_log
+from nvdla.csb.operations import differences, operations
+from nvdla.csb.printers import printer
+from nvdla.csb.program import Await, Write
+from nvdla.csb.replay import replay_log
+from nvdla.errors import TraceError
+from nvdla.memory.address_space import Space
+
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """LeNet as a .txn of both dialects, as C statements, and as a .cfg."""
+    runtime = nvdla.Runtime(nvdla.load(SAMPLES / "lenet.loadable"))
+    inputs = [np.arange(each.size, dtype=np.uint8).tobytes() for each in runtime.inputs]
+    program = record(runtime, name="lenet")
+    result = export(program, tmp_path_factory.mktemp("lenet"), inputs, program.bases, Options(csb_base=0x10040000))
+    for form in ("txn", "riscv-txn", "reg-write", "cfg"):
+        printer(form).write(result)
+    return result
+
+
+def own_log(made, path: Path, change=lambda text: text) -> Path:
+    lines = [
+        f"W 0x{step.register.address:05x} 0x{made.value(step):08x}"
+        for step in made.program.steps
+        if isinstance(step, Write)
+    ]
+    path.write_text(change("\n".join(["# made here", *lines, ""])))
+    return path
+
+
+def platform_log(made, path: Path) -> Path:
+    """In the words of NVIDIA's virtual platform: register accesses, then what went over the memory bus."""
+    lines = []
+    part = made.parts[0]
+    for step in part.steps:
+        if isinstance(step, Write):
+            address = 0x10200000 + step.register.address
+            lines.append(platform_line("csb", 1, address, made.value(step).to_bytes(4, "little")))
+        elif isinstance(step, Await):
+            bits = step.interrupts.to_bytes(4, "little")
+            lines += [platform_line("csb", write, 0x1020100C, bits) for write in (0, 1)]
+    before, after = part.before[Space.DRAM], part.after[Space.DRAM]
+    base = made.bases[Space.DRAM]
+    for at in range(0, before.size, 64):
+        lines.append(platform_line("dbb", 0, base + at, before[at : at + 64].tobytes()))
+    for at in range(0, after.size, 64):
+        if (after[at : at + 64] != before[at : at + 64]).any():
+            lines.append(platform_line("dbb", 1, base + at, after[at : at + 64].tobytes()))
+    path.write_text("\n".join(lines))
+    return path
+
+
+def platform_line(bus: str, write: int, address: int, data: bytes) -> str:
+    words = " ".join(f"{int.from_bytes(data[at : at + 4], 'little'):08x}" for at in range(0, len(data), 4))
+    return (
+        f"Info: nvdla.{bus}_adaptor: GP: iswrite={write} addr=0x{address:x} len={len(data)} data=0x {words} "
+        "resp=TLM_OK_RESPONSE"
+    )
+
+
+def test_every_form_holds_the_same_operations(made, tmp_path):
+    logs = [
+        read_log(own_log(made, tmp_path / "csb.txt")),
+        read_log(platform_log(made, tmp_path / "sc.log")),
+        *(read_log(made.folder / name) for name in ("input.txn", "lenet.txn", "lenet_straight.c", "lenet.cfg")),
+    ]
+    assert [log.form for log in logs] == ["nvdla", "virtual-platform", "txn", "txn", "statements", "statements"]
+    assert {log.map.name for log in logs} == {"nv_small"}
+    for log in logs[1:]:
+        assert differences(logs[0], log) == []
+    counts = {each.unit for each in operations(logs[0])}
+    assert {"CDMA", "CSC", "CMAC_A", "CACC", "SDP", "PDP"} <= counts
+
+
+def test_plain_lines_are_read_too(tmp_path):
+    (tmp_path / "x.txt").write_text("# comment\n0x9004 0x1\n9008, 00000001\n")
+    log = read_log(tmp_path / "x.txt")
+    assert [(each.address, each.value) for each in log.accesses] == [(0x9004, 1), (0x9008, 1)]
+
+
+def test_the_first_difference_of_an_operation_is_named_with_its_fields(made, tmp_path):
+    first = read_log(own_log(made, tmp_path / "a.txt"))
+    register = first.map.register("SDP", "D_CVT_SHIFT")
+    line = re.compile(rf"W 0x{register.address:05x} 0x0*(\w+)")
+    changed = f"W 0x{register.address:05x} 0x3f"
+    second = read_log(own_log(made, tmp_path / "b.txt", lambda text: line.sub(changed, text, count=1)))
+    (found,) = differences(first, second)
+    assert (found.unit, found.number, found.register, found.second) == ("SDP", 0, "D_CVT_SHIFT", 0x3F)
+    assert found.fields
+
+
+def test_the_order_of_independent_writes_does_not_matter(made, tmp_path):
+    def turned(text: str) -> str:
+        """Neighbours that write different units change places."""
+        lines = text.split("\n")
+        for at in range(1, len(lines) - 2, 2):
+            one, other = lines[at].split(), lines[at + 1].split()
+            if len(one) == len(other) == 3 and one[1][:4] != other[1][:4]:
+                lines[at], lines[at + 1] = lines[at + 1], lines[at]
+        return "\n".join(lines)
+
+    first, second = read_log(own_log(made, tmp_path / "a.txt")), read_log(own_log(made, tmp_path / "b.txt", turned))
+    assert [each.address for each in first.accesses] != [each.address for each in second.accesses]
+    assert differences(first, second) == []
+
+
+def test_addresses_are_masked_on_request(made, tmp_path):
+    first = read_log(own_log(made, tmp_path / "a.txt"))
+    second = read_log(own_log(made, tmp_path / "b.txt", lambda text: text.replace("0xc00", "0xd00")))
+    assert differences(first, second)
+    assert differences(first, second, mask_addresses=True) == []
+
+
+@pytest.mark.parametrize("name", ["input.txn", "lenet.txn"])
+def test_a_log_runs_and_its_dumps_are_the_check(made, name):
+    result = replay_log(read_log(made.folder / name), made.program.config)
+    assert result.passed and result.checks
+    assert result.engines.count("conv") == 5
+
+
+def test_a_log_of_the_virtual_platform_is_a_test_of_its_own(made, tmp_path):
+    log = platform_log(made, tmp_path / "sc.log")
+    assert replay_log(read_log(log), made.program.config).passed
+    lines = log.read_text().split("\n")
+    last = lines[-1].replace("0x ", "0x 55aa55aa ", 1).rsplit(" ", 2)
+    lines[-1] = f"{last[0]} {last[2]}"
+    log.write_text("\n".join(lines))
+    assert not replay_log(read_log(log), made.program.config).passed
+
+
+def test_the_commands_exit_codes_and_json(made, tmp_path, capsys):
+    log = str(own_log(made, tmp_path / "a.txt"))
+    other = str(own_log(made, tmp_path / "b.txt", lambda text: text.replace("0xc00", "0xd00")))
+    assert main(["csb", log, "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["accesses"][0]["register"].endswith("S_POINTER")
+    assert main(["csb", "diff", log, log]) == 0
+    assert main(["csb", "diff", log, other]) == 1
+    assert main(["csb", "diff", log, other, "--mask-addresses", "--json"]) == 0
+    capsys.readouterr()
+    dump = tmp_path / "out.bin"
+    words = ["csb", "replay", str(made.folder / "lenet.txn"), "--config", "nv_small"]
+    first = made.program.outputs[0]
+    assert main([*words, "--dump", f"0x{made.bases[Space.DRAM]:x}:{first.size}={dump}"]) == 0
+    assert dump.stat().st_size == first.size
+    assert main(words[:-2]) == 2
+
+
+NO_LOGS = ["", "hello\n", "W 0x0b004\n", "\0" * 100, "write_reg\n", "W 0xfffffff0 0x1\nW 0x4 0x1\n"]
+
+
+@pytest.mark.parametrize("text", NO_LOGS)
+def test_what_is_no_log_is_refused_in_one_line(tmp_path, text, capsys):
+    (tmp_path / "x.log").write_text(text)
+    with pytest.raises(TraceError):
+        read_log(tmp_path / "x.log")
+    assert main(["csb", str(tmp_path / "x.log")]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

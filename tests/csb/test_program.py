@@ -1,0 +1,291 @@
+"""Register programs: the firmware's writes, unrolled, give the same bytes wherever they are played."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.c_runner import WARNINGS, C, Served, compile_runner
+
+import nvdla
+import nvdla.trace
+from nvdla.cli.main import main
+from nvdla.csb import record
+from nvdla.csb.export import Options, export
+from nvdla.csb.player import Player
+from nvdla.csb.printers import printer, printers
+from nvdla.csb.program import Await, Mark, checked_bases
+from nvdla.errors import FormatError, NvdlaError
+from nvdla.hardware.register_file import register_map
+from nvdla.memory.address_space import Space
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLES = ROOT / "samples"
+LOADABLES = ROOT.parent / "shared" / "corpus" / "loadables"
+NETWORKS = ["lenet", "lenet_nv_full_fp16"]
+
+
+def programmed(path: Path, serial: bool = False, config: str = "auto"):
+    """A runtime, its program, random inputs, and the outputs that the runtime gives."""
+    runtime = nvdla.Runtime(nvdla.load(path), config)
+    generator = np.random.default_rng(1)
+    program = record(runtime, serial=serial)
+    inputs = [random_surface(generator, each) for each in runtime.inputs]
+    return program, inputs, runtime.run_raw(inputs)
+
+
+def random_surface(generator: np.random.Generator, tensor) -> bytes:
+    if tensor.dtype.kind == "f":
+        return generator.uniform(-1, 1, tensor.size // 2).astype(np.float16).tobytes()
+    return generator.integers(0, 256, tensor.size, dtype=np.uint8).tobytes()
+
+
+@pytest.fixture(params=[(name, serial) for name in NETWORKS for serial in (False, True)], ids=str)
+def exported(request, tmp_path):
+    name, serial = request.param
+    program, inputs, outputs = programmed(SAMPLES / f"{name}.loadable", serial)
+    return export(program, tmp_path, inputs, program.bases, Options()), outputs
+
+
+def test_the_parallel_form_writes_what_the_firmware_writes():
+    runtime = nvdla.Runtime(nvdla.load(SAMPLES / "lenet.loadable"))
+    log: list = []
+    runtime.run_raw([bytes(each.size) for each in runtime.inputs], csb_log=log)
+    program = record(runtime)
+    written = [(step.register.address, step.resolved(program.bases)) for step in program.writes]
+    status = next(step for step in program.steps if isinstance(step, Await))
+    assert status.causes()[0][0].endswith("_DONE")
+    acknowledged = runtime.config.register_map == "nv_small" and 0x100C
+    assert written == [(entry[1], entry[2]) for entry in log if entry[0] == "W" and entry[1] != acknowledged]
+
+
+def test_the_serial_form_waits_for_each_chain_of_engines():
+    program, _, _ = programmed(SAMPLES / "lenet.loadable", serial=True)
+    open_operations: set[tuple[int, str]] = set()
+    for step in program.steps:
+        if isinstance(step, Mark) and step.what == "enable":
+            open_operations.add((step.index, step.engine))
+            assert len(open_operations) <= 3  # CONV, SDP, PDP of one chain
+            assert len({engine for _, engine in open_operations}) == len(open_operations)
+        elif isinstance(step, Await):
+            open_operations.clear()
+    assert not open_operations
+
+
+def test_a_program_played_on_the_register_model_gives_the_runtimes_bytes(exported):
+    made, outputs = exported
+    assert list(made.outputs) == outputs
+
+
+def test_memories_may_lie_anywhere_that_keeps_alignment():
+    program, inputs, outputs = programmed(SAMPLES / "lenet.loadable")
+    bases = checked_bases(program, {Space.DRAM: 0x1_2345_6000})
+    player = Player.of(program, bases)
+    player.bind(program, inputs)
+    player.run(program.steps)
+    assert player.outputs(program) == outputs
+    with pytest.raises(FormatError, match="multiple of 4096"):
+        checked_bases(program, {Space.DRAM: 0x1_2345_6010})
+
+
+@pytest.mark.parametrize("form", ["cfg", "txn"])
+def test_traces_replay_to_the_same_memory(exported, form):
+    made, _ = exported
+    printer(form).write(made)
+    traces = [path for path in made.written if path.suffix in (".cfg", ".txn")]
+    assert len(traces) == len(made.parts)
+    for path in traces:
+        replay = nvdla.trace.replay(path, made.program.config)
+        assert replay.checks and replay.passed, [check for check in replay.checks if not check.passed]
+
+
+def test_every_form_names_what_it_writes_and_the_summary_counts_it(tmp_path, capsys):
+    for form in printers():
+        folder = tmp_path / form
+        words = ["program", str(SAMPLES / "lenet.loadable"), "--format", form, "-o", str(folder), "--json"]
+        assert main(words) == 0
+        summary = json.loads(capsys.readouterr().out)
+        assert sorted(Path(each["file"]).name for each in summary["files"]) == sorted(p.name for p in folder.iterdir())
+        assert summary["register_writes"] == 661
+
+
+def test_images_hold_the_memory_before_the_run(exported):
+    made, _ = exported
+    wanted = made.parts[0].before[Space.DRAM]
+    for form in ("bin", "mem", "dat", "ihex"):
+        printer(form).write(made)
+    raw = np.fromfile(made.folder / "network_dram.bin", np.uint8)
+    assert (raw == wanted[: raw.size]).all() and not wanted[raw.size :].any()
+    words = [int(line, 16) for line in (made.folder / "network_dram.mem").read_text().split()]
+    assert np.array(words, "<u4").tobytes() == raw.tobytes()
+    assert [int(line, 16) for line in (made.folder / "network_dram.dat").read_text().split()] == words
+    assert intel_hex(made.folder / "network_dram.hex", made.bases[Space.DRAM], raw.size) == raw.tobytes()
+
+
+def intel_hex(path: Path, base: int, size: int) -> bytes:
+    """Read by the format's definition, checksums included."""
+    data, upper = bytearray(size), 0
+    for line in path.read_text().split():
+        record_bytes = bytes.fromhex(line[1:])
+        assert line[0] == ":" and sum(record_bytes) & 0xFF == 0
+        count, kind, body = record_bytes[0], record_bytes[3], record_bytes[4:-1]
+        address = record_bytes[1] << 8 | record_bytes[2]
+        assert count == len(body)
+        if kind == 4:
+            upper = int.from_bytes(body, "big") << 16
+        elif kind == 0:
+            start = upper + address - base
+            data[start : start + count] = body
+    return bytes(data)
+
+
+def test_json_says_where_everything_lies(exported):
+    made, _ = exported
+    printer("json").write(made)
+    document = json.loads((made.folder / "network.json").read_text())
+    writes = [step for step in document["steps"] if step["step"] == "write"]
+    assert len(writes) == len(made.program.writes)
+    pairs = [step for step in writes if "offset" in step]
+    assert pairs and all(step["half"] in ("high", "low") for step in pairs)
+    assert {step["step"] for step in document["steps"]} >= {"write", "await", "flushed", "mark"}
+
+
+def test_an_error_names_the_form_or_the_address(tmp_path, capsys):
+    lenet = str(SAMPLES / "lenet.loadable")
+    for words, text in (
+        (["--format", "elf"], "unknown form 'elf'"),
+        (["--dram-base", "0x10"], "multiple of 4096"),
+        (["--name", "2nd"], "cannot name the export"),
+        (["--format", "txn", "--csb-addressing", "byte"], "riscv-txn"),
+    ):
+        assert main(["program", lenet, *words, "-o", str(tmp_path / "x")]) == 2
+        assert text in capsys.readouterr().err
+
+
+needs_gcc = pytest.mark.skipif(not shutil.which("gcc"), reason="gcc is not installed")
+
+
+@needs_gcc
+@pytest.mark.parametrize("interrupts", [False, True], ids=["polling", "interrupts"])
+def test_the_c_program_gives_the_emulators_bytes_again_and_again(exported, interrupts):
+    """Three runs in a row: after an odd number of operations a unit goes on with its other register group."""
+    made, outputs = exported
+    printer("c").write(made)
+    target = compile_runner(made.folder, made.program, interrupts=interrupts)
+    served = Served(made.folder, made.program)
+    assert served.run(target, runs=2) == (0, "")
+    assert served.outputs() == outputs
+
+
+@needs_gcc
+def test_the_c_programs_writes_are_the_firmwares(tmp_path):
+    program, inputs, _ = programmed(SAMPLES / "lenet.loadable")
+    made = export(program, tmp_path, inputs, program.bases, Options())
+    printer("c").write(made)
+    served = Served(tmp_path, program)
+    assert served.run(compile_runner(tmp_path, program))[0] == 0
+    written = [entry for entry in served.log if entry[0] != 0x100C]
+    assert written == [(step.register.address, step.resolved(program.bases)) for step in program.writes]
+
+
+@needs_gcc
+def test_the_self_test_sees_a_wrong_weight(tmp_path):
+    program, inputs, _ = programmed(SAMPLES / "lenet.loadable")
+    made = export(program, tmp_path, inputs, program.bases, Options())
+    printer("c").write(made)
+    source = (tmp_path / "network.c").read_text()
+    first = source.index("static const uint8_t segment_0")
+    changed = re.sub(r"0x(\w\w),", lambda match: f"0x{int(match[1], 16) ^ 0x40:02x},", source[first:], count=999)
+    (tmp_path / "network.c").write_text(source[:first] + changed)
+    assert Served(tmp_path, program).run(compile_runner(tmp_path, program))[0] == 100
+
+
+CROSS = {
+    "riscv32": ("riscv64-unknown-elf-gcc", "-march=rv32imac", "-mabi=ilp32", "-ffreestanding"),
+    "riscv64": ("riscv64-linux-gnu-gcc",),
+    "arm": ("arm-linux-gnueabihf-gcc",),
+    "aarch64": ("aarch64-linux-gnu-gcc",),
+}
+
+
+@pytest.mark.parametrize("target", CROSS)
+@pytest.mark.parametrize("interrupts", [0, 1])
+def test_the_c_program_compiles_without_warnings(target, interrupts, tmp_path):
+    compiler = CROSS[target]
+    if not shutil.which(compiler[0]):
+        pytest.skip(f"{compiler[0]} is not installed")
+    program, inputs, _ = programmed(SAMPLES / "lenet.loadable")
+    made = export(program, tmp_path, inputs, program.bases, Options())
+    printer("c").write(made)
+    for path in tmp_path.glob("*.c"):
+        command = [*compiler, "-std=c99", "-Os", *WARNINGS, f"-DNVDLA_INTERRUPTS={interrupts}", "-c", path.name]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_runner_is_small(tmp_path):
+    compiler = CROSS["riscv32"]
+    if not shutil.which(compiler[0]):
+        pytest.skip(f"{compiler[0]} is not installed")
+    sizes = 0
+    for name in ("nvdla_runner", "nvdla_cpu"):
+        built = tmp_path / f"{name}.o"
+        subprocess.run([*compiler, "-std=c99", "-Os", "-c", str(C / f"{name}.c"), "-o", str(built)], check=True)
+        command = [compiler[0].replace("gcc", "size"), str(built)]
+        shown = subprocess.run(command, capture_output=True, text=True, check=True)
+        sizes += int(shown.stdout.split("\n")[1].split()[0])
+        if name == "nvdla_runner":
+            assert sizes <= 4096
+    assert sizes <= 16384
+
+
+@pytest.mark.parametrize(
+    ("target", "machine", "libraries"),
+    [
+        ("riscv64", "qemu-riscv64", "/usr/riscv64-linux-gnu"),
+        ("arm", "qemu-arm", "/usr/arm-linux-gnueabihf"),
+    ],
+)
+def test_lenet_runs_on_other_processors(target, machine, libraries, tmp_path):
+    if not shutil.which(machine) or not shutil.which(CROSS[target][0]):
+        pytest.skip(f"{machine} or {CROSS[target][0]} is not installed")
+    program, inputs, outputs = programmed(SAMPLES / "lenet.loadable")
+    made = export(program, tmp_path, inputs, program.bases, Options())
+    printer("c").write(made)
+    served = Served(tmp_path, program)
+    built = compile_runner(tmp_path, program, CROSS[target])
+    assert served.run(built, runs=1, before=(machine, "-L", libraries)) == (0, "")
+    assert served.outputs() == outputs
+
+
+def corpus_files() -> list[Path]:
+    return sorted(LOADABLES.glob("*/*.nvdla")) if LOADABLES.is_dir() else []
+
+
+@needs_gcc
+@pytest.mark.slow
+@pytest.mark.parametrize("path", corpus_files(), ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_loadable_of_the_corpus_runs_as_a_c_program(path, tmp_path):
+    try:
+        nvdla.Runtime(nvdla.load(path))
+    except NvdlaError:
+        pytest.skip("the emulator refuses it")
+    for serial in (False, True):
+        folder = tmp_path / str(serial)
+        program, inputs, outputs = programmed(path, serial)
+        made = export(program, folder, inputs, program.bases, Options(arrays=False))
+        assert list(made.outputs) == outputs
+        printer("c").write(made)
+        for interrupts in (False, True):
+            served = Served(folder, program)
+            assert served.run(compile_runner(folder, program, interrupts=interrupts), runs=1) == (0, "")
+            assert served.outputs() == outputs
+            status = register_map(program.config.register_map).register("GLB", "S_INTR_STATUS").address
+            writes = [(step.register.address, step.resolved(program.bases)) for step in program.writes]
+            assert [entry for entry in served.log if entry[0] != status][: len(writes)] == writes
+        shutil.rmtree(folder)
