@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import nvdla
 from nvdla.cli.arguments import add_input_options, add_machine_options, random_surfaces, surfaces_of_runs
 from nvdla.cli.output import print_document, print_table
-from nvdla.compare.naming import names_for
 from nvdla.errors import FormatError
+from nvdla.program.naming import names_for
 
 if TYPE_CHECKING:
     from nvdla.csb.export import Export
