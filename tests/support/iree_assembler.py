@@ -31,6 +31,7 @@ class Code:
     registers: int = 16
     refs: int = 8
     is_exported: bool = True
+    requirements: int = 3
 
 
 def assemble(instructions: Sequence[tuple[Any, ...]]) -> tuple[bytes, int]:
@@ -128,7 +129,8 @@ def module(
     for function in functions:
         body, blocks = assemble(function.instructions)
         code += bytes(-len(code) % 8)
-        descriptors += struct.pack("<iiIhhhh", len(code), len(body), 3, 0, blocks, function.registers, function.refs)
+        counts = (function.requirements, 0, blocks, function.registers, function.refs)
+        descriptors += struct.pack("<iiIhhhh", len(code), len(body), *counts)
         code += body
     signatures = [b.table({0: b.string(f.convention)}) for f in functions]
     exports = [b.table({0: b.string(f.name), 1: ("u32", n)}) for n, f in enumerate(functions) if f.is_exported]

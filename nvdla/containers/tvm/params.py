@@ -123,6 +123,9 @@ class ParamsFile:
                 message = f"has the same name as tensor {seen[tensor.raw_name]}; TVM keeps the later one"
                 findings.append(Finding(Severity.ERROR, where, tensor.offset, message))
             seen[tensor.raw_name] = index
+            if tensor.dtype.code not in codes(tensor.dialect):
+                message = f"type code {tensor.dtype.code} is unknown to dialect {tensor.dialect}: TVM refuses the file"
+                findings.append(Finding(Severity.ERROR, where, tensor.offset, message))
             findings += [Finding(worse, where, tensor.offset, text) for text in _tensor_faults(tensor)]
             findings += [Finding(Severity.WARNING, where, tensor.offset, text) for text in _tensor_oddities(tensor)]
         if [t.raw_name for t in self.tensors] != sorted(t.raw_name for t in self.tensors):
@@ -262,8 +265,6 @@ def _tensor_oddities(tensor: Tensor) -> Iterator[str]:
         yield f"reserved field {tensor.reserved:#x}, not 0"
     if tensor.dtype.lanes == 0 or tensor.dtype.bits == 0:
         yield f"element type of {tensor.dtype.bits} bits and {tensor.dtype.lanes} lanes"
-    if tensor.dtype.code not in codes(tensor.dialect):
-        yield f"type code {tensor.dtype.code} is unknown to dialect {tensor.dialect}"
     try:
         tensor.raw_name.decode("utf-8")
     except UnicodeDecodeError:

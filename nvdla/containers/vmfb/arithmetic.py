@@ -3,7 +3,11 @@
 Integers come signed and may leave the range: who writes the register wraps them. Floats come as Python floats; 32-bit
 results are rounded when they are written, which is exact for + - * / and square roots. Traps of the reference: casts
 from float round half away from zero, "ordered not equal" is true for NaN, fma rounds twice, and casts from f64 to
-32-bit integers go through f32. Functions of libm may differ from it in the last place.
+32-bit integers go through f32.
+
+Transcendental functions are those of the C library in double precision, special cases (zeros, infinities, NaN) as C's
+Annex F has them; a 32-bit result is rounded from that once. IREE takes the 32-bit functions of the C library that it
+runs with, so that its 32-bit results may differ in the last bit, as they do between two machines.
 """
 
 from __future__ import annotations
@@ -42,7 +46,24 @@ def round_half_away(value: float) -> float:
 
 
 def round_half_even(value: float) -> float:
-    return math.copysign(float(round(value)), value) if math.isfinite(value) else value
+    """To even as the reference does it, which loses the sign of -0.5 and of no other number."""
+    rounded = round_half_away(value)
+    if abs(value - rounded) == 0.5 and math.fmod(rounded, 2.0):
+        rounded -= math.copysign(1.0, value)
+    return rounded
+
+
+def power(base: float, exponent: float) -> float:
+    """C's pow(), where Python's raises."""
+    try:
+        return math.pow(base, exponent)
+    except OverflowError:
+        is_negative = base < 0 and math.fmod(exponent, 2.0) != 0
+    except ValueError:
+        if base:
+            return math.nan  # a negative number to a power that is not whole
+        is_negative = math.copysign(1.0, base) < 0 and abs(math.fmod(exponent, 2.0)) == 1.0
+    return -math.inf if is_negative else math.inf
 
 
 def to_long(value: float) -> int:
@@ -88,10 +109,15 @@ def _is_nan(*values: float) -> bool:
     return any(v != v for v in values)
 
 
-def _libm(function: Callable[..., Any]) -> Operation:
-    """A function of numpy that answers NaN and infinity where Python's would raise."""
+def _libm(function: Callable[..., Any], exact: Callable[..., float] | None = None) -> Operation:
+    """A function of numpy, which answers NaN and infinity where Python's (``exact``, the C library's) would raise."""
 
     def call(*values: float) -> float:
+        if exact is not None:
+            try:
+                return exact(*values)
+            except (ValueError, OverflowError):
+                pass
         with np.errstate(all="ignore"):
             return float(function(*map(np.float64, values)))
 
@@ -110,10 +136,11 @@ def _float(rounded: Callable[[float], float]) -> dict[str, Operation]:
         "abs": abs, "neg": lambda a: -a, "ceil": _libm(np.ceil), "floor": _libm(np.floor),
         "round": round_half_away, "round.even": round_half_even,
         "min": lambda a, b: b if b < a else a, "max": lambda a, b: b if a < b else a,
-        "atan": math.atan, "atan2": math.atan2, "cos": _libm(np.cos), "sin": _libm(np.sin), "exp": _libm(np.exp),
-        "exp2": _libm(np.exp2), "expm1": _libm(np.expm1), "log": _libm(np.log), "log10": _libm(np.log10),
-        "log1p": _libm(np.log1p), "log2": _libm(np.log2), "pow": _libm(np.power), "sqrt": _libm(np.sqrt),
-        "rsqrt": _libm(lambda a: 1.0 / np.float64(rounded(float(np.sqrt(a))))), "tanh": _libm(np.tanh),
+        "atan": math.atan, "atan2": math.atan2, "cos": _libm(np.cos, math.cos), "sin": _libm(np.sin, math.sin),
+        "exp": _libm(np.exp, math.exp), "exp2": _libm(np.exp2, lambda a: math.pow(2.0, a)),
+        "expm1": _libm(np.expm1, math.expm1), "log": _libm(np.log, math.log), "log10": _libm(np.log10, math.log10),
+        "log1p": _libm(np.log1p, math.log1p), "log2": _libm(np.log2, math.log2), "pow": power, "sqrt": _libm(np.sqrt),
+        "rsqrt": _libm(lambda a: 1.0 / np.float64(rounded(float(np.sqrt(a))))), "tanh": math.tanh,
         "erf": math.erf, "cmp.nan": lambda a: int(_is_nan(a)),
     }  # fmt: skip
     compares = {

@@ -97,7 +97,7 @@ class _Printer:
 
     def text(self, instruction: Instruction) -> str:
         name, described = instruction.mnemonic, instruction.shape
-        form = _FORMS.get(name) or _FORMS.get(name.split(".")[0])
+        form = _FORMS.get(name) or _FORMS.get(".".join(name.split(".")[:2])) or _FORMS.get(name.split(".")[0])
         words = self.words(instruction)
         if form is not None:
             return form(self, f"vm.{name}", words, instruction)
@@ -208,6 +208,8 @@ _FORMS: Mapping[str, Callable[[_Printer, str, list[str], Instruction], str]] = {
     "fail": lambda p, name, words, i: f'{name} {words[0]}, "{words[1]}"',
     "trace": lambda p, name, words, i: f'{name} "{words[0]}"({words[1]})',
     "print": lambda p, name, words, i: f'{name} "{words[0]}"({words[1]})',
+    # The value first, whatever the order in the code.
+    "buffer.store": lambda p, name, words, i: f"{name} {words[2]}, {words[0]}, {words[1]}",
     "list.alloc": lambda p, name, words, i: f"{words[2]} = {name} {words[1]} : !vm.list<{words[0]}>",
     "list.get.ref": lambda p, name, words, i: f"{words[3]} = {name} {words[0]}, {words[1]} : {words[2]}",
     "cast.any.ref": lambda p, name, words, i: f"{words[2]} = {name} {words[0]} : !vm.ref<?> -> {words[1]}",

@@ -46,6 +46,21 @@ class Signature:
         return self.convention[1:].partition("_")[2].replace("v", "")
 
 
+def registers_of_arguments(signature: Signature) -> tuple[int, int]:
+    """How many 32-bit registers and how many references the arguments take: banks fill from 0, 64-bit values take an
+    even pair. (0, 0) for variadic or unknown letters."""
+    plain = refs = 0
+    for letter in signature.arguments:
+        if letter not in "iIfFr":
+            return 0, 0
+        width = 2 if letter in "IF" else 1
+        if letter == "r":
+            refs += 1
+        else:
+            plain += plain % width + width
+    return plain, refs
+
+
 @dataclass(frozen=True)
 class Import:
     name: str

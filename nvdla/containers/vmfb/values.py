@@ -34,7 +34,7 @@ class Memory:
 _ELEMENTS = {"i8": ("<b", 1), "i16": ("<h", 2), "i32": ("<i", 4), "i64": ("<q", 8), "f32": ("<f", 4), "f64": ("<d", 8)}
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class VmBuffer:
     """!vm.buffer: bytes, read only for rodata. Allocated ones give their bytes back when nothing refers to them."""
 
@@ -52,6 +52,9 @@ class VmBuffer:
     def __del__(self) -> None:
         if self.memory is not None:
             self.memory.give_back(len(self.data))
+
+    def __repr__(self) -> str:
+        return f"!vm.buffer of {len(self.data)} bytes"
 
     def span(self, offset: int, length: int) -> slice:
         """The range as a slice; VmError when it is not in the buffer."""
@@ -92,7 +95,7 @@ def element_size(kind: str) -> int:
 _LIST_ELEMENT = 16
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class VmList:
     """!vm.list<element>: ``element`` is a value type, a reference type, or ``?`` for any."""
 
@@ -103,6 +106,9 @@ class VmList:
 
     def __del__(self) -> None:
         self.memory.give_back(self.capacity * _LIST_ELEMENT)
+
+    def __repr__(self) -> str:
+        return f"!vm.list<{self.element}> of {len(self.items)} elements"
 
     def reserve(self, count: int) -> None:
         if count > self.capacity:
@@ -122,7 +128,7 @@ class VmList:
             return None if isinstance(value, (int, float)) else value
         if not isinstance(value, (int, float)):
             raise VmError(f"list element {index} is no number")
-        return int(value) if kind[0] == "i" else float(value)
+        return whole(value, 8 * element_size(kind)) if kind[0] == "i" else float(value)
 
     def set(self, index: int, value: Any) -> None:
         if self.element in _ELEMENTS:
@@ -138,4 +144,13 @@ class VmList:
 def _converted(kind: str, value: Any) -> int | float:
     if not isinstance(value, (int, float)):
         raise VmError(f"a reference cannot be stored in a list of {kind}")
-    return wrap(int(value), 8 * element_size(kind)) if kind[0] == "i" else float(value)
+    return whole(value, 8 * element_size(kind)) if kind[0] == "i" else float(value)
+
+
+def whole(value: int | float, bits: int) -> int:
+    """A number as a signed integer: a float loses its fraction, and what does not fit (or is no number) becomes the
+    smallest integer, as C compilers have it on x86-64."""
+    if isinstance(value, int):
+        return wrap(value, bits)
+    limit = float(1 << bits - 1)
+    return int(value) if -limit <= value < limit else -(1 << bits - 1)

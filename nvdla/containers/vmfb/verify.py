@@ -9,7 +9,7 @@ from nvdla.containers.vmfb import wrapping
 from nvdla.containers.vmfb.disassembler import branches
 from nvdla.containers.vmfb.generations import GENERATIONS, VERSION_DATES
 from nvdla.containers.vmfb.instructions import BLOCK_MARKERS, TERMINATORS, Decoder, Instruction
-from nvdla.containers.vmfb.module import Features, Function, Module
+from nvdla.containers.vmfb.module import Features, Function, Module, registers_of_arguments
 from nvdla.errors import FormatError
 
 
@@ -73,6 +73,13 @@ def _function(module: Module, function: Function, rule: Severity) -> list[Findin
     at = module.bytecode_offset + function.offset
     if not function.length:
         return [Finding(Severity.ERROR, where, at, "has no code")]
+    plain, refs = registers_of_arguments(function.signature)
+    if plain > function.registers or refs > function.ref_registers:
+        message = (
+            f"its arguments take {plain} registers and {refs} references, its descriptor counts {function.registers} "
+            f"and {function.ref_registers}"
+        )
+        return [Finding(Severity.ERROR, where, at, message)]
     try:
         instructions = list(Decoder(module, function).all())
     except FormatError as error:
@@ -104,10 +111,16 @@ def _flow(module: Module, function: Function, instructions: list[Instruction]) -
 def _requirements(
     where: str, function: Function, at: int, rule: Severity, instructions: list[Instruction]
 ) -> Iterator[Finding]:
-    """Floats need the features that say so (recorded since 2023-03)."""
+    """Floats need the features that say so (recorded since 2023-03); conversions between both are of EXT_F64 alone."""
     if function.blocks is None:
         return
-    for feature, words in ((Features.EXT_F32, {"f32"}), (Features.EXT_F64, {"f64"})):
-        uses = next((i for i in instructions if words & set(i.mnemonic.split("."))), None)
+    for feature, word in ((Features.EXT_F32, "f32"), (Features.EXT_F64, "f64")):
+        uses = next((i for i in instructions if word in i.mnemonic.split(".") and _feature(i) == feature), None)
         if uses is not None and not function.requirements & feature:
             yield Finding(rule, where, at + uses.pc, f"uses vm.{uses.mnemonic} but does not require {feature.name}")
+
+
+def _feature(instruction: Instruction) -> Features:
+    """The feature that an instruction on floats is part of."""
+    words = instruction.mnemonic.split(".")
+    return Features.EXT_F64 if "f64" in words else Features.EXT_F32

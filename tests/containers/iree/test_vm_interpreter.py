@@ -13,8 +13,9 @@ from support.iree_assembler import Code, goto, module
 
 from nvdla.containers.vmfb import module as modules
 from nvdla.containers.vmfb.arithmetic import operation, round_f32, siphash, wrap
+from nvdla.containers.vmfb.disassembler import disassemble
 from nvdla.containers.vmfb.interpreter import Limits, Machine
-from nvdla.containers.vmfb.values import VmBuffer
+from nvdla.containers.vmfb.values import Memory, VmBuffer, VmList
 from nvdla.containers.vmfb.verify import verify
 from nvdla.errors import FormatError
 
@@ -366,6 +367,75 @@ def test_the_traps_of_the_reference():
     assert operation("cmp.ne.f32.o")(math.nan, 1.0) == 1
     assert operation("cast.f32.si32")(math.nan) & 0xFFFFFFFF == 0
     assert operation("cast.f64.si32")(16777217.0) == 16777216
+
+
+@pytest.mark.parametrize("kind", ["f32", "f64"])
+def test_special_cases_of_floats_are_those_of_c(kind):
+    """Annex F of C; round-half-even loses the sign of -0.5, as the reference does."""
+    power, even = operation(f"pow.{kind}"), operation(f"round.{kind}.even")
+    infinity, nan = math.inf, math.nan
+    cases = [
+        (-infinity, 0.5, infinity), (-0.0, 0.5, 0.0), (-0.0, -1.0, -infinity), (-0.0, -2.0, infinity),
+        (0.0, -1.0, infinity), (-2.0, 1025.0, -infinity), (-2.0, 1026.0, infinity), (-8.0, 1 / 3, nan),
+        (nan, 0.0, 1.0), (1.0, nan, 1.0), (-1.0, infinity, 1.0), (-infinity, -3.0, -0.0), (-infinity, 3.0, -infinity),
+        (-0.0, -infinity, infinity), (0.5, -infinity, infinity), (2.0, nan, nan),
+    ]  # fmt: skip
+    for base, exponent, result in cases:
+        assert repr(power(base, exponent)) == repr(result), (base, exponent)
+    for value, result in ((-0.5, 0.0), (0.5, 0.0), (-0.3, -0.0), (-0.0, -0.0), (-1.5, -2.0), (2.5, 2.0), (-2.5, -2.0)):
+        assert repr(even(value)) == repr(result), value
+    for name in ("log", "log2", "log10", "log1p", "exp", "exp2", "expm1", "sqrt", "rsqrt", "sin", "cos", "tanh"):
+        for value in (0.0, -0.0, -1.0, -2.0, infinity, -infinity, nan, 1e4):
+            operation(f"{name}.{kind}")(value)  # an answer, never a Python exception
+
+
+def test_lists_take_what_is_no_number_as_an_integer():
+    items = [0.5, -3.99, math.inf, -math.inf, math.nan, 3e9]
+    held = VmList("f64", Memory(1000))
+    held.resize(len(items))
+    for index, value in enumerate(items):
+        held.set(index, value)
+    least = -(1 << 31)
+    assert [held.get(n, "i32") for n in range(len(items))] == [0, -3, least, least, least, least]
+    assert held.get(5, "i64") == 3_000_000_000
+    whole = VmList("i32", Memory(1000))
+    whole.resize(1)
+    whole.set(0, math.inf)
+    assert whole.get(0, "i32") == least
+
+
+def test_lists_nested_without_end_are_results_like_others():
+    inner = None
+    memory = Memory(1 << 28)
+    for _ in range(100_000):
+        outer = VmList("?", memory)
+        outer.resize(1)
+        outer.set(0, inner)
+        inner = outer
+    assert str(inner) == "!vm.list<?> of 1 elements"
+    del inner, outer
+    assert memory.used == 0
+
+
+def test_verify_refuses_too_few_registers_for_the_arguments():
+    """As the interpreter does, which would have nowhere to put them."""
+    code = [("block",), ("return", ())]
+    for convention, registers, refs, fits in (("0iI_v", 4, 0, True), ("0iI_v", 3, 0, False), ("0r_v", 4, 0, False)):
+        found = verify(modules.read(module([Code("f", convention, code, registers, refs)])))
+        assert (not found) == fits, (convention, found)
+
+
+def test_conversions_between_floats_need_the_feature_of_f64_alone():
+    for mnemonic, wanted in (("trunc.f64.f32", "EXT_F64"), ("ext.f32.f64", "EXT_F64"), ("add.f32", "EXT_F32")):
+        operands = (0, 2, 4) if mnemonic == "add.f32" else (0, 4)
+        code = Code("f", "0v_v", [("block",), (mnemonic, *operands), ("return", ())], requirements=0)
+        found = verify(modules.read(module([code])), strict=True)
+        assert [f.message.split()[-1] for f in found] == [wanted], mnemonic
+
+
+def test_stores_are_shown_as_iree_shows_them():
+    stored = [("block",), ("buffer.store.i32", 0, 0, 2), ("return", ())]
+    assert "vm.buffer.store.i32 %i2, %r0, %i0:1" in disassemble(modules.read(module([Code("f", "0v_v", stored)])))
 
 
 def test_the_hash_is_siphash_2_4():
