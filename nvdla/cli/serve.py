@@ -37,7 +37,20 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", help="callers must give this key (not a secret)")
     parser.add_argument("--models", metavar="FOLDER", help="loadables that callers may open by name")
     parser.add_argument("--max-message", type=int, default=256, metavar="MIB", help="largest message (default 256)")
-    parser.add_argument("--memory", type=int, default=1024, metavar="MIB", help="memory of one caller (default 1024)")
+    parser.add_argument(
+        "--memory",
+        type=int,
+        default=1024,
+        metavar="MIB",
+        help="all that is kept for one caller: tensors, uploads, networks, inputs, outputs (default 1024)",
+    )
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=1e12,
+        metavar="N",
+        help="multiplications, and elements of the other engines, that a run may take (default 1e12)",
+    )
     parser.add_argument("--connections", type=int, default=16, help="callers at a time (default 16)")
     parser.add_argument(
         "--timeout",
@@ -57,18 +70,20 @@ def run(args: argparse.Namespace) -> int:
         return serve_registers.run(args)
     from nvdla.containers.tvm.rpc_functions import Service
     from nvdla.containers.tvm.rpc_server import Limits, RpcServer
+    from nvdla.limits import RunBudget
 
     if not args.tvm_rpc:
         raise FormatError("say what to serve: --tvm-rpc or --registers")
     models = Path(args.models) if args.models else None
     if models is not None and not models.is_dir():
         raise FormatError(f"--models {models}: not a folder")
-    for name in ("max_message", "memory", "connections", "timeout"):
+    for name in ("max_message", "memory", "budget", "connections", "timeout"):
         if not getattr(args, name) > 0:
             raise FormatError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be more than 0")
     logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, stream=sys.stderr)
     limits = Limits(args.connections, args.max_message * _MIB, idle=args.timeout)
-    service = Service(models, args.memory * _MIB, limits.message, args.threads)
+    budget = RunBudget(multiplications=int(args.budget), elements=int(args.budget))
+    service = Service(models, args.memory * _MIB, limits.message, args.threads, budget)
     server = RpcServer(service.session, args.host, args.port, args.key, limits)
     _announce(server.address, args.json)
     if threading.current_thread() is threading.main_thread():
@@ -77,6 +92,8 @@ def run(args: argparse.Namespace) -> int:
         server.serve()
     except KeyboardInterrupt:
         server.stop()
+    finally:
+        service.close()
     return 0
 
 

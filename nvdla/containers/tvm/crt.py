@@ -237,7 +237,8 @@ class CrtRuntime:
     max_modules: int = MAX_MODULES
     system_library: Callable[[], CrtModule] | None = None
     max_transfer_bytes: int = 2048 - 11  # a packet, less start, length, session header and CRC
-    _modules: list[CrtModule | None] = field(init=False)
+    _modules: dict[int, CrtModule] = field(init=False, default_factory=dict)
+    _next_module: int = field(init=False, default=0)
     _system: ModuleHandle | None = field(init=False, default=None)
     _evaluator: _TimeEvaluator | None = field(init=False, default=None)
     _evaluations: int = field(init=False, default=0)
@@ -245,7 +246,6 @@ class CrtRuntime:
     def __post_init__(self) -> None:
         if not 1 <= self.max_modules < _TIME_EVALUATOR:
             raise FormatError(f"{self.max_modules} modules; the handle has room for 1 to {_TIME_EVALUATOR - 1}")
-        self._modules = [None] * self.max_modules
         self.globals = MutableFuncRegistry(self.registry_bytes)
         self.register("runtime.SystemLib", self._system_library)
         self.register("tvm.rpc.server.ModuleGetFunction", self._module_get_function)
@@ -264,12 +264,16 @@ class CrtRuntime:
             return None
 
     def add_module(self, module: CrtModule) -> ModuleHandle:
-        """TVMModCreateFromCModule: the first free place of the table."""
-        for index, place in enumerate(self._modules):
-            if place is None:
-                self._modules[index] = module
-                return ModuleHandle(index | _VALID)
-        raise CrtError(CrtStatus.GENERIC, f"all {self.max_modules} places for modules are taken; free one first")
+        """TVMModCreateFromCModule. ``max_modules`` may be there at a time; a number is never given out twice, so that a
+        handle which was freed, and is freed again by a client that tidies up late, never means another module."""
+        if len(self._modules) >= self.max_modules:
+            raise CrtError(CrtStatus.GENERIC, f"all {self.max_modules} places for modules are taken; free one first")
+        index = self._next_module
+        if index >= _TIME_EVALUATOR:
+            raise CrtError(CrtStatus.GENERIC, f"all {_TIME_EVALUATOR - 1} numbers for modules were used; connect again")
+        self._modules[index] = module
+        self._next_module += 2 if index + 1 == self.max_modules else 1  # that number means the global functions
+        return ModuleHandle(index | _VALID)
 
     def module(self, handle: ModuleHandle | int) -> CrtModule:
         """The module of a handle; FormatError where it was freed or never was."""
@@ -278,7 +282,7 @@ class CrtRuntime:
     def _find(self, handle: ModuleHandle | int) -> tuple[int, CrtModule]:
         value = handle.value if isinstance(handle, ModuleHandle) else handle
         index = value & _INDEX_MASK
-        module = self._modules[index] if index < self.max_modules and value & ~_INDEX_MASK == _VALID else None
+        module = self._modules.get(index) if value & ~_INDEX_MASK == _VALID else None
         if module is None:
             raise CrtError(CrtStatus.GENERIC, f"invalid module handle {value:#x}; it was freed, or never given out")
         return index, module
@@ -289,16 +293,16 @@ class CrtRuntime:
         if self._system is not None and value == self._system.value:
             return
         index, module = self._find(value)
-        self._modules[index] = None
+        del self._modules[index]
         if module.on_free is not None:
             module.on_free()
 
     def free_all(self) -> None:
         """Frees every module, the system library too."""
-        for module in self._modules:
-            if module is not None and module.on_free is not None:
+        for module in self._modules.values():
+            if module.on_free is not None:
                 module.on_free()
-        self._modules = [None] * self.max_modules
+        self._modules = {}
         self._system = None
 
     def get_function(self, handle: ModuleHandle | int, name: str) -> int:
@@ -313,10 +317,9 @@ class CrtRuntime:
             return self._run_time_evaluator(function, arguments)
         if module == self.max_modules:
             return self.globals.by_index(function)(*arguments)
-        if module is None or module > self.max_modules or self._modules[module] is None:
+        if module is None or module not in self._modules:
             raise CrtError(CrtStatus.GENERIC, f"function handle {handle:#x}: no module {module} is registered")
-        registry = self._modules[module].registry  # type: ignore[union-attr]
-        return registry.by_index(function)(*arguments)
+        return self._modules[module].registry.by_index(function)(*arguments)
 
     def global_names(self) -> Iterator[str]:
         return iter(list(self.globals.names))
@@ -360,7 +363,9 @@ class CrtRuntime:
                 raise CrtError(CrtStatus.FUNCTION_NAME_NOT_FOUND, f"function {name!r} is not in the registry")
         else:
             function = self.get_function(module, name)
-        self._evaluations = (self._evaluations + 1) & _INDEX_MASK
+        if self._evaluations == _INDEX_MASK:
+            raise CrtError(CrtStatus.GENERIC, f"all {_INDEX_MASK} numbers for time evaluators were used; connect again")
+        self._evaluations += 1
         self._evaluator = _TimeEvaluator(function, number, repeat, milliseconds / 1000)
         return FunctionHandle(encode_handle(_TIME_EVALUATOR, self._evaluations))
 

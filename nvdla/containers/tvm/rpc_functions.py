@@ -9,8 +9,10 @@ server offers.
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable
+import os
+import stat
+import weakref
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,9 +24,9 @@ from nvdla.containers.tvm.crt import CrtModule, CrtRuntime, FuncRegistry, Functi
 from nvdla.containers.tvm.rpc_memory import RemoteMemory
 from nvdla.containers.tvm.rpc_protocol import TensorView
 from nvdla.containers.tvm.rpc_session import RpcSession
+from nvdla.containers.tvm.rpc_worker import NetworkInfo, TensorInfo, Worker
 from nvdla.errors import FormatError
-from nvdla.files import read_file
-from nvdla.loadable.model import Loadable
+from nvdla.limits import RunBudget
 
 _REGISTRY_BYTES = 4096
 _MAX_MODULES = 64
@@ -33,39 +35,48 @@ _MAX_UPLOADS = 256
 
 @dataclass
 class Service:
-    """What all callers share: the folder of loadables (None: only uploads), the limits, and one engine at a time.
+    """What all callers share: the folder of loadables (None: only uploads) and the limits.
 
-    ``memory_limit`` bounds each of a caller's tensors, uploads and networks, in bytes."""
+    ``memory_limit`` bounds what is kept for one caller, in bytes, all together: tensors, uploads, networks with their
+    inputs and outputs. ``budget`` bounds one run. Each caller's networks live in a process of their own."""
 
     models: Path | None = None
     memory_limit: int = 1 << 30
     transfer_limit: int = 256 << 20
     threads: int | None = None
-    engine: threading.Lock = field(default_factory=threading.Lock)
+    budget: RunBudget = field(default_factory=RunBudget)
+    _workers: weakref.WeakSet[Worker] = field(default_factory=weakref.WeakSet)
 
     def session(self) -> RpcSession:
         """A new caller's session with all functions registered."""
         runtime = CrtRuntime(_REGISTRY_BYTES, _MAX_MODULES, max_transfer_bytes=self.transfer_limit)
-        session = RpcSession(runtime, RemoteMemory(self.memory_limit))
-        Functions(self, session).register()
+        worker = Worker(self.threads, self.budget)
+        self._workers.add(worker)
+        session = RpcSession(runtime, RemoteMemory(self.memory_limit), on_close=worker.close)
+        Functions(self, session, worker).register()
         return session
+
+    def close(self) -> None:
+        """Ends all callers' processes, and with them the runs in progress."""
+        for worker in list(self._workers):
+            worker.close()
 
 
 class Network:
-    """A loaded network, run for one caller."""
+    """A loaded network, run for one caller in its worker."""
 
-    def __init__(self, service: Service, session: RpcSession, loadable: Loadable, config: str, abi: str) -> None:
-        self._service = service
+    def __init__(self, session: RpcSession, worker: Worker, info: NetworkInfo) -> None:
         self._session = session
-        self.runtime = nvdla.Runtime(loadable, config=config, abi=abi, threads=service.threads)
-        self._inputs: list[np.ndarray | None] = [None] * len(self.runtime.inputs)
+        self._worker = worker
+        self.info = info
+        self._inputs: list[np.ndarray | None] = [None] * len(info.inputs)
         self._outputs: list[np.ndarray] = []
 
     def module(self, on_free: Callable[[], None]) -> CrtModule:
         functions: dict[str, Callable[..., Any]] = {
             "run": self.run, "run_raw": self.run_raw, "set_input": self.set_input, "get_output": self.get_output,
-            "get_num_inputs": lambda *_: len(self.runtime.inputs),
-            "get_num_outputs": lambda *_: len(self.runtime.outputs), "describe": self.describe,
+            "get_num_inputs": lambda *_: len(self.info.inputs),
+            "get_num_outputs": lambda *_: len(self.info.outputs), "describe": self.describe,
         }  # fmt: skip
         return CrtModule(FuncRegistry(list(functions), list(functions.values())), self, on_free)
 
@@ -73,25 +84,35 @@ class Network:
         """JSON: the configuration, and name, shape, dtype and size of every input and output."""
         tensors = {
             kind: [
-                {"name": t.name, "shape": list(t.shape), "dtype": str(np.dtype(t.dtype)), "bytes": t.size}
-                for t in getattr(self.runtime, kind)
+                {"name": t.name, "shape": list(t.shape), "dtype": t.dtype, "bytes": t.bytes}
+                for t in getattr(self.info, kind)
             ]
             for kind in ("inputs", "outputs")
         }
-        return json.dumps({"config": self.runtime.config.name, "config_reason": self.runtime.config_reason, **tensors})
+        return json.dumps({"config": self.info.config, "config_reason": self.info.config_reason, **tensors})
 
     def set_input(self, *arguments: Any) -> None:
         """Input number or name, tensor (NCHW)."""
         if len(arguments) != 2 or not isinstance(arguments[1], TensorView):
             raise FormatError("set_input takes an input's number or name, and a tensor")
-        index = _find(self.runtime.inputs, arguments[0], "input")
-        self._inputs[index] = self._session.array(arguments[1]).copy()
+        index = _find(self.info.inputs, arguments[0], "input")
+        self._inputs[index] = self._input(self.info.inputs[index], arguments[1])
+
+    def _input(self, tensor: TensorInfo, view: TensorView) -> np.ndarray:
+        """A copy of a caller's tensor, no larger than what was counted when the network was loaded."""
+        array = self._session.array(view)
+        if array.nbytes > tensor.array_bytes:
+            raise FormatError(
+                f"input {tensor.name!r} is {tensor.dtype} of shape {tensor.shape}, {tensor.array_bytes} bytes; "
+                f"the tensor given is {array.dtype} of shape {array.shape}"
+            )
+        return array.copy()
 
     def get_output(self, *arguments: Any) -> np.ndarray | None:
         """Output number or name; with a tensor as well, the output is written there."""
         if not 1 <= len(arguments) <= 2:
             raise FormatError("get_output takes an output's number or name, and perhaps a tensor to write to")
-        index = _find(self.runtime.outputs, arguments[0], "output")
+        index = _find(self.info.outputs, arguments[0], "output")
         if not self._outputs:
             raise FormatError("there is no output yet: run the network first")
         if len(arguments) == 1:
@@ -104,29 +125,26 @@ class Network:
         Returns the output where there is one and no output tensor was given."""
         inputs, outputs = self._split(arguments)
         if inputs:
-            self._inputs = [self._session.array(view).copy() for view in inputs]
-        missing = [t.name for t, value in zip(self.runtime.inputs, self._inputs, strict=True) if value is None]
+            self._inputs = [self._input(t, view) for t, view in zip(self.info.inputs, inputs, strict=True)]
+        missing = [t.name for t, value in zip(self.info.inputs, self._inputs, strict=True) if value is None]
         if missing:
             raise FormatError(f"input {missing[0]!r} is not set; give it to run, or call set_input")
-        with self._service.engine:
-            result = self.runtime.run(list(self._inputs))
-        self._outputs = [np.asarray(result[t.name]) for t in self.runtime.outputs]
+        self._outputs = self._worker.run(self.info.number, self._inputs)  # type: ignore[arg-type]
         return self._deliver(arguments, outputs, self._outputs)
 
     def run_raw(self, *arguments: Any) -> np.ndarray | None:
         """The same with the surfaces as they lie in memory: one-dimensional tensors of uint8."""
         inputs, outputs = self._split(arguments)
         if not inputs:
-            raise FormatError(f"run_raw takes the {len(self.runtime.inputs)} input surfaces as uint8 tensors")
+            raise FormatError(f"run_raw takes the {len(self.info.inputs)} input surfaces as uint8 tensors")
         surfaces = [self._session.array(view).tobytes() for view in inputs]
-        with self._service.engine:
-            result = self.runtime.run_raw(surfaces)
+        result = self._worker.run_raw(self.info.number, surfaces)
         arrays = [np.frombuffer(surface, np.uint8) for surface in result]
         return self._deliver(arguments, outputs, arrays)
 
     def _split(self, arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         """Arguments as inputs and outputs; both may be absent."""
-        ins, outs = len(self.runtime.inputs), len(self.runtime.outputs)
+        ins, outs = len(self.info.inputs), len(self.info.outputs)
         if len(arguments) not in (0, ins, ins + outs) or not all(isinstance(a, TensorView) for a in arguments):
             raise FormatError(
                 f"run takes tensors: nothing, the {ins} inputs, or the {ins} inputs and {outs} outputs; "
@@ -155,7 +173,7 @@ class Network:
             target[...] = array
 
 
-def _find(tensors: list[Any], key: Any, what: str) -> int:
+def _find(tensors: Sequence[Any], key: Any, what: str) -> int:
     """A tensor by its number or name."""
     names = [tensor.name for tensor in tensors]
     if isinstance(key, str) and key in names:
@@ -168,12 +186,13 @@ def _find(tensors: list[Any], key: Any, what: str) -> int:
 class Functions:
     """The global functions of one caller."""
 
-    def __init__(self, service: Service, session: RpcSession) -> None:
+    def __init__(self, service: Service, session: RpcSession, worker: Worker) -> None:
         self._service = service
         self._session = session
+        self._worker = worker
         self._runtime = session.runtime
+        self._memory = session.memory
         self._files: dict[str, bytes] = {}
-        self._held = 0  # bytes of the networks that are loaded
 
     def register(self) -> None:
         for name, function in {
@@ -207,21 +226,19 @@ class Functions:
             raise FormatError("nvdla.load takes a loadable (bytes, or the name of a file), a configuration and an ABI")
         source, config, abi = (*arguments, "auto", "auto")[:3]
         data = source if isinstance(source, bytes) else self._file(source)
-        loadable = nvdla.load(data)
-        size = sum(memory.size for memory in loadable.memories)
-        if self._held + size > self._service.memory_limit:
-            raise FormatError(
-                f"the network takes {size} bytes, {self._service.memory_limit - self._held} of "
-                f"{self._service.memory_limit} are left; free others, or start with a larger --memory"
+        info = self._worker.load(data, config, abi, self._memory.limit - self._memory.used)
+        self._memory.charge(info.kept, "the network: ")
+        try:
+            return self._runtime.add_module(
+                Network(self._session, self._worker, info).module(lambda: self._release(info))
             )
-        with self._service.engine:
-            network = Network(self._service, self._session, loadable, config, abi)
-        handle = self._runtime.add_module(network.module(lambda: self._release(size)))
-        self._held += size
-        return handle
+        except FormatError:
+            self._release(info)
+            raise
 
-    def _release(self, size: int) -> None:
-        self._held -= size
+    def _release(self, info: NetworkInfo) -> None:
+        self._memory.give_back(info.kept)
+        self._worker.free(info.number)
 
     def _free(self, *arguments: Any) -> None:
         if len(arguments) != 1 or not isinstance(arguments[0], ModuleHandle):
@@ -234,23 +251,23 @@ class Functions:
             raise FormatError(f"a loadable is bytes or the name of a file, not {type(name).__name__}")
         if name in self._files:
             return self._files[name]
-        folder = self._service.models
-        path = (folder / name).resolve() if folder is not None and "\0" not in name else None
-        if path is None or folder is None or not path.is_relative_to(folder.resolve()):
+        if self._service.models is None:
             raise FormatError(f"there is no file {name[:200]!r}: upload it, or start the server with --models FOLDER")
-        return read_file(path, self._service.memory_limit, "loadable")
+        return _model(self._service.models, name, self._service.memory_limit)
 
     def _upload(self, *arguments: Any) -> None:
         if len(arguments) != 2 or not isinstance(arguments[0], str) or not isinstance(arguments[1], bytes):
             raise FormatError("upload takes a name and bytes")
         name, data = arguments
-        held = sum(len(value) for key, value in self._files.items() if key != name)
-        if len(self._files) >= _MAX_UPLOADS or held + len(data) > self._service.memory_limit:
-            raise FormatError(
-                f"upload of {len(data)} bytes: at most {_MAX_UPLOADS} files and "
-                f"{self._service.memory_limit} bytes are kept; remove some"
-            )
+        if len(self._files) >= _MAX_UPLOADS and name not in self._files:
+            raise FormatError(f"{_MAX_UPLOADS} files are kept already; remove some")
+        old = self._upload_size(name)
+        self._memory.charge(max(len(name) + len(data) - old, 0), "upload: ")
+        self._memory.give_back(max(old - len(name) - len(data), 0))
         self._files[name] = data
+
+    def _upload_size(self, name: str) -> int:
+        return len(name) + len(self._files[name]) if name in self._files else 0
 
     def _download(self, *arguments: Any) -> bytes:
         name = arguments[0] if arguments else None
@@ -259,7 +276,9 @@ class Functions:
         return self._files[name]
 
     def _remove(self, *arguments: Any) -> None:
-        self._files.pop(str(arguments[0]) if arguments else "", None)
+        name = str(arguments[0]) if arguments else ""
+        self._memory.give_back(self._upload_size(name))
+        self._files.pop(name, None)
 
     def _list(self, *_: Any) -> str:
         return ",".join(self._files)
@@ -274,3 +293,25 @@ class Functions:
         if not isinstance(index, int) or not -1 <= index < len(names):
             raise FormatError(f"function_name takes -1 (how many there are) or an index below {len(names)}")
         return len(names) if index == -1 else names[index]
+
+
+def _model(folder: Path, name: str, limit: int) -> bytes:
+    """A regular file in the offered folder, never outside it; what is said of it does not tell where the folder is."""
+    missing = FormatError(f"there is no file {name[:200]!r}: upload it, or put it into the folder that --models names")
+    try:
+        path = (folder / name).resolve()
+        if not path.is_relative_to(folder.resolve()):
+            raise missing
+        # A pipe would keep the caller waiting for somebody who writes to it.
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except (OSError, ValueError, RuntimeError):
+        raise missing from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise FormatError(f"{name[:200]!r} is no regular file")
+    with os.fdopen(descriptor, "rb") as file:
+        data = file.read(limit + 1) if status.st_size <= limit else b""
+    if status.st_size > limit or len(data) > limit:
+        raise FormatError(f"{name[:200]!r} has {status.st_size} bytes, the limit is {limit} (--memory)")
+    return data

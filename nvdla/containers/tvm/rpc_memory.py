@@ -14,7 +14,9 @@ MAX_BLOCKS = 1 << 16
 
 
 class RemoteMemory:
-    """Blocks of bytes at made-up addresses, which rise and are never given out twice."""
+    """Blocks of bytes at made-up addresses, which rise and are never given out twice.
+
+    ``used`` counts these blocks and everything else that is kept for the caller (:meth:`charge`)."""
 
     def __init__(self, limit: int, first_address: int = FIRST_ADDRESS) -> None:
         self.limit = limit
@@ -25,19 +27,27 @@ class RemoteMemory:
 
     def allocate(self, size: int) -> int:
         """Address of a new block of zeros."""
-        if not 0 <= size <= self.limit - self.used:
-            raise FormatError(
-                f"{size} bytes asked for, {self.limit - self.used} of {self.limit} are left; "
-                "free tensors, or start the server with a larger --memory"
-            )
         if len(self._blocks) >= MAX_BLOCKS:
             raise FormatError(f"{MAX_BLOCKS} blocks of memory are in use; free some")
+        self.charge(size)
         address = self._next
         self._next += max((size + PAGE - 1) // PAGE, 1) * PAGE
         self._blocks[address] = bytearray(size)
         self._starts.append(address)
-        self.used += size
         return address
+
+    def charge(self, size: int, what: str = "") -> None:
+        """Counts bytes that are kept for the caller elsewhere; FormatError where they are more than are left."""
+        if not 0 <= size <= self.limit - self.used:
+            raise FormatError(
+                f"{what}{size} bytes asked for, {self.limit - self.used} of {self.limit} are left; "
+                "free tensors, networks or uploads, or start the server with a larger --memory"
+            )
+        self.used += size
+
+    def give_back(self, size: int) -> None:
+        """Takes back a :meth:`charge`."""
+        self.used -= size
 
     def free(self, address: int) -> None:
         """Gives a block back; its address must be the one :meth:`allocate` returned."""

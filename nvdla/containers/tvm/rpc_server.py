@@ -41,6 +41,8 @@ class Limits:
     handshake: float = 10.0
     packet: float = 60.0
     idle: float = 3600.0
+    #: Where all places are taken, the caller that said nothing for the longest time, and for this long, gives way.
+    patience: float = 10.0
 
 
 class _Closed(Exception):
@@ -64,6 +66,7 @@ class RpcServer:
         self._stopping = threading.Event()
         self._open: dict[socket.socket, threading.Thread] = {}
         self._lock = threading.Lock()
+        self._waiting: dict[socket.socket, float] = {}  # since when a caller has said nothing
         self._listener = _listen(host, port)
         self.address: tuple[str, int] = self._listener.getsockname()[:2]
 
@@ -103,17 +106,28 @@ class RpcServer:
 
     def _start(self, connection: socket.socket, peer: tuple) -> None:
         with self._lock:
+            if len(self._open) >= self.limits.connections:
+                self._make_room()
             full = len(self._open) >= self.limits.connections
             if not full:
                 thread = threading.Thread(
                     target=self._run, args=(connection, peer), daemon=True, name=f"rpc {peer[0]}:{peer[1]}"
                 )
                 self._open[connection] = thread
+                self._waiting[connection] = time.monotonic()
         if full:
             _LOG.warning("refused %s: %d callers are connected already", peer[0], self.limits.connections)
             connection.close()
             return
         thread.start()
+
+    def _make_room(self) -> None:
+        """Ends the connection of the caller that has been idle longest, if that is long enough. The lock is held."""
+        idle = min(self._waiting, key=lambda each: self._waiting[each], default=None)
+        if idle is not None and time.monotonic() - self._waiting[idle] >= self.limits.patience:
+            _LOG.info("an idle caller gives way")
+            del self._waiting[idle], self._open[idle]
+            _shut(idle)
 
     def _run(self, connection: socket.socket, peer: tuple) -> None:
         """One connection from handshake to end."""
@@ -131,6 +145,7 @@ class RpcServer:
                 session.close()
             with self._lock:
                 self._open.pop(connection, None)
+                self._waiting.pop(connection, None)
             _shut(connection)
             connection.close()
 
@@ -152,6 +167,17 @@ class RpcServer:
         (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size, time.monotonic() + self.limits.idle))
         if length == 0:
             return True
+        with self._lock:
+            if self._waiting.pop(connection, None) is None:
+                raise _Closed("it was idle, and gave way to another caller")
+        try:
+            return self._answer(connection, session, length)
+        finally:
+            with self._lock:
+                self._waiting[connection] = time.monotonic()
+
+    def _answer(self, connection: socket.socket, session: RpcSession, length: int) -> bool:
+        """Reads the rest of a packet and answers it."""
         if length > self.limits.message:
             text = f"a message of {length} bytes; this server takes {self.limits.message} (start it with --max-message)"
             connection.sendall(packet(Code.EXCEPTION, pack_sequence([text], session.dialect or "0.27")))

@@ -53,12 +53,19 @@ _ARRAY_TYPES = (
 class RpcSession:
     """State of one caller. ``dialect`` None finds it out from the first packet that tells."""
 
-    def __init__(self, runtime: CrtRuntime, memory: RemoteMemory, dialect: str | None = None) -> None:
+    def __init__(
+        self,
+        runtime: CrtRuntime,
+        memory: RemoteMemory,
+        dialect: str | None = None,
+        on_close: Callable[[], None] | None = None,
+    ) -> None:
         if dialect is not None and dialect not in DIALECTS:
             raise FormatError(f"unknown RPC dialect {dialect!r}; known are {', '.join(DIALECTS)}")
         self.runtime = runtime
         self.memory = memory
         self.dialect = dialect
+        self._on_close = on_close
         self._calls: dict[int, Callable[[list[Any]], Any]] = {
             Code.GET_GLOBAL: self._get_global, Code.FREE_HANDLE: self._free_handle, Code.SET_DEVICE: self._nothing,
             Code.GET_ATTRIBUTE: self._get_attribute, Code.ALLOC_DATA: self._allocate,
@@ -70,6 +77,8 @@ class RpcSession:
 
     def close(self) -> None:
         """Frees what the caller left behind."""
+        if self._on_close is not None:
+            self._on_close()
         self.runtime.free_all()
         self.memory.clear()
 
@@ -86,7 +95,8 @@ class RpcSession:
             return self._exception(str(error))
         except Exception as error:  # a fault of this program must not take the server down with it
             _LOG.exception("fault while answering an RPC packet")
-            return self._exception(f"internal fault: {type(error).__name__}: {error}")
+            what = error.strerror if isinstance(error, OSError) else error  # no paths of the server's
+            return self._exception(f"internal fault: {type(error).__name__}: {what}")
 
     def _answer(self, code: int, reader: Reader) -> bytes:
         if code == Code.INIT_SERVER:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import socket
@@ -13,12 +14,13 @@ import threading
 import time
 from functools import partial
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nvdla
-from nvdla.containers.tvm.crt import CrtRuntime, FunctionHandle, ModuleHandle
+from nvdla.containers.tvm.crt import CrtModule, CrtRuntime, FuncRegistry, FunctionHandle, ModuleHandle
 from nvdla.containers.tvm.dtype import DataType
 from nvdla.containers.tvm.rpc_functions import Service
 from nvdla.containers.tvm.rpc_memory import RemoteMemory
@@ -37,7 +39,8 @@ from nvdla.containers.tvm.rpc_protocol import (
 )
 from nvdla.containers.tvm.rpc_server import Limits, RpcServer
 from nvdla.containers.tvm.rpc_session import RpcSession
-from nvdla.errors import FormatError, LoadableError
+from nvdla.errors import FormatError, LoadableError, NvdlaError
+from nvdla.limits import RunBudget
 
 
 def demo_session() -> RpcSession:
@@ -407,17 +410,145 @@ def test_files_of_the_offered_folder_open_by_name_and_no_others(tmp_path):
     for name in ("../secret", "link", str(tmp_path / "secret"), "a\0b"):
         with pytest.raises(FormatError, match="there is no file"):
             load(name)
-    with pytest.raises(FormatError, match="cannot be read"):
+    with pytest.raises(FormatError, match="there is no file"):
         load("none.nvdla")
 
 
 def test_networks_count_against_the_callers_memory(formats):
     path = formats.parent / "loadables" / "conv1x1" / "nv_small-int8-fast-math.nvdla"
     size = sum(memory.size for memory in nvdla.load(path).memories)
-    crt = Service(memory_limit=size).session().runtime
-    load = crt.get_global("nvdla.load")
+    session = Service(memory_limit=size + 5 * path.stat().st_size).session()
+    crt, load = session.runtime, session.runtime.get_global("nvdla.load")
     network = crt.call(load, path.read_bytes())
-    with pytest.raises(FormatError, match=f"takes {size} bytes, 0 of {size} are left"):
+    assert session.memory.used > size
+    with pytest.raises(FormatError, match="are left; free others"):
         crt.call(load, path.read_bytes())
     crt.free_module(network)
+    assert session.memory.used == 0
     crt.call(load, path.read_bytes())
+    session.close()
+
+
+@pytest.fixture
+def loadable() -> bytes:
+    """A network of one operation, made by hand."""
+    from support.handmade import chain, network
+
+    from nvdla.loadable import to_bytes
+
+    return to_bytes(network(chain(1)))
+
+
+def call(session: RpcSession, name: str, *arguments):
+    return session.runtime.call(session.runtime.get_global(name), *arguments)
+
+
+def test_everything_kept_for_a_caller_counts(loadable):
+    """Uploads with their names, inputs that are set, results: one account, and all of it comes back."""
+    session = Service(memory_limit=1 << 20).session()
+    call(session, "tvm.rpc.server.upload", "n" * 1000, bytes(9000))
+    assert session.memory.used == 10_000
+    call(session, "tvm.rpc.server.upload", "n" * 1000, bytes(1000))
+    assert session.memory.used == 2000
+    with pytest.raises(FormatError, match="--memory"):
+        call(session, "tvm.rpc.server.upload", "n" * (1 << 20), b"")
+    with pytest.raises(FormatError, match="--memory"):
+        session.memory.allocate((1 << 20) - 1000)
+    call(session, "tvm.rpc.server.remove", "n" * 1000)
+    assert session.memory.used == 0
+
+    network = call(session, "nvdla.load", loadable)
+    kept = session.memory.used
+    said = json.loads(call(session, "nvdla.describe", network))
+    shapes = [*said["inputs"], *said["outputs"]]
+    assert kept > len(loadable) + sum(math.prod(tensor["shape"]) for tensor in shapes)
+    huge = session.store(np.zeros(100_000, np.float64))
+    with pytest.raises(FormatError, match="the tensor given is float64"):
+        call(session, "nvdla.set_input", network, 0, huge)
+    session.close()
+
+
+def test_a_number_is_never_given_out_twice(loadable):
+    """A client that frees late what was freed already must not take down another network."""
+    session = Service().session()
+    first = call(session, "nvdla.load", loadable)
+    call(session, "nvdla.free", first)
+    second = call(session, "nvdla.load", loadable)
+    assert second != first
+    with pytest.raises(FormatError, match="freed, or never given out"):
+        session.runtime.free_module(first)
+    assert call(session, "nvdla.describe", second)
+    session.close()
+    crt = CrtRuntime(max_modules=2)
+    seen = set()
+    for _ in range(100):
+        handle = crt.add_module(CrtModule(FuncRegistry(["f"], [lambda: 1])))
+        function = crt.get_function(handle, "f")
+        assert handle.value not in seen and function not in seen and function != crt.get_global("runtime.SystemLib")
+        assert crt.call(function) == 1
+        seen |= {handle.value, function}
+        crt.free_module(handle)
+
+
+def test_a_run_has_a_budget(loadable):
+    session = Service(budget=RunBudget(operations=0)).session()
+    with pytest.raises(NvdlaError, match="budget"):
+        call(session, "nvdla.load", loadable)
+    session.close()
+
+
+def test_one_callers_run_stops_no_other(loadable):
+    """While one caller's worker is busy (here: stopped), another loads and runs; and its end ends a run."""
+    service = Service()
+    busy, other = service.session(), service.session()
+    network = call(busy, "nvdla.load", loadable)
+    process = busy._on_close.__self__._process
+    os.kill(process.pid, signal.SIGSTOP)
+    failed = []
+
+    def run() -> None:
+        try:
+            call(busy, "nvdla.run_raw", network, *views(busy, network))
+        except FormatError as error:
+            failed.append(str(error))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    second = call(other, "nvdla.load", loadable)
+    call(other, "nvdla.run_raw", second, *views(other, second))
+    assert thread.is_alive()
+    service.close()
+    thread.join(10)
+    assert "has ended" in failed[0]
+
+
+def views(session: RpcSession, network: ModuleHandle) -> list[TensorView]:
+    said = json.loads(call(session, "nvdla.describe", network))
+    return [session.store(np.zeros(tensor["bytes"], np.uint8)) for tensor in said["inputs"]]
+
+
+def test_idle_callers_give_way_to_new_ones():
+    server = RpcServer(demo_session, limits=Limits(connections=2, patience=0.3))
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    try:
+        silent, idle = connect(server), greet(server)
+        assert ended(connect(server))  # too early
+        time.sleep(0.4)
+        assert alive(server) and alive(server)
+        assert ended(silent) and ended(idle)
+    finally:
+        server.stop()
+        thread.join(10)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_pipes_in_the_folder_are_refused_and_errors_do_not_tell_where_it_is(tmp_path):
+    os.mkfifo(tmp_path / "pipe.nvdla")
+    (tmp_path / "folder.nvdla").mkdir()
+    (tmp_path / "large.nvdla").write_bytes(bytes(5000))
+    session = Service(models=tmp_path, memory_limit=4000).session()
+    for name in ("pipe.nvdla", "folder.nvdla", "large.nvdla", "none.nvdla", "n" * 5000, "../secret"):
+        with pytest.raises(FormatError) as caught:
+            call(session, "nvdla.load", name)
+        assert str(tmp_path) not in str(caught.value)

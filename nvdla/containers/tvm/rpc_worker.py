@@ -1,0 +1,186 @@
+"""A caller's networks in a process of their own, so that one caller's run stops nobody else's.
+
+The server starts a worker when a caller loads a network and ends it with the connection, in the middle of a run if need
+be. Jobs and answers go through the worker's standard input and output; both ends are this program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import nvdla
+from nvdla import errors
+from nvdla.errors import FormatError, NvdlaError
+from nvdla.limits import RunBudget
+
+#: What a loaded network takes beside the memory that its file asks for: the file's bytes as blobs, linked, and packed
+#: for the kernels.
+_COPIES_OF_THE_FILE = 3
+_COMMAND = "from nvdla.containers.tvm.rpc_worker import main; main()"
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """A bound tensor as callers see it; ``bytes`` is the size of its surface."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    bytes: int
+
+    @property
+    def array_bytes(self) -> int:
+        return int(np.prod(self.shape, dtype=object)) * np.dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class NetworkInfo:
+    """What the server knows of a network. ``kept``: bytes that it takes while it is loaded, with one set of inputs and
+    of outputs."""
+
+    number: int
+    config: str
+    config_reason: str
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    kept: int
+
+
+class Worker:
+    """The server's end of a process that loads and runs networks; it is started with the first job."""
+
+    def __init__(self, threads: int | None = None, budget: RunBudget | None = None) -> None:
+        self._settings = (threads, budget or RunBudget())
+        self._process: subprocess.Popen[bytes] | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+
+    def load(self, data: bytes, config: str, abi: str, limit: int) -> NetworkInfo:
+        """Loads a network that may take ``limit`` bytes. Raises NvdlaError."""
+        return self._do("load", data, config, abi, limit)
+
+    def run(self, number: int, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Runs on tensors (N, C, H, W), one an input; the outputs. Raises NvdlaError."""
+        return self._do("run", number, list(inputs))
+
+    def run_raw(self, number: int, surfaces: Sequence[bytes]) -> list[bytes]:
+        """Runs on surfaces as they lie in memory."""
+        return self._do("run_raw", number, list(surfaces))
+
+    def free(self, number: int) -> None:
+        if self._process is not None and not self._is_closed:
+            self._do("free", number)
+
+    def close(self) -> None:
+        """Ends the process, whatever it is doing. May be called from any thread."""
+        with self._lock:
+            self._is_closed = True
+            if self._process is not None:
+                self._process.kill()
+                with contextlib.suppress(OSError):
+                    self._process.stdin.close()  # type: ignore[union-attr]
+                self._process.wait()
+
+    def _do(self, name: str, *arguments: Any) -> Any:
+        process = self._started()
+        try:
+            pickle.dump((name, arguments), process.stdin, protocol=5)  # type: ignore[arg-type]
+            process.stdin.flush()  # type: ignore[union-attr]
+            kind, value = pickle.load(process.stdout)  # type: ignore[arg-type]
+        except (OSError, EOFError, pickle.UnpicklingError, ValueError):
+            self.close()
+            raise FormatError("the process that held this caller's networks has ended; connect again") from None
+        if kind is None:
+            return value
+        known = getattr(errors, kind, None)
+        raise (known if isinstance(known, type) and issubclass(known, NvdlaError) else FormatError)(value)
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._is_closed:
+                raise FormatError("this caller's networks are gone: the connection is being closed")
+            if self._process is None:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", _COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                )
+                pickle.dump(self._settings, self._process.stdin, protocol=5)  # type: ignore[arg-type]
+            return self._process
+
+
+class _Networks:
+    """The worker's end."""
+
+    def __init__(self, threads: int | None, budget: RunBudget) -> None:
+        self._threads = threads
+        self._budget = budget
+        self._loaded: dict[int, nvdla.Runtime] = {}
+        self._next = 0
+
+    def load(self, data: bytes, config: str, abi: str, limit: int) -> NetworkInfo:
+        loadable = nvdla.load(data)
+        kept = _COPIES_OF_THE_FILE * len(data) + sum(memory.size for memory in loadable.memories)
+        _check_kept(kept, limit)
+        runtime = nvdla.Runtime(loadable, config=config, abi=abi, threads=self._threads, budget=self._budget)
+        inputs, outputs = (tuple(map(_info, tensors)) for tensors in (runtime.inputs, runtime.outputs))
+        kept += sum(tensor.array_bytes for tensor in (*inputs, *outputs))
+        _check_kept(kept, limit)
+        self._next += 1
+        self._loaded[self._next] = runtime
+        return NetworkInfo(self._next, runtime.config.name, runtime.config_reason, inputs, outputs, kept)
+
+    def run(self, number: int, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        runtime = self._loaded[number]
+        result = runtime.run(inputs)
+        return [np.asarray(result[tensor.name]) for tensor in runtime.outputs]
+
+    def run_raw(self, number: int, surfaces: list[bytes]) -> list[bytes]:
+        return [bytes(surface) for surface in self._loaded[number].run_raw(surfaces)]
+
+    def free(self, number: int) -> None:
+        del self._loaded[number]
+
+
+def _check_kept(kept: int, limit: int) -> None:
+    if kept > limit:
+        raise FormatError(
+            f"the network takes {kept} bytes, {limit} are left; free others, or start the server with a larger --memory"
+        )
+
+
+def _info(tensor: Any) -> TensorInfo:
+    return TensorInfo(tensor.name, tuple(tensor.shape), str(np.dtype(tensor.dtype)), tensor.size)
+
+
+def main() -> None:
+    """The worker: answers until its input ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, and that ends the workers
+    jobs, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what libraries print is no answer
+    networks = _Networks(*pickle.load(jobs))
+    while True:
+        try:
+            name, arguments = pickle.load(jobs)
+        except EOFError:
+            return
+        try:
+            answer = None, getattr(networks, name)(*arguments)
+        except NvdlaError as error:
+            answer = type(error).__name__, str(error)
+        except MemoryError:
+            answer = "FormatError", "the machine has too little memory for this"
+        except Exception as error:
+            sys.excepthook(type(error), error, error.__traceback__)
+            answer = "FormatError", f"internal fault: {type(error).__name__}; the server's log has it"
+        pickle.dump(answer, answers, protocol=5)
+        answers.flush()
