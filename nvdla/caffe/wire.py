@@ -53,7 +53,7 @@ class Part:
             else:
                 at = begin + (8 if kind == WIDE else 4)
             if at > self.stop:
-                raise self.at(begin, name).fail(f"{at - begin} bytes, {self.stop - begin} are left")
+                raise self.at(begin, name).fail(f"{at - begin} bytes, {self.stop - begin} are left (cut off?)")
             yield number, Part(self.file, self.data, begin, at, name, kind, value)
 
     def of(self, kind: int) -> Part:
@@ -102,7 +102,7 @@ class Part:
         value = 0
         for step in range(MAX_VARINT):
             if at + step >= self.stop:
-                raise self.at(at, self.name).fail("the bytes end inside a number")
+                raise self.at(at, self.name).fail("the bytes end inside a number (cut off?)")
             byte = self.data[at + step]
             value |= (byte & 0x7F) << (7 * step)
             if byte < 0x80:

@@ -87,17 +87,18 @@ def surfaces_of_runs(runtime: Any, args: argparse.Namespace, words: Sequence[str
         raise FormatError(f"input {', '.join(short)} is missing; give {wanted} (or --random-input)")
     pixels = preprocessing_of(args)
     return [
-        _of_right_size(runtime, files, runtime.surfaces(files, pixels))
+        of_right_size(runtime, files, runtime.surfaces(files, pixels))
         for files in ({name: words[run] for name, words in by_name.items()} for run in range(runs))
     ]
 
 
-def _of_right_size(runtime: Any, files: dict[str, str], surfaces: list[bytes]) -> list[bytes]:
+def of_right_size(runtime: Any, files: dict[str, str], surfaces: list[bytes]) -> list[bytes]:
     """Raw surfaces come as they are; one of another size is bad input, before anything is run."""
     for tensor, surface in zip(runtime.inputs, surfaces, strict=True):
         if len(surface) != tensor.size:
+            hint = " (cut off?)" if len(surface) < tensor.size else ""
             raise FormatError(
-                f"{files[tensor.name]}: {len(surface)} bytes, but input {tensor.name} takes {tensor.size} bytes"
+                f"{files[tensor.name]}: {len(surface)} bytes, but input {tensor.name} takes {tensor.size} bytes{hint}"
             )
     return surfaces
 

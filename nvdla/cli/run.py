@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import nvdla
-from nvdla.cli.arguments import add_image_options, preprocessing_of, split_name
+from nvdla.cli.arguments import add_image_options, of_right_size, preprocessing_of, split_name
 from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.compare import Difference, compare
 from nvdla.errors import FormatError
@@ -74,7 +74,8 @@ def run(args: argparse.Namespace) -> int:
     runtime = nvdla.Runtime(loadable, config=args.config, abi=args.abi, threads=args.threads)
     outputs = _named(args.output, [tensor.name for tensor in runtime.outputs], "output")
     goldens = _named(args.compare, [tensor.name for tensor in runtime.outputs], "output")
-    surfaces = runtime.surfaces(_inputs(args, runtime), preprocessing_of(args))
+    files = _inputs(args, runtime)
+    surfaces = of_right_size(runtime, files, runtime.surfaces(files, preprocessing_of(args)))
     watcher = _Watcher(args, runtime)
     began = time.perf_counter()
     with watcher:

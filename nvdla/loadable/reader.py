@@ -25,6 +25,7 @@ from nvdla.loadable.positions import position_of
 from nvdla.loadable.verifier import Limits, Verifier
 
 IDENTIFIER = b"NVDA"
+UNNAMED = "loadable"  # what messages call bytes that are no file
 
 
 def load(source: Any, *, limits: Limits | None = None, checked: bool = True) -> Loadable:
@@ -38,20 +39,32 @@ def load(source: Any, *, limits: Limits | None = None, checked: bool = True) -> 
     """
     limits = limits or Limits()
     buffer, name = _bytes_of(source, limits)
+    where = "" if name == UNNAMED else f"{name}: "
     try:
         loadable = _model(Verifier(buffer, limits).root(schema.LOADABLE), buffer, name)
+        _check_address_lists(loadable, limits)
     except LoadableError as error:
         if buffer[4:8] == IDENTIFIER:
-            raise
+            raise LoadableError(f"{where}{error}") from None
         raise LoadableError(f"{error}; {name} has no identifier NVDA in bytes 4 to 7: is it a loadable?") from None
     if checked:
         try:
             check(loadable)
         except LoadableError as error:
             position = position_of(buffer, str(error))
-            where = "" if position is None else f" (byte {position} of the file)"
-            raise LoadableError(f"{error}{where}") from None
+            at = "" if position is None else f" (byte {position} of the file)"
+            raise LoadableError(f"{where}{error}{at}") from None
     return loadable
+
+
+def _check_address_lists(loadable: Loadable, limits: Limits) -> None:
+    """Tasks may share one list: a small file would make whoever follows the lists work without end."""
+    entries = sum(len(task.address_list) for task in loadable.tasks)
+    if entries > limits.task_addresses:
+        raise LoadableError(
+            f"task_list: the address lists of all tasks have {entries} entries, must be at most "
+            f"{limits.task_addresses} (Limits.task_addresses)"
+        )
 
 
 def _bytes_of(source: Any, limits: Limits) -> tuple[memoryview, str]:
@@ -59,7 +72,7 @@ def _bytes_of(source: Any, limits: Limits) -> tuple[memoryview, str]:
         return memoryview(_read(Path(source), limits.file_size)), str(source)
     try:
         view = memoryview(source)
-        return (view.cast("B") if view.nbytes else memoryview(b"")).toreadonly(), "loadable"
+        return (view.cast("B") if view.nbytes else memoryview(b"")).toreadonly(), UNNAMED
     except (TypeError, ValueError, BufferError):
         kind = type(source).__name__
         raise LoadableError(f"a loadable is read from a path or from contiguous bytes, not from {kind}") from None

@@ -37,6 +37,8 @@ class Limits:
     depth: int = 16
     #: bytes of one string
     string_bytes: int = 1 << 12
+    #: entries of the address lists of all tasks together (tasks may share one list)
+    task_addresses: int = 1 << 18
     #: bytes read through offsets, in multiples of the file size (what is shared counts each time)
     sharing: int = 8
 
@@ -53,6 +55,7 @@ class Verifier:
         self.error = error
         self._tables = 0
         self._budget = self.limits.sharing * self.size + 4096
+        self._numbers: dict[tuple[int, str], tuple] = {}
         self._layouts: dict[tuple[str, int], tuple[int, list[tuple[Field, int]]]] = {}
 
     def root(self, table: Table) -> dict[str, object]:
@@ -68,7 +71,8 @@ class Verifier:
 
     def _fail(self, path: str, field: str, position: int, what: str, value: object, limit: str) -> NoReturn:
         where = f"{path}.{field}" if field else path
-        raise self.error(f"{where} at byte {position}: {what} is {value}, must be {limit}")
+        hint = " (cut off?)" if "(file size" in limit or what == "file size" else ""
+        raise self.error(f"{where} at byte {position}: {what} is {value}, must be {limit}{hint}")
 
     def _span(self, path: str, field: str, position: int, size: int, alignment: int, what: str) -> None:
         """Check that ``size`` bytes at ``position`` are inside the file and aligned."""
@@ -180,7 +184,10 @@ class Verifier:
             return self.buffer[start : start + count]
         self._spend(path, field, position, count * size + 4)
         if isinstance(element, Scalar):
-            return struct.unpack_from(f"<{count}{element.code}", self.buffer, start)
+            key = (position, element.code)
+            if key not in self._numbers:  # tables that share a vector share its numbers, too
+                self._numbers[key] = struct.unpack_from(f"<{count}{element.code}", self.buffer, start)
+            return self._numbers[key]
         values = []
         for index in range(count):
             name = f"{field}[{index}]"

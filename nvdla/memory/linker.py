@@ -84,6 +84,7 @@ class LinkedLoadable:
         self._strides: dict[str, tuple[int, ...]] = {}
         self._sizes = {memory.id: memory.size for memory in loadable.memories}
         self._patches: list[Patch] = []
+        self._windows: dict[tuple[int, ...], list[Window]] = {}
         for name, wanted in strides_by_name(strides).items():
             self._change_strides(name, wanted)
         changing = sum(self._whole_pages(memory) for memory in loadable.memories if _changes(memory))
@@ -107,6 +108,7 @@ class LinkedLoadable:
         linked = copy.copy(self)
         linked._charge = self._account.take(lane_count * self.lanes.stride)
         linked.lanes = Lanes(lane_count, self.lanes.stride)
+        linked._windows = {}
         linked.regions = {
             number: replace(region, data=self.lanes.counterpart(region.data, linked.lanes))
             for number, region in self.regions.items()
@@ -122,7 +124,10 @@ class LinkedLoadable:
 
     def address_list(self, task: TaskEntry) -> list[Window]:
         """The task's address list; raises LinkError for an entry whose memory is not allocated."""
-        return [self._window(index, address_id, task) for index, address_id in enumerate(task.address_list)]
+        if task.address_list not in self._windows:  # tasks may share one list
+            entries = enumerate(task.address_list)
+            self._windows[task.address_list] = [self._window(index, entry, task) for index, entry in entries]
+        return self._windows[task.address_list]
 
     def reset(self, memory_ids: Iterable[int] | None = None) -> None:
         """Give memories (all by default) their contents as loaded: zero where nothing is loaded."""

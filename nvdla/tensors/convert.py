@@ -217,7 +217,8 @@ def unpack(data: bytes, form: Form, what: str) -> np.ndarray:
     """The tensor (N, C, H, W) in raw bytes. Raises FormatError when they are too few."""
     if len(data) < form.bytes:
         raise FormatError(
-            f"{what}: {len(data)} bytes, but {form.shape} of {form.dtype} as {form.layout} takes {form.bytes}"
+            f"{what}: {len(data)} bytes, but {form.shape} of {form.dtype} as {form.layout} takes {form.bytes} "
+            "(cut off?)"
         )
     size = form.bytes if form.layout in DENSE else len(data)
     if form.layout in DENSE and len(data) != size:

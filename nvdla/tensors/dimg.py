@@ -71,7 +71,7 @@ def read_dimg(path: str | os.PathLike[str]) -> np.ndarray:
     if not data.startswith(MAGIC):
         return _read_text(name, data)
     if len(data) < HEADER.size:
-        raise FormatError(f"{name}: {len(data)} bytes, but the header of a .dimg file has {HEADER.size}")
+        raise FormatError(f"{name}: {len(data)} bytes, but the header of a .dimg file has {HEADER.size} (cut off?)")
     _, version, code, width, height, channels, _, _, _ = HEADER.unpack_from(data)
     if version != 0:
         raise FormatError(f"{name}: .dimg version {version}, only version 0 is known")
@@ -87,7 +87,7 @@ def read_dimg(path: str | os.PathLike[str]) -> np.ndarray:
     if expected != found or not expected:
         raise FormatError(
             f"{name}: the header says {channels} x {height} x {width} elements of {dtype.itemsize} bytes = {expected} "
-            f"bytes, the file holds {found}"
+            f"bytes, the file holds {found}{' (cut off?)' if found < expected else ''}"
         )
     return np.frombuffer(data, dtype, offset=HEADER.size).reshape(1, channels, height, width)
 

@@ -6,18 +6,31 @@ Colour images are taken in the order B, G, R, since the Caffe networks that NVID
 
 from __future__ import annotations
 
+import io
 import os
+import re
 import warnings
 from dataclasses import dataclass
 
 import numpy as np
 
 from nvdla.errors import FormatError
+from nvdla.files import read_file
 
 ORDERS = ("bgr", "rgb")
 MAX_PIXELS = 64 << 20
 # Pillow knows many more, one of which (PostScript) starts another program.
 FORMATS = ("PPM", "PNG", "JPEG")
+MAX_FILE = 1 << 29
+JPEG, PNG, SCAN = b"\xff\xd8\xff", b"\x89PNG", b"\xff\xda"
+#: scans of a JPEG (usual are 1, and about 10 of a progressive one), and pixels of all its scans together
+MAX_SCANS, MAX_SCANNED = 100, 1 << 30
+#: bytes of a PNM header with its comments, and of a number in a file that writes pixels as text
+MAX_PNM_HEADER, MAX_PNM_NUMBER = 1 << 13, 16
+_GAP = rb"(?:\s|#[^\n\r]*[\n\r])+"
+_PNM_HEADER = re.compile(rb"P(\w)" + _GAP + rb"(\d{1,9})" + _GAP + rb"(\d{1,9})(?=\s|#)")
+_PNM_GREATEST = re.compile(_GAP + rb"[^\s#]")
+_CUT_OFF = re.compile("truncat|not enough|unexpected end|end of file|premature", re.IGNORECASE)
 CHANNELS = {"1": 1, "L": 1, "RGB": 3, "P": 3, "RGBA": 4}
 
 
@@ -49,16 +62,19 @@ def load_image(
 
 def image_shape(path: str | os.PathLike[str]) -> tuple[int, int, int, int]:
     """Shape (1, C, H, W) of an 8-bit image file, from its header alone. Raises FormatError."""
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     name = os.fspath(path)
+    data = image_bytes(path)
     try:
-        with warnings.catch_warnings(), Image.open(path, formats=FORMATS) as image:
+        with warnings.catch_warnings(), Image.open(io.BytesIO(data), formats=FORMATS) as image:
             warnings.simplefilter("error")
             channels, (width, height) = CHANNELS.get(image.mode), image.size
             mode = image.mode
+    except UnidentifiedImageError:
+        raise _unknown(name, data) from None
     except Exception as error:  # Pillow's decoders raise a dozen kinds for broken files
-        raise FormatError(f"{name}: the image cannot be read: {error or type(error).__name__}") from error
+        raise _broken(name, error) from error
     if channels is None:
         raise FormatError(f"{name}: the image has mode {mode}; convert it to grey, RGB or RGBA")
     return 1, channels, height, width
@@ -72,9 +88,11 @@ def read_pixels(
 
     name = os.fspath(path)
     _, channels, height, width = shape
+    data = image_bytes(path)
     try:
-        with warnings.catch_warnings(), Image.open(path, formats=FORMATS) as image:
+        with warnings.catch_warnings(), Image.open(io.BytesIO(data), formats=FORMATS) as image:
             warnings.simplefilter("error")
+            _check_scans(data, image.size, name)
             _check_size(name, image.size, (width, height), preprocessing.resize)
             image = _with_channels(name, image, channels)
             if image.size != (width, height):
@@ -83,13 +101,55 @@ def read_pixels(
     except FormatError:
         raise
     except UnidentifiedImageError:
-        raise FormatError(f"{name}: not an image that can be read (PGM, PPM, PNG and JPEG can)") from None
+        raise _unknown(name, data) from None
     except Exception as error:  # Pillow's decoders raise a dozen kinds for broken files
-        raise FormatError(f"{name}: the image cannot be read: {error or type(error).__name__}") from error
+        raise _broken(name, error) from error
     cube = pixels.reshape(height, width, -1).transpose(2, 0, 1)
     if channels >= 3 and preprocessing.order == "bgr":
         cube = np.concatenate([cube[2::-1], cube[3:]])
     return cube[None]
+
+
+def image_bytes(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of an image file, whose header is found without searching megabytes. Raises FormatError."""
+    data, name = read_file(path, MAX_FILE, "image"), os.fspath(path)
+    if data[:1] == b"P" and data[1:2].isalnum():
+        _check_pnm(data, name)
+    return data
+
+
+def _check_scans(data: bytes, size: tuple[int, int], name: str) -> None:
+    """A progressive JPEG goes over its pixels once a scan, and a small file may have thousands."""
+    scans = data.count(SCAN) if data.startswith(JPEG) else 0
+    if scans > MAX_SCANS or (scans > 1 and scans * size[0] * size[1] > MAX_SCANNED):
+        raise FormatError(
+            f"{name}: {scans} scans of {size[0]} x {size[1]} pixels; the limits are {MAX_SCANS} scans and "
+            f"{MAX_SCANNED} pixels in all of them: save the image as a baseline JPEG or a PNG"
+        )
+
+
+def _check_pnm(data: bytes, name: str) -> None:
+    """The words of the header come early, and pixels written as text are no longer than numbers are."""
+    header = _PNM_HEADER.match(data[:MAX_PNM_HEADER])
+    if header is None:
+        raise FormatError(f"{name}: no width and height in the first {MAX_PNM_HEADER} bytes of a PNM image (cut off?)")
+    width, height = int(header[2]), int(header[3])
+    room = MAX_PNM_HEADER + MAX_PNM_NUMBER * 3 * min(width * height, MAX_PIXELS)
+    if header[1] in b"123" and len(data) > room:
+        raise FormatError(f"{name}: {len(data)} bytes for {width} x {height} pixels as text; at most {room}")
+    if header[1] not in b"14" and not _PNM_GREATEST.match(data, header.end(), header.end() + MAX_PNM_HEADER):
+        raise FormatError(f"{name}: no greatest value within {MAX_PNM_HEADER} bytes of a PNM header (cut off?)")
+
+
+def _unknown(name: str, data: bytes) -> FormatError:
+    if data.startswith((JPEG, PNG)):
+        return FormatError(f"{name}: the image cannot be read: its header is broken or ends early (cut off?)")
+    return FormatError(f"{name}: not an image that can be read (PGM, PPM, PNG and JPEG can)")
+
+
+def _broken(name: str, error: Exception) -> FormatError:
+    hint = " (cut off?)" if isinstance(error, EOFError) or _CUT_OFF.search(str(error)) else ""
+    return FormatError(f"{name}: the image cannot be read: {str(error) or type(error).__name__}{hint}")
 
 
 def _check_size(name: str, found: tuple[int, int], wanted: tuple[int, int], resize: bool) -> None:

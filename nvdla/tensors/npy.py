@@ -29,7 +29,7 @@ def parse_npy(data: bytes | memoryview, name: str) -> np.ndarray:
         text = " x ".join(map(str, shape)) or "one"
         raise FormatError(
             f"{name}: the header says {text[:80]} elements of {dtype.itemsize} bytes = {expected} bytes, "
-            f"the file holds {found}"
+            f"the file holds {found}{' (cut off?)' if found < expected else ''}"
         )
     try:
         values = np.frombuffer(data, dtype, math.prod(shape), start) if expected else np.empty(0, dtype)
@@ -47,7 +47,9 @@ def read_header(data: bytes | memoryview, name: str) -> tuple[int, tuple[int, ..
 
 def _header(data: bytes | memoryview, name: str) -> tuple[int, str]:
     """Where the data begin, and the header's text."""
-    if bytes(data[:6]) != MAGIC or len(data) < 10:
+    if bytes(data[:6]) == MAGIC and len(data) < 10:
+        raise FormatError(f"{name}: {len(data)} bytes, less than a .npy header has (cut off?)")
+    if bytes(data[:6]) != MAGIC:
         raise FormatError(f"{name}: not a .npy array that can be read: no \\x93NUMPY at byte 0")
     major, size = data[6], 2 if data[6] == 1 else 4
     if major not in (1, 2, 3):
@@ -55,7 +57,10 @@ def _header(data: bytes | memoryview, name: str) -> tuple[int, str]:
     length = int.from_bytes(data[8 : 8 + size], "little")
     start = 8 + size + length
     if length > MAX_HEADER or start > len(data):
-        raise FormatError(f"{name}: .npy header of {length} bytes; the file has {len(data)}, the limit is {MAX_HEADER}")
+        hint = " (cut off?)" if length <= MAX_HEADER else ""
+        raise FormatError(
+            f"{name}: .npy header of {length} bytes; the file has {len(data)}, the limit is {MAX_HEADER}{hint}"
+        )
     return start, bytes(data[8 + size : start]).decode("utf-8" if major == 3 else "latin-1", "replace")
 
 
@@ -70,7 +75,8 @@ def _meaning(header: str, name: str) -> tuple[tuple[int, ...], np.dtype, Any]:
     if not isinstance(shape, tuple) or len(shape) > MAX_RANK or not all(map(_is_size, shape)):
         raise FormatError(f"{name}: the .npy shape is no tuple of at most {MAX_RANK} sizes below 2^63")
     if not isinstance(descr, str) or not _NUMBER_TYPE.fullmatch(descr):
-        raise FormatError(f"{name}: .npy element type {str(descr)[:80]} is no plain number (objects are never read)")
+        kind = descr[:80] if isinstance(descr, str) else f"given as {type(descr).__name__}"
+        raise FormatError(f"{name}: .npy element type {kind} is no plain number (objects are never read)")
     try:
         return shape, np.dtype(descr), "F" if fortran else "C"
     except TypeError:

@@ -11,8 +11,9 @@ import pytest
 from support.attack_files import chain, network
 
 import nvdla
-from nvdla.loadable import AddressEntry, Blob, EventEntry, MemoryEntry, TaskEntry, TensorDesc, to_bytes
+from nvdla.loadable import AddressEntry, Blob, EventEntry, Limits, MemoryEntry, TaskEntry, TensorDesc, to_bytes
 from nvdla.loadable.enums import Interface
+from nvdla.memory.linker import LinkedLoadable
 
 FACTOR = 8
 
@@ -90,3 +91,28 @@ def test_a_trace_line_takes_time_in_proportion():
         with pytest.raises(nvdla.TraceError):
             parse_packets(text, "t.dat", 1 << 20)
         assert time.process_time() - began < 2
+
+
+def tasks_of_one_list(tasks: int, entries: int) -> bytes:
+    """Tasks that share one list of addresses in the file: as often as the file would let them."""
+    model = network(chain(1))
+    marker = tuple([3] * entries)
+    task = dataclasses.replace(model.tasks[0], address_list=marker)
+    more = tuple(dataclasses.replace(task, id=n) for n in range(tasks))
+    return to_bytes(
+        dataclasses.replace(model, tasks=more, submits=(dataclasses.replace(model.submits[0], task_ids=(0,)),))
+    )
+
+
+def test_address_lists_are_counted_in_total():
+    data = tasks_of_one_list(64, 8192)
+    with pytest.raises(nvdla.LoadableError, match=r"524288 entries, must be at most 262144 \(Limits.task_addresses\)"):
+        nvdla.load(data)
+    assert len(nvdla.load(data, limits=Limits(task_addresses=1 << 20)).tasks) == 64
+
+
+def test_tasks_that_share_a_list_share_its_windows():
+    loadable = nvdla.load(network(chain(1)).to_bytes())
+    linked = LinkedLoadable(loadable)
+    task = loadable.tasks[0]
+    assert linked.address_list(task) is linked.address_list(dataclasses.replace(task, id=9))
