@@ -9,7 +9,7 @@ Correction", 2019).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -24,7 +24,7 @@ ROUNDS = 20
 # Channels this much smaller than the largest count as if they were not smaller still.
 _SMALLEST = 1e-4
 _AFFINE = ("convolution", "deconvolution", "scale")
-_THROUGH = ("relu", "prelu", "pool", "upsample", "clip")
+_THROUGH = ("relu", "prelu", "pool", "upsample", "clip", "join")
 _TIES = ("add", "maximum", "minimum")
 
 
@@ -80,7 +80,7 @@ class _Channels:
         return {name: lead[numbers] for name, numbers in self.of.items()}, free
 
 
-def _trace(network: Network, groups: list[Group]) -> tuple[dict[str, np.ndarray], np.ndarray]:
+def _trace(network: Network, groups: list[Group], held: Set[str]) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Which channels go together, and which may get a factor."""
     channels = _Channels()
     for tensor in network.inputs:
@@ -93,8 +93,8 @@ def _trace(network: Network, groups: list[Group]) -> tuple[dict[str, np.ndarray]
         clips = [each for each in (layer, group.activation) if each is not None and each.kind == "clip"]
         if any(each.low != 0 for each in clips):
             channels.hold(result)
-    for tensor in network.outputs:
-        channels.hold(channels.of[tensor.name])
+    for name in {tensor.name for tensor in network.outputs} | (held & set(channels.of)):
+        channels.hold(channels.of[name])
     return channels.resolved()
 
 
@@ -102,7 +102,12 @@ def _result(channels: _Channels, layer: Layer, sources: list[np.ndarray]) -> np.
     if layer.kind in _AFFINE:
         return channels.new(layer.output.shape[0])
     if layer.kind in _THROUGH:
+        for other in sources[1:]:
+            channels.tie(sources[0], other)
         return sources[0]
+    if layer.kind == "slice":
+        first, count = layer.channels
+        return sources[0][first : first + count]
     if layer.kind == "concat":
         return np.concatenate(sources)
     if layer.kind == "elementwise" and layer.operation in _TIES:
@@ -117,17 +122,17 @@ def _result(channels: _Channels, layer: Layer, sources: list[np.ndarray]) -> np.
 
 
 def equalise(
-    network: Network, peaks: Mapping[str, np.ndarray], per_channel: bool
+    network: Network, peaks: Mapping[str, np.ndarray], per_channel: bool, held: Set[str] = frozenset()
 ) -> tuple[Network, dict[str, np.ndarray]]:
     """An equal network with channels of like magnitudes, and by what each tensor's channels were divided, (C,).
 
     ``peaks``: the largest magnitude of every channel of every tensor between groups, from calibration. With weight
     scales a kernel (``per_channel``) the sizes of kernels do not matter, only those of activations and of the weights
-    that one kernel has for different channels.
+    that one kernel has for different channels. ``held``: tensors whose channels keep their size.
     """
     folded = fold(network)
     groups = group_layers(folded)
-    numbers, free = _trace(folded, groups)
+    numbers, free = _trace(folded, groups, held)
     factors = np.zeros(len(free))  # logarithms
     for _ in range(ROUNDS):
         pull, weight = np.zeros(len(free)), np.zeros(len(free))

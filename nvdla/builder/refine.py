@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,12 +46,18 @@ class Refined:
     factors: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
-def refine(network: Network, batches: Batches, recipe: Recipe | None = None, precision: str = "int8") -> Refined:
+def refine(
+    network: Network,
+    batches: Batches,
+    recipe: Recipe | None = None,
+    precision: str = "int8",
+    held: Set[str] = frozenset(),
+) -> Refined:
     """Calibrate and improve a network for "int8" or "int16".
 
     ``batches()`` gives the float values of tensors, arrays (N, C, H, W) by name of layer, for one batch of samples
     after the other; at least those of the inputs and of the last layer of every group (nvdla.builder.fuse). It is
-    called once, or twice where more than peaks are needed of equalised tensors.
+    called once, or twice where tensors are equalised. ``held``: tensors whose channels equalisation leaves alone.
     """
     recipe = recipe or Recipe()
     check_method(recipe.method, recipe.percentile)
@@ -60,7 +66,7 @@ def refine(network: Network, batches: Batches, recipe: Recipe | None = None, pre
     peaks = Statistics(histograms=False)
     if recipe.equalise:
         gather(batches(), peaks)
-        folded, factors = equalise(network, peaks.peaks, recipe.per_channel)
+        folded, factors = equalise(network, peaks.peaks, recipe.per_channel, held)
     patches = Patches(folded) if int8 and recipe.adaptive_rounding else None
     statistics = Statistics(histograms=recipe.method != "max")
     gather(_divided(batches(), factors), statistics, *([patches] if patches else []))

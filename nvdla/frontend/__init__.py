@@ -12,9 +12,10 @@ The stages, each a function whose result the next one takes:
     ``.tensors``: builder tensor -> ONNX value, so that magnitudes come from onnxruntime runs of ``.model.proto``. Names
     of tensors are unique over all parts but for values that cross from part to part, which are the same value.
     ``.ties``: builder tensor -> builder tensor whose elements it holds; it has no ONNX value of its own and takes the
-    magnitude of the other. Tensors in neither are inner steps of one node (``frontend.calibration.inner_tensors``).
-    ``.scales``: ONNX value -> scale that the model brings (QDQ).
-* ``frontend.quantisation.calibrate(imported, data, method, ...) -> nvdla.builder.Calibration``: one for all parts.
+    magnitude of the other. Tensors in neither are inner steps of one node. ``.orders``: builder tensor -> where the
+    elements of its ONNX value lie in the cube (None: in order).
+* ``frontend.quantisation.calibrate.calibrate(imported, data, recipe) -> Calibrated``: for every accelerator part a
+  network that means the same and its calibration.
 * ``frontend.compiler.compile(model, config, precision, calibration, **options) -> Compiled``: all of it. ``.loadable``,
   ``.parts``, ``.nodes``, ``.report``, ``.package``, ``.save(path)``, ``.run(inputs)``.
 

@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 
 import nvdla
-from nvdla.builder import Built, Calibration, build, quantize
+from nvdla.builder import Built, Calibration, Recipe, Refined, build, quantize
 from nvdla.errors import BuildError, FormatError
-from nvdla.frontend.calibration import largest
 from nvdla.frontend.data import Preprocessing, samples
 from nvdla.frontend.importer import (
     ACCELERATOR,
@@ -28,12 +27,14 @@ from nvdla.frontend.importer import (
     import_graph,
 )
 from nvdla.frontend.model import Model, packages, read
+from nvdla.frontend.quantisation.calibrate import Calibrated, Progress, calibrate, recipe_of, table_or
 from nvdla.loadable.model import Loadable
 
 
 @dataclass
 class CompiledPart:
-    """One step of a compiled model. ``kind`` "accelerator": ``loadable`` and ``built``; "host": ``model`` (ONNX)."""
+    """One step of a compiled model. ``kind`` "accelerator": ``loadable``, ``built`` and ``refined``, the network that
+    was built; "host": ``model`` (ONNX)."""
 
     kind: str
     nodes: list[str]
@@ -44,6 +45,7 @@ class CompiledPart:
     model: Any = None
     scales: dict[str, float] = field(default_factory=dict)
     precision: str = ""
+    refined: Refined | None = None
 
 
 class Compiled:
@@ -114,6 +116,7 @@ def compile(
     preprocessing: Preprocessing | None = None,
     host: bool = True,
     keep_on_host: tuple[str, ...] = (),
+    progress: Progress | None = None,
     **options: Any,
 ) -> Compiled:
     """Compile a model for one configuration.
@@ -121,10 +124,13 @@ def compile(
     ``model``: a path (.onnx, .prototxt with ``weights``), bytes or an ``onnx.ModelProto``. ``precision``: "int8",
     "int16", "fp16", "auto". ``calibration``: an array (samples first), a mapping of input names to such arrays, an
     iterable of samples, a folder of images or arrays, or a :class:`nvdla.builder.Calibration`; not needed for fp16 nor
-    where the model brings its scales. ``host``: False makes a node on the host an error. ``options`` go to calibration
-    and the builder (``method``, ``per_channel`` ...). Raises FormatError, BuildError or ConfigError, one line each.
+    where the model brings its scales. ``host``: False makes a node on the host an error.
+    ``progress(done, all)`` is told of every sample that calibration has run. ``options`` are those of
+    :class:`nvdla.builder.Recipe` (``method``, ``equalise``, ``per_channel`` ...) and of the builder. Raises
+    FormatError, BuildError or ConfigError, one line each.
     """
     loaded = model if isinstance(model, Model) else read(model, shapes, weights)
+    recipe, rest = recipe_of(options)
     kept = set(keep_on_host)
     while True:
         imported = import_graph(loaded, config, precision, kept)
@@ -132,8 +138,9 @@ def compile(
             check_host(imported)
         details = _details(imported, preprocessing)
         try:
-            magnitudes = _calibration(imported, calibration, preprocessing, options, details)
-            return _build(imported, magnitudes, options, details)
+            calibrated = _calibration(imported, calibration, preprocessing, recipe, progress)
+            details["calibration"] = calibrated.source
+            return _build(imported, calibrated, rest, details)
         except _NodeFails as failure:
             # What only scales can show: the node goes to the host with what the builder says.
             if not host or failure.node in kept:
@@ -191,34 +198,32 @@ class _NodeFails(Exception):
 
 
 def _calibration(
-    imported: Imported, data: Any, preprocessing: Preprocessing | None, options: dict[str, Any], details: dict[str, Any]
-) -> Calibration | None:
+    imported: Imported, data: Any, preprocessing: Preprocessing | None, recipe: Recipe, progress: Progress | None
+) -> Calibrated:
     if isinstance(data, Calibration) or not imported.networks:
-        return data if isinstance(data, Calibration) else None
-    if data is None:
-        if imported.precision == "fp16":
-            return None
+        given = data if isinstance(data, Calibration) else Calibration({})
+        parts = {n: Refined(part.network, given) for n, part in enumerate(imported.parts) if part.network is not None}
+        return Calibrated(parts, {"method": "given"}, recipe.per_channel)
+    if data is None and imported.precision != "fp16" and not imported.model.magnitudes:
         raise BuildError(
             f"{imported.model.name}: {imported.precision} needs scales; give calibration data (--calibrate) or a model "
             "that brings its scales"
         )
-    feeds = samples(imported.model, data, preprocessing)
-    found = largest(imported, feeds)
-    details["calibration"] = {"samples": len(feeds), "sha256": feeds.sha256, "method": "max"}
-    return found
+    source = None if data is None else table_or(data, lambda each: samples(imported.model, each, preprocessing))
+    return calibrate(imported, source, recipe, progress)
 
 
-def _build(
-    imported: Imported, calibration: Calibration | None, options: dict[str, Any], details: dict[str, Any]
-) -> Compiled:
+def _build(imported: Imported, calibrated: Calibrated, options: dict[str, Any], details: dict[str, Any]) -> Compiled:
     rows = imported.nodes
     parts = []
-    for part in imported.parts:
+    for number, part in enumerate(imported.parts):
         if part.network is None:
             parts.append(CompiledPart(HOST, part.nodes, part.inputs, part.outputs, model=part.model))
             continue
+        refined = calibrated.parts[number]
+        chosen = imported.config.name, imported.precision, refined.calibration, calibrated.per_channel
         try:
-            built = build(part.network, imported.config.name, imported.precision, calibration, **options)
+            built = build(refined.network, *chosen, **options)
         except BuildError as error:
             raise _NodeFails(_culprit(rows, str(error)), str(error)) from None
         built.sidecar.update(_sidecar(imported, part, rows, details))
@@ -234,6 +239,7 @@ def _build(
                 None,
                 scales,
                 imported.precision,
+                refined,
             )
         )
     _name_groups(rows, parts)
@@ -274,6 +280,7 @@ def _details(imported: Imported, preprocessing: Preprocessing | None) -> dict[st
         },
         "preprocessing": preprocessing.document() if preprocessing else None,
         "calibration": None,
+        "notes": list(imported.model.notes),
     }
 
 

@@ -149,6 +149,7 @@ class Graph:
         self.values: dict[str, Value] = {}
         self.bindings: list[Binding] = []
         self.tensors: dict[str, str] = {}
+        self.orders: dict[str, np.ndarray | None] = {}
         self.ties: dict[str, str] = {}
         self.magnitudes: dict[str, float] = {}
         self.node: Node | None = None

@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from nvdla.builder import Calibration, Network
 from nvdla.builder.lower import lower
 from nvdla.builder.network import Layer
@@ -74,7 +76,7 @@ class Imported:
     tensors: dict[str, str]
     ties: dict[str, str]
     magnitudes: dict[str, float]
-    scales: dict[str, float] = field(default_factory=dict)
+    orders: dict[str, np.ndarray | None] = field(default_factory=dict)
 
     @property
     def networks(self) -> list[Network]:
@@ -167,6 +169,8 @@ class _Walk:
         self.graphs[part] = graph
         for value in [made] if isinstance(made, Value) else made:
             graph.values[value.name] = value
+            if value.tensor is not None and graph.tensors.get(value.tensor.name) == value.name:
+                graph.orders[value.tensor.name] = value.index
         layers = [layer.name for layer in graph.network.layers[first:] if layer.kind != "input"]
         placement = ACCELERATOR if layers else FOLDED
         reason = operator.note if layers else "only renames elements"
@@ -261,6 +265,7 @@ class _Walk:
         tensors: dict[str, str] = {}
         ties: dict[str, str] = {}
         magnitudes: dict[str, float] = {}
+        orders: dict[str, np.ndarray | None] = {}
         parts = []
         numbers = sorted(self.by_part)
         for number in numbers:
@@ -281,6 +286,7 @@ class _Walk:
                 tensors.update((k, v) for k, v in graph.tensors.items() if k in left)
                 ties.update((k, v) for k, v in graph.ties.items() if k in left)
                 magnitudes.update(graph.magnitudes)
+                orders.update((k, v) for k, v in graph.orders.items() if k in left)
             parts.append(part)
         for row in self.rows:
             row.part = numbers.index(row.part)
@@ -294,7 +300,7 @@ class _Walk:
             tensors,
             ties,
             magnitudes,
-            dict(self.model.scales),
+            orders,
         )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from nvdla.errors import FormatError
 from nvdla.files import read_file
+from nvdla.frontend.quantisation.qdq import strip
 
 MAX_MODEL = 2 << 30
 MAX_NODES = 20_000
@@ -45,6 +46,7 @@ class Model:
 
     ``constants``: initializers and folded results by value name. ``shapes`` and ``types``: of every value (element
     types as numpy dtypes). ``folded``: rows for the nodes that are gone. ``sha256`` of the file, ``notes`` for people.
+    ``magnitudes`` by value and ``weight_scales`` by the value that a node makes: what a quantised model brings.
     """
 
     proto: Any
@@ -56,7 +58,8 @@ class Model:
     types: dict[str, np.dtype]
     folded: list[Folded] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    scales: dict[str, float] = field(default_factory=dict)
+    magnitudes: dict[str, float] = field(default_factory=dict)
+    weight_scales: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def inputs(self) -> list[str]:
@@ -88,7 +91,11 @@ def read(
     onnx, _ = packages()
     name, proto, digest = _load(onnx, source, weights, dict(shapes or {}))
     try:
-        return _Normaliser(onnx, name, proto, digest).run(dict(shapes or {}))
+        stripped = strip(proto)
+        model = _Normaliser(onnx, name, stripped.proto, digest).run(dict(shapes or {}))
+        model.magnitudes, model.weight_scales = stripped.magnitudes, stripped.weight_scales
+        model.notes += stripped.notes
+        return model
     except FormatError:
         raise
     except Exception as error:  # onnx, protobuf and onnxruntime raise kinds of their own, not one family

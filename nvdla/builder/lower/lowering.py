@@ -18,7 +18,8 @@ from nvdla.memory.surfaces import FEATURE_ATOMS
 
 # Softmax gives 0..1; 127 is 1.
 SOFTMAX_SCALE = 1 / 127
-_KEEPS_SCALE = ("pool", "concat", "join", "upsample", "slice", "pad")
+# Layers whose result has the scale of their inputs.
+KEEPS_SCALE = ("pool", "concat", "join", "upsample", "slice", "pad")
 
 
 class Lowering:
@@ -92,7 +93,7 @@ class Lowering:
             return name
 
         for group in self.groups:
-            if group.layer.kind not in _KEEPS_SCALE:
+            if group.layer.kind not in KEEPS_SCALE:
                 continue
             for source in group.layer.inputs:
                 if group.layer.kind in ("concat", "join") and find(source.name) in inputs:
@@ -128,7 +129,11 @@ class Lowering:
         source = group.layer.inputs[0]
         given = self.calibration.weight_scales.get(group.layer.name) if self.precision == "int8" else None
         if given is not None:
-            scales = np.broadcast_to(np.asarray(given, np.float64), len(weights))
+            given = np.ravel(np.asarray(given, np.float64))
+            # A batch is unrolled into as many groups with the same weights.
+            scales = np.tile(given, len(weights) // len(given)) if len(weights) % max(len(given), 1) == 0 else given
+            if len(scales) != len(weights):
+                raise BuildError(f"layer {group.layer.name}: {len(given)} weight scales for {len(weights)} kernels")
             if not np.all(np.isfinite(scales) & (scales > 0)):
                 raise BuildError(f"layer {group.layer.name}: weight scales must be positive finite numbers")
         else:

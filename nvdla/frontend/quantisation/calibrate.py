@@ -1,0 +1,155 @@
+"""Networks of a model, ready to be built in integers: scales from data, from tables, or from the model itself."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nvdla.builder import Calibration, Network, Recipe, Refined, refine
+from nvdla.builder.fuse import group_layers
+from nvdla.builder.lower.lowering import KEEPS_SCALE
+from nvdla.errors import BuildError, FormatError
+from nvdla.frontend.data import Samples
+from nvdla.frontend.importer import Imported, Part
+from nvdla.frontend.quantisation.activations import Activations
+from nvdla.frontend.quantisation.tables import Table, read_table
+
+TABLES = (".json", ".cache", ".txt", ".table")
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """Every accelerator part (by its place among the parts) with its calibration, and where the scales are from."""
+
+    parts: Mapping[int, Refined]
+    source: dict[str, Any]
+    per_channel: bool
+
+
+def calibrate(
+    imported: Imported, data: Samples | Table | None, recipe: Recipe | None = None, progress: Progress | None = None
+) -> Calibrated:
+    """Scales for every part of a model.
+
+    ``data``: samples, a table of another tool, or None where the model brings all scales. Scales of the model come
+    first; a table is not asked to know everything: pooling and the like take the scale of their input. Raises
+    BuildError naming the first tensor that has no scale, and FormatError for samples that cannot be run.
+    """
+    recipe = recipe or Recipe()
+    model = imported.model
+    brought = bool(model.magnitudes)
+    if brought:
+        # The model's own integers are what is wanted; nothing is to move them.
+        recipe = replace(recipe, equalise=False, bias_correction=False, adaptive_rounding=False)
+    known = dict(model.magnitudes)
+    source: dict[str, Any] = {"method": "model"} if brought else {}
+    if isinstance(data, Table):
+        known.update(_by_value(imported, data))
+        source = {"method": data.kind, "tensors": len(data.magnitudes)}
+    parts = {}
+    for number, part in enumerate(imported.parts):
+        if part.network is None:
+            continue
+        if isinstance(data, Samples):
+            refined = _from_samples(imported, part, data, recipe, progress)
+        else:
+            refined = Refined(part.network, Calibration({}))
+        given = {tensor: known[value] for tensor, value in imported.tensors.items() if value in known}
+        parts[number] = _finished(imported, part, refined, given)
+    if isinstance(data, Samples):
+        source |= {"samples": len(data), "sha256": data.sha256, "recipe": _document(recipe)}
+        source.setdefault("method", recipe.method)
+    uniform = brought and all(np.all(each == each.flat[0]) for each in model.weight_scales.values())
+    return Calibrated(parts, source, recipe.per_channel and not uniform)
+
+
+def _document(recipe: Recipe) -> dict[str, Any]:
+    return dict(vars(recipe))
+
+
+def _from_samples(imported: Imported, part: Part, data: Samples, recipe: Recipe, progress: Progress | None) -> Refined:
+    activations = Activations(imported, part)
+    held = set(imported.ties) | set(imported.ties.values()) | set(imported.magnitudes)
+
+    def batches() -> Iterator[dict[str, np.ndarray]]:
+        for number, values in enumerate(activations.batches(data), start=1):
+            yield values
+            if progress is not None:
+                progress(number, len(data))
+
+    if imported.precision == "fp16":  # magnitudes are the ranges of tables, nothing more
+        plain = Recipe("max", equalise=False, bias_correction=False)
+        return replace(refine(part.network, batches, plain, "int16"), network=part.network)
+    return refine(part.network, batches, recipe, imported.precision, held)
+
+
+def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[str, float]) -> Refined:
+    """With what is known besides: scales of the model, magnitudes of the importer, tied tensors, kept scales."""
+    magnitudes = {**refined.calibration.magnitudes, **given, **imported.magnitudes}
+    for name, origin in imported.ties.items():
+        if origin in magnitudes:
+            magnitudes[name] = magnitudes[origin]
+    if imported.precision != "fp16":
+        _complete(part.network, magnitudes)
+    for layer in part.network.layers:
+        if layer.kind in ("constant", "softmax"):
+            magnitudes.setdefault(layer.name, 1.0)
+    scales = {**refined.calibration.weight_scales, **imported.model.weight_scales}
+    return replace(refined, calibration=replace(refined.calibration, magnitudes=magnitudes, weight_scales=scales))
+
+
+def _complete(network: Network, magnitudes: dict[str, float]) -> None:
+    """Tensors that keep the scale of their neighbours take it; the first one without a scale is an error."""
+    groups = group_layers(network)
+    keepers = [group for group in groups if group.layer.kind in KEEPS_SCALE]
+    for group in [*keepers, *reversed(keepers), *keepers]:
+        names = [group.output.name, *(tensor.name for tensor in group.layer.inputs)]
+        found = [magnitudes[name] for name in names if name in magnitudes]
+        if found:
+            for name in names:
+                magnitudes.setdefault(name, max(found))
+    for name in [*(tensor.name for tensor in network.inputs), *(group.output.name for group in groups)]:
+        if name not in magnitudes and network.layer(name).kind not in ("constant", "softmax"):
+            raise BuildError(f"tensor {name} has no scale in the model or table; give calibration data (--calibrate)")
+
+
+def _by_value(imported: Imported, table: Table) -> dict[str, float]:
+    """A table's magnitudes by ONNX value; its names may be those of values or of nodes."""
+    nodes = {node.name: node.output[0] for node in imported.model.proto.graph.node if node.output}
+    values = set(imported.tensors.values())
+    found = {}
+    for name, magnitude in table.magnitudes.items():
+        value = name if name in values else nodes.get(name)
+        if value in values:
+            found[value] = magnitude
+    if not found:
+        raise FormatError(
+            f"{table.kind}: none of its {len(table.magnitudes)} names ({next(iter(table.magnitudes))} ...) is a tensor "
+            f"or node of {imported.model.name}"
+        )
+    return found
+
+
+def is_table(data: Any) -> bool:
+    """Whether calibration data is the path of a calibration table."""
+    return isinstance(data, str | os.PathLike) and Path(data).suffix in TABLES and Path(data).is_file()
+
+
+def table_or(data: Any, otherwise: Callable[[Any], Samples]) -> Samples | Table:
+    """A table that is read, or samples."""
+    if isinstance(data, Table):
+        return data
+    return read_table(data) if is_table(data) else otherwise(data)
+
+
+def recipe_of(options: dict[str, Any]) -> tuple[Recipe, dict[str, Any]]:
+    """The recipe in keyword options, and the options that are left."""
+    names: Iterable[str] = Recipe.__dataclass_fields__
+    chosen = {name: options[name] for name in names if name in options}
+    return Recipe(**chosen), {name: value for name, value in options.items() if name not in chosen}

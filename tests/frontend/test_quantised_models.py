@@ -1,0 +1,159 @@
+"""Models that are quantised already, made by onnxruntime's own tool, keep their scales."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+onnxruntime = pytest.importorskip("onnxruntime")
+tools = pytest.importorskip("onnxruntime.quantization")
+
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+from nvdla.builder.ir import Convolve  # noqa: E402
+from nvdla.errors import BuildError, FormatError  # noqa: E402
+from nvdla.frontend.compiler import compile as compile_model  # noqa: E402
+from nvdla.frontend.quantisation.qdq import strip  # noqa: E402
+
+SHAPE = (3, 16, 16)
+
+
+class _Reader(tools.CalibrationDataReader):
+    def __init__(self, data: np.ndarray) -> None:
+        self._rest = iter([{"x": each[None].astype(np.float32)} for each in data])
+
+    def get_next(self):
+        return next(self._rest, None)
+
+
+def _float_model(path, rng: np.random.Generator) -> None:
+    weights = {
+        "w1": rng.normal(size=(8, 3, 3, 3)) / 4,
+        "b1": rng.normal(size=8),
+        "w2": rng.normal(size=(8, 8, 1, 1)) / 2,
+        "b2": rng.normal(size=8),
+        "w3": rng.normal(size=(8 * 64, 5)) / 16,
+        "b3": rng.normal(size=5),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], "conv1", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c1"], ["r1"], "relu1"),
+        helper.make_node("MaxPool", ["r1"], ["p1"], "pool1", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Conv", ["p1", "w2", "b2"], ["c2"], "conv2", kernel_shape=[1, 1]),
+        helper.make_node("Add", ["c2", "p1"], ["s1"], "sum1"),
+        helper.make_node("Flatten", ["s1"], ["f1"], "flatten1"),
+        helper.make_node("Gemm", ["f1", "w3", "b3"], ["y"], "gemm1"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, *SHAPE])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5])],
+        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+
+
+def _quantised(tmp_path, **options):
+    rng = np.random.default_rng(1)
+    data = rng.normal(size=(8, *SHAPE))
+    _float_model(tmp_path / "float.onnx", rng)
+    path = tmp_path / "quantised.onnx"
+    tools.quantize_static(str(tmp_path / "float.onnx"), str(path), _Reader(data), **options)
+    return path, data
+
+
+def _reference(path, data: np.ndarray) -> np.ndarray:
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return np.concatenate([session.run(None, {"x": each[None].astype(np.float32)})[0] for each in data])
+
+
+FORMATS = [tools.QuantFormat.QDQ, tools.QuantFormat.QOperator]
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+@pytest.mark.parametrize("form", FORMATS, ids=["QDQ", "QOperator"])
+def test_symmetric_int8_comes_in_exactly(tmp_path, form, per_channel):
+    options = {"activation_type": tools.QuantType.QInt8, "weight_type": tools.QuantType.QInt8}
+    extra = {"ActivationSymmetric": True, "WeightSymmetric": True}
+    path, data = _quantised(tmp_path, quant_format=form, per_channel=per_channel, extra_options=extra, **options)
+    compiled = compile_model(str(path), "nv_small")
+    assert compiled.whole
+    assert compiled.report["calibration"]["method"] == "model"
+    proto = onnx.load(path)
+    stored = {each.name: numpy_helper.to_array(each) for each in proto.graph.initializer}
+    first = next(each for each in compiled.parts[0].built.program.operations if isinstance(each, Convolve))
+    np.testing.assert_array_equal(first.weights, stored["w1_quantized"])
+    scale = float(stored["x_scale"])
+    assert compiled.parts[0].built.input_scales["x"] == pytest.approx(scale)
+    step = float(stored.get("y_scale", 0.05))
+    wanted, found = _reference(path, data), np.concatenate([compiled.run(each[None])["y"] for each in data])
+    assert np.abs(wanted - found).max() <= 3.01 * step
+    assert np.mean(np.abs(wanted - found) < 1.01 * step) > 0.9
+
+
+def test_asymmetric_tensors_are_named_and_still_run(tmp_path):
+    path, data = _quantised(tmp_path, quant_format=tools.QuantFormat.QDQ)
+    compiled = compile_model(str(path), "nv_small")
+    notes = compiled.report["notes"]
+    assert any("int8 with zero point" in note and "times as large" in note for note in notes)
+    wanted, found = _reference(path, data), np.concatenate([compiled.run(each[None])["y"] for each in data])
+    noise = 10 * np.log10(np.mean(wanted**2) / np.mean((wanted - found) ** 2))
+    assert noise > 25
+
+
+def test_a_relu_that_the_zero_point_stands_for_is_put_back():
+    proto = _pair(np.uint8(0))
+    kinds = [node.op_type for node in strip(proto).proto.graph.node]
+    assert kinds == ["Neg", "Relu", "Identity"]
+    assert [node.op_type for node in strip(_pair(np.uint8(128))).proto.graph.node] == ["Neg", "Identity"]
+
+
+def _pair(zero: np.ndarray, scale: float = 0.1):
+    nodes = [
+        helper.make_node("Neg", ["x"], ["n"], "neg"),
+        helper.make_node("QuantizeLinear", ["n", "s", "z"], ["q"], "q"),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], "d"),
+    ]
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4])] for name in ("x", "y")]
+    constants = [numpy_helper.from_array(np.float32(scale), "s"), numpy_helper.from_array(zero, "z")]
+    return helper.make_model(helper.make_graph(nodes, "pair", *ends, constants))
+
+
+def test_uint8_of_middle_zero_point_is_int8_and_others_are_noted():
+    middle, low = strip(_pair(np.uint8(128))), strip(_pair(np.uint8(100)))
+    assert middle.magnitudes == {"n": pytest.approx(12.7)}
+    assert not middle.notes
+    assert low.magnitudes == {"n": pytest.approx(15.5)}
+    assert "zero point 100 holds -10 to 15.5" in low.notes[0]
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("nan")])
+def test_scales_that_are_none_are_refused(scale):
+    with pytest.raises(FormatError, match="positive finite"):
+        strip(_pair(np.int8(0), scale))
+
+
+def test_a_model_without_quantisation_stays_the_same_object(tmp_path):
+    _float_model(tmp_path / "f.onnx", np.random.default_rng(2))
+    proto = onnx.load(tmp_path / "f.onnx")
+    assert strip(proto).proto is proto
+    with pytest.raises(BuildError, match="needs scales"):
+        compile_model(proto, "nv_small")
+
+
+def test_tables_give_the_scales_of_values_and_of_nodes(tmp_path):
+    _float_model(tmp_path / "f.onnx", np.random.default_rng(3))
+    table = tmp_path / "table.json"
+    table.write_text('{"x": {"scale": 0.02}, "relu1": {"scale": 0.05}, "s1": {"scale": 0.06}, "y": {"scale": 0.1}}')
+    with pytest.raises(BuildError, match="tensor c2 has no scale"):
+        compile_model(str(tmp_path / "f.onnx"), "nv_small", calibration=table)
+    table.write_text(table.read_text().replace("}}", '}, "c2": {"scale": 0.06}}'))
+    compiled = compile_model(str(tmp_path / "f.onnx"), "nv_small", calibration=table)
+    scales = {name: each["scale"] for name, each in compiled.parts[0].built.sidecar["tensors"].items()}
+    assert scales["x"] == pytest.approx(0.02)
+    assert scales["p1"] == pytest.approx(0.05)
+    table.write_text('{"nobody": {"scale": 1}}')
+    with pytest.raises(FormatError, match="none of its 1 names"):
+        compile_model(str(tmp_path / "f.onnx"), "nv_small", calibration=table)
