@@ -1,4 +1,4 @@
-"""The graph as DOT text for graphviz, and as SVG where graphviz is installed. No layout of our own."""
+"""The graph as DOT text for graphviz, and as SVG by graphviz where that is installed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ COLORS = {
 KINDS = {"input": "#1a7f64", "output": "#2f6fde", "constant": "#8c959f", "intermediate": "#a15c00", "unset": "#cf222e"}
 
 
-def dot_text(study: Study, constants: bool = False, events: bool = True) -> str:
+def dot_text(study: Study, constants: bool = False, events: bool = False) -> str:
     """The graph in DOT: a box an operation, an ellipse a tensor in memory, chains on the fly boxed together.
 
     ``constants`` shows weights and operands too; ``events`` the dependencies that data do not show (dashed).
@@ -96,10 +96,10 @@ def _tensor(study: Study, value: Value) -> str:
 def _flow(value: Value) -> list[str]:
     lines = []
     if value.writer:
-        lines.append(f"  {_key_id(value.writer)} -> t{value.id};")
+        lines.append(f"  {key_id(value.writer)} -> t{value.id};")
     for key, role in dict.fromkeys(value.readers):
         label = "" if role == "src" else f" [label={quote(role)}]"
-        lines.append(f"  t{value.id} -> {_key_id(key)}{label};")
+        lines.append(f"  t{value.id} -> {key_id(key)}{label};")
     return lines
 
 
@@ -113,7 +113,7 @@ def _on_the_fly(study: Study) -> list[str]:
 
 def _events(study: Study) -> list[str]:
     return [
-        f"  {_id(node)} -> {_key_id(each.target)} "
+        f"  {_id(node)} -> {key_id(each.target)} "
         f'[style=dashed, constraint=false, fontcolor="#6e7781", label={quote(each.event.removeprefix("OP_").lower())}];'
         for node in study.operations
         for each in node.dependencies
@@ -122,10 +122,11 @@ def _events(study: Study) -> list[str]:
 
 
 def _id(node: Operation) -> str:
-    return _key_id(node.key)
+    return key_id(node.key)
 
 
-def _key_id(key: tuple[int, int, int]) -> str:
+def key_id(key: tuple[int, int, int]) -> str:
+    """What an operation is called in drawings."""
     return "op_" + "_".join(_number(part) for part in key)
 
 

@@ -14,6 +14,7 @@ from nvdla.analysis.cycles.trace import trace_document
 from nvdla.analysis.graph import dot
 from nvdla.analysis.graph.document import graph_document
 from nvdla.analysis.graph.dot import dot_program, dot_svg, dot_text, quote
+from nvdla.analysis.graph.layered import layered_svg
 from nvdla.analysis.memorymap.memory_map import MemoryMap
 from nvdla.analysis.study import Study
 from nvdla.descriptors.enums import MemType
@@ -80,7 +81,8 @@ def test_a_concatenation_has_two_producers():
 
 
 def test_drawings_name_every_operation_and_tensor(lenet):
-    text = dot_text(lenet, constants=True)
+    assert "dashed, constraint" not in dot_text(lenet, constants=True)
+    text = dot_text(lenet, constants=True, events=True)
     for node in lenet.operations:
         assert f"{node.engine.upper()} {node.label}" in text
     for value in lenet.values:
@@ -120,6 +122,43 @@ def test_hostile_names_stay_text(lenet):
     assert not any("evil" in (title or "") for title in titles)
     texts = "".join(each.text or "" for each in root.iter("{http://www.w3.org/2000/svg}text"))
     assert 'evil [label="\\N' in texts
+
+
+@pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("events", [False, True])
+def test_rows_show_every_operation_below_what_it_takes(path, events):
+    study = Study.of(nvdla.load(path))
+    root = ElementTree.fromstring(layered_svg(study, constants=True, events=events))
+    groups = {each[0].text: each[1] for each in root.iter("{http://www.w3.org/2000/svg}g")}
+    names = {node.key: "op_" + "_".join(map(str, node.key)) for node in study.operations}
+    assert {*names.values(), *(f"t{value.id}" for value in study.values)} == set(groups)
+    top = {name: float(box.get("y")) for name, box in groups.items()}
+    for value in study.values:
+        assert all(top[names[key]] > top[f"t{value.id}"] for key, _ in value.readers)
+        assert not value.writer or top[names[value.writer]] < top[f"t{value.id}"]
+    places = [(box.get("x"), box.get("y")) for box in groups.values()]
+    assert len(set(places)) == len(places)
+
+
+def test_hostile_names_stay_text_in_rows(lenet):
+    tensors = tuple(replace(tensor, name=NASTY) for tensor in lenet.loadable.tensors)
+    study = Study.of(replace(lenet.loadable, tensors=tensors, name=NASTY), layers={(0, 0): NASTY, (0, 2): NASTY})
+    root = ElementTree.fromstring(layered_svg(study))
+    assert "evil" in "".join(each.text or "" for each in root.iter("{http://www.w3.org/2000/svg}text"))
+
+
+@pytest.mark.parametrize("why", ["missing", "in trouble"])
+def test_a_graph_is_drawn_where_graphviz_fails(why, nvdla_command, tmp_path, monkeypatch):
+    """graphviz gives up on some graphs ("trouble in init_rank"): here a program that always does."""
+    program = tmp_path / "dot"
+    program.write_text("#!/bin/sh\necho 'Error: trouble in init_rank' >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(dot.shutil, "which", lambda name: None if why == "missing" else str(program))
+    out = tmp_path / "net.svg"
+    code, _, error = nvdla_command("graph", SAMPLES[0], "-o", out)
+    assert code == 0
+    assert "drawn in rows, without graphviz: " in error
+    assert ElementTree.parse(out).getroot().tag == "{http://www.w3.org/2000/svg}svg"
 
 
 def test_without_graphviz_the_message_says_what_to_do(lenet, monkeypatch):
