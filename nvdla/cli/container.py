@@ -76,6 +76,13 @@ def _configure_writers(command: Any) -> None:
         metavar="NAME=SHAPExTYPE[=VALUE]",
         help="the same, stored as a splat where the format can",
     )
+    create.add_argument(
+        "--external",
+        action="append",
+        default=[],
+        metavar="NAME=FILE[:OFFSET[:LENGTH]]",
+        help="a parameter whose bytes stay in a file of their own (.irpa)",
+    )
     for writer in (convert, create):
         writer.add_argument("--to", metavar="FORMAT", help="format to write (default: by the output's ending)")
         _add_options(writer)
@@ -88,14 +95,14 @@ def _configure_writers(command: Any) -> None:
         action="append",
         default=[],
         metavar="NAME=FILE",
-        help="new data from a file; they must fit where the old ones lie",
+        help="new data from a file: where the old ones lie, or behind the file if they are larger",
     )
     edit.add_argument(
         "--append",
         action="append",
         default=[],
         metavar="INPUT",
-        help="link an archive with the parameters of this file (any format) to the end",
+        help="add the parameters of this file (any format) behind the end",
     )
 
 
@@ -216,11 +223,23 @@ def _run_create(args: argparse.Namespace) -> int:
     target, options = _target(args)
     given = [shaped_parameter(text, as_splat=False) for text in args.data]
     given += [shaped_parameter(text, as_splat=True) for text in args.splat]
+    if args.external:
+        given += _external(args, target)
     sources = [registry.Source.of(Path(name)) for name in args.files]
     if not given:
         return _write(args, target, lambda file: target.build(file, sources, options))
     read = [p for source in sources for p in registry.open(source, None, args.format).parameters()]
     return _write(args, target, lambda file: target.write_checked(file, _splats_first(given) + read, options))
+
+
+def _external(args: argparse.Namespace, target: registry.Format) -> list[Parameter]:
+    """Entries that name files, relative to the folder of the archive."""
+    from nvdla.containers.irpa_format import external_parameter
+
+    if target.name != "irpa":
+        raise FormatError(f"--external: {target.name} files have no external entries, irpa files do")
+    pairs = [_pair(text, "--external", "NAME=FILE[:OFFSET[:LENGTH]]") for text in args.external]
+    return [external_parameter(name, place, Path(args.output).parent) for name, place in pairs]
 
 
 def _splats_first(parameters: Sequence[Parameter]) -> list[Parameter]:
@@ -241,20 +260,24 @@ def _write(args: argparse.Namespace, target: registry.Format, write: Callable[[I
 
 
 def _run_edit(args: argparse.Namespace) -> int:
-    from nvdla.containers.irpa import append_file, erase, replace
+    from nvdla.containers.irpa import append_file, erase, fits, replace
     from nvdla.containers.irpa.editing import mapped_for_writing
     from nvdla.containers.irpa_format import entry_spec
 
     registry.open(Path(args.file), None, "irpa")  # refuses what is no archive before anything is changed
     replacements = [_pair(text, "--replace", "NAME=FILE") for text in args.replace]
-    contents = [(name, registry.Source.of(Path(path)).data) for name, path in replacements]
+    contents = {name: registry.Source.of(Path(path)).data for name, path in replacements}
+    if len(contents) < len(replacements):
+        raise FormatError("--replace: a parameter is named twice")
+    larger = {name: data for name, data in contents.items() if not fits(args.file, name, len(data))}
     specs = [[entry_spec(p) for p in registry.open(Path(name)).parameters()] for name in args.append]
-    document: dict[str, Any] = {"file": args.file, "erased": 0, "replaced": [], "appended_at": []}
-    if args.erase or contents:
+    document: dict[str, Any] = {"file": args.file, "erased": 0, "replaced": list(contents), "appended_at": []}
+    if larger:
+        append_file(args.file, [], replaced=larger)
+    if args.erase or len(contents) > len(larger):
         with mapped_for_writing(args.file) as mapping:
-            for name, data in contents:
-                replace(mapping, name, data)
-                document["replaced"].append(name)
+            for name in contents.keys() - larger.keys():
+                replace(mapping, name, contents[name])
             if args.erase:
                 document["erased"] = erase(mapping, args.erase, args.scrub)
     document["appended_at"] = [append_file(args.file, group) for group in specs]

@@ -121,6 +121,8 @@ class IrpaFormat(Format):
 def entry_spec(parameter: Parameter, with_metadata: bool = True) -> EntrySpec:
     """A parameter as an entry to write. One that came from an archive keeps its metadata blob, alignment and flags."""
     origin = parameter.origin
+    if isinstance(origin, EntrySpec):
+        return replace(origin, name=parameter.name)
     if isinstance(origin, Entry):
         spec = replace(EntrySpec.of(origin), name=parameter.name)
         if parameter.data is not None:
@@ -142,6 +144,27 @@ def entry_spec(parameter: Parameter, with_metadata: bool = True) -> EntrySpec:
     if parameter.pattern is None:
         parameter.as_bytes()  # says what is missing
     return EntrySpec(parameter.name, pattern=parameter.pattern, length=parameter.length, metadata=blob)
+
+
+def external_parameter(name: str, place: str, folder: Path) -> Parameter:
+    """An external entry from ``FILE[:OFFSET[:LENGTH]]``; the file is named relative to ``folder``, where it must be."""
+    path, numbers = place, list[int]()
+    for _ in range(2):
+        head, separator, tail = path.rpartition(":")
+        if separator and tail.isdecimal() and not (folder / path).is_file():
+            path, numbers = head, [int(tail[:20]), *numbers]
+    try:
+        size = (folder / path).stat().st_size
+    except (OSError, ValueError) as error:
+        raise FormatError(
+            f"external parameter {name!r}: {path!r} is no file in {folder}: {getattr(error, 'strerror', None) or error}"
+        ) from None
+    offset = numbers[0] if numbers else 0
+    length = numbers[1] if len(numbers) > 1 else size - offset
+    if length < 0 or offset + length > size:
+        raise FormatError(f"external parameter {name!r}: bytes {offset} to {offset + length} of a file of {size}")
+    spec = EntrySpec(name, path=path, length=length, offset=offset)
+    return Parameter(name, None, None, None, length, origin=spec)
 
 
 def number(options: Mapping[str, str], key: str, default: int) -> int:

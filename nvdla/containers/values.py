@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import bisect
+import math
 import re
 import struct
+import tempfile
+from dataclasses import dataclass
 
 from nvdla.containers.parameters import ELEMENT_BITS, Parameter, packed_size
+from nvdla.containers.source import MAP_FROM, mapped
 from nvdla.errors import FormatError
 
 #: MLIR's names of element types -> ours.
@@ -37,16 +42,71 @@ def pattern_of(dtype: str, text: str) -> bytes:
             return struct.pack(_PACK[dtype], float(text))
         if dtype == "bfloat16":
             return _bfloat16(float(text))
-        if dtype.startswith(("float", "complex")):
-            if float(text):
-                raise FormatError(f"{dtype}: only the value 0 can be written as text, not {text}")
-            return bytes(size)
+        if dtype in _SMALL_FLOATS:
+            return bytes([_float8(_SMALL_FLOATS[dtype], float(text))])
+        if dtype == "float8_e8m0fnu":
+            return bytes([_power_of_two(float(text))])
+        if dtype.startswith("complex"):
+            number = complex(text.replace(" ", ""))
+            return struct.pack("<ff" if size == 8 else "<dd", number.real, number.imag)
         number = int(text, 0)
     except (ValueError, OverflowError, struct.error):
         raise FormatError(f"{text!r} is no value of type {dtype}") from None
     if not -(1 << 8 * size - 1) <= number < 1 << 8 * size or (dtype == "bool" and number not in (0, 1)):
         raise FormatError(f"{text} does not fit {dtype}")
     return (number % (1 << 8 * size)).to_bytes(size, "little")
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Of a float of 8 bits. ``kind``: "ieee" has infinities and NaN at the largest exponent, "fn" only NaN as its last
+    code, "fnuz" one NaN where -0 would be."""
+
+    mantissa: int
+    bias: int
+    kind: str
+
+
+_SMALL_FLOATS = {
+    "float8_e3m4": _Layout(4, 3, "ieee"), "float8_e4m3": _Layout(3, 7, "ieee"), "float8_e5m2": _Layout(2, 15, "ieee"),
+    "float8_e4m3fn": _Layout(3, 7, "fn"), "float8_e4m3fnuz": _Layout(3, 8, "fnuz"),
+    "float8_e5m2fnuz": _Layout(2, 16, "fnuz"), "float8_e4m3b11fnuz": _Layout(3, 11, "fnuz"),
+}  # fmt: skip
+
+
+def _float8(layout: _Layout, value: float) -> int:
+    """The code of the nearest value, ties to the even code; past the largest an infinity, else NaN."""
+    infinity = 0x80 - (1 << layout.mantissa)
+    largest = {"ieee": infinity - 1, "fn": 0x7E, "fnuz": 0x7F}[layout.kind]
+    nan = {"ieee": infinity + (1 << layout.mantissa - 1), "fn": 0x7F, "fnuz": 0x80}[layout.kind]
+    sign = 0x80 if math.copysign(1.0, value) < 0 else 0
+    if value != value:
+        return nan if layout.kind == "fnuz" else sign | nan
+    # Codes rise with their values, also past the largest, as if the exponent had no end.
+    values = [_code_value(layout, code) for code in range(largest + 2)]
+    code = bisect.bisect_right(values, abs(value)) - 1
+    if code <= largest:
+        below, above = abs(value) - values[code], values[code + 1] - abs(value)
+        code += above < below or (above == below and code & 1)
+    if code > largest:
+        return sign | infinity if layout.kind == "ieee" else nan if layout.kind == "fnuz" else sign | nan
+    return 0 if layout.kind == "fnuz" and not code else sign | code
+
+
+def _code_value(layout: _Layout, code: int) -> float:
+    exponent, fraction = code >> layout.mantissa, code & (1 << layout.mantissa) - 1
+    whole = fraction + (1 << layout.mantissa if exponent else 0)
+    return math.ldexp(whole, max(exponent, 1) - layout.bias - layout.mantissa)
+
+
+def _power_of_two(value: float) -> int:
+    """float8_e8m0fnu: 2^(code - 127), the nearest; 255 is NaN, also for what is negative or out of range."""
+    if not 0 < value < math.inf:
+        return 0xFF
+    mantissa, exponent = math.frexp(value)  # value = mantissa * 2^exponent, mantissa from 0.5 to below 1
+    code = exponent - 1 + 127
+    code += mantissa > 0.75 or (mantissa == 0.75 and code & 1)
+    return code if 0 <= code < 0xFF else 0xFF
 
 
 def _bfloat16(value: float) -> bytes:
@@ -70,6 +130,26 @@ def shaped_parameter(text: str, as_splat: bool, name: str | None = None) -> Para
     length = packed_size(dtype, shape)
     if length >= 1 << 63:
         raise FormatError(f"{name}={text}: {length} bytes are more than a file can hold")
-    pattern = pattern_of(dtype, value or "0")
+    # As iree-create-parameters writes it: without a value, a pattern of one byte.
+    pattern = pattern_of(dtype, value) if value else b"\0"
     parameter = Parameter(name, dtype, shape, None, length, pattern)
-    return parameter if as_splat else Parameter.from_bytes(name, parameter.as_bytes(), dtype, shape)
+    return parameter if as_splat else Parameter.from_bytes(name, _written_out(parameter), dtype, shape)
+
+
+def _written_out(parameter: Parameter) -> memoryview:
+    """The bytes; where they are many, in a file that has no name."""
+    if parameter.length <= MAP_FROM:
+        return parameter.as_bytes()
+    try:
+        with tempfile.TemporaryFile() as file:
+            if any(parameter.pattern or b""):
+                parameter.write(file)
+            else:
+                file.truncate(parameter.length)
+            file.flush()
+            return mapped(file)
+    except (OSError, OverflowError) as error:
+        raise FormatError(
+            f"parameter {parameter.name!r}: there is no room for {parameter.length} bytes "
+            f"({getattr(error, 'strerror', None) or error}); --splat stores the value once"
+        ) from None

@@ -6,7 +6,7 @@ archive["layer0.weight"].data
 
 from __future__ import annotations
 
-from nvdla.containers.irpa.editing import append, append_file, erase, replace, replace_splat
+from nvdla.containers.irpa.editing import append, append_file, erase, fits, replace, replace_splat
 from nvdla.containers.irpa.reader import Archive, Entry, Header, read
 from nvdla.containers.irpa.verify import verify
 from nvdla.containers.irpa.writer import EntrySpec, build, chunks
@@ -21,6 +21,7 @@ __all__ = [
     "build",
     "chunks",
     "erase",
+    "fits",
     "read",
     "replace",
     "replace_splat",

@@ -1,23 +1,24 @@
 """Changing an archive without rewriting it: erase, replace, append.
 
 The functions on buffers (a bytearray, or a writable mapping of a file) check everything before they change the first
-byte. Data that only shrink or keep their size are replaced where they lie; larger data need erase and append, then
-repack.
+byte. Data that only shrink or keep their size are replaced where they lie; larger data go behind the file, with a new
+table of all entries (:func:`append_file`).
 """
 
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import mmap
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nvdla.containers.irpa import layout
 from nvdla.containers.irpa.layout import EntryType
 from nvdla.containers.irpa.reader import Archive, Entry, read
-from nvdla.containers.irpa.writer import EntrySpec, chunks
+from nvdla.containers.irpa.writer import EntrySpec, chunks, header, index
 from nvdla.containers.source import write_data
 from nvdla.errors import FormatError
 
@@ -107,8 +108,8 @@ def replace(buffer: Buffer, name: str, data: bytes | memoryview) -> None:
             room = _room(archive, entry)
             if len(data) > room:
                 raise FormatError(
-                    f"parameter {name!r}: {len(data)} bytes do not fit where there is room for "
-                    f"{room}; erase it, append the new one, and repack"
+                    f"parameter {name!r}: {len(data)} bytes do not fit where there is room for {room}; "
+                    "append_file puts larger data behind the file"
                 )
             start = entry.offset or 0
             view[start : start + len(data)] = data
@@ -117,6 +118,16 @@ def replace(buffer: Buffer, name: str, data: bytes | memoryview) -> None:
             _store(view, entry.record + layout.DataEntry.storage.offset + layout.Range.length.offset, len(data), 8)
         finally:
             _release(archive)
+
+
+def fits(path: str | os.PathLike[str], name: str, size: int) -> bool:
+    """Whether :func:`replace` can put this many bytes where the entry's data lie. FormatError for an entry that has no
+    data, or shares them with others."""
+    archive = read(Path(path))
+    entry = archive[name]
+    if entry.kind is not EntryType.DATA:
+        raise FormatError(f"parameter {name!r} is a {entry.kind.name.lower()} entry and has no data to replace")
+    return size <= _room(archive, entry)
 
 
 def _room(archive: Archive, entry: Entry) -> int:
@@ -164,28 +175,82 @@ def append(data: bytes | memoryview, entries: Iterable[EntrySpec], alignment: in
 
 
 def append_file(
-    path: str | os.PathLike[str], entries: Iterable[EntrySpec], alignment: int = layout.DATA_ALIGNMENT
+    path: str | os.PathLike[str],
+    entries: Iterable[EntrySpec],
+    alignment: int = layout.DATA_ALIGNMENT,
+    replaced: Mapping[str, bytes | memoryview] | None = None,
+    linked: bool = False,
 ) -> int:
-    """Links one more archive behind a file without rewriting it; returns the new archive's offset. The link is written
-    last, so a reader at any moment sees the old chain or the new one; on an error the file is cut back."""
+    """Adds entries to a file without rewriting its data; returns the offset of the first new byte.
+
+    The new data and then a new table of all entries go behind the file, and the first header is pointed at them last: a
+    reader at any moment sees the old archive or the new one, and IREE's reader takes it (linked archives it reads with
+    the first one's fields). A chain of linked archives becomes one. ``replaced`` gives entries new data of any size;
+    the old ones stay behind unused. ``linked`` links a second archive instead, as the specification has it. On an error
+    the file is cut back.
+    """
     archive = read(Path(path))
-    start, link_at, link = _link(archive)
     old_size = len(archive.source.data)
-    _release(archive)
+    if linked:
+        start, link_at, link = _link(archive)
+        tail: Iterable[bytes | memoryview] = chunks(entries, alignment, base=start)
+        patch_at, patch = link_at, link.to_bytes(8, "little")
+    else:
+        start = layout.align(old_size, layout.FILE_ALIGNMENT)
+        patch_at, patch, tail = _joined(archive, list(entries), replaced or {}, alignment, start)
     with _writable(path) as file:
         try:
             file.seek(0, os.SEEK_END)
             file.write(bytes(start - old_size))
-            for chunk in chunks(entries, alignment, base=start):
+            for chunk in tail:
                 write_data(file, chunk)
             file.flush()
             os.fsync(file.fileno())
         except BaseException:
             file.truncate(old_size)
             raise
-        file.seek(link_at)
-        file.write(link.to_bytes(8, "little"))
+        file.seek(patch_at)
+        file.write(patch)
+    _release(archive)
     return start
+
+
+def _joined(
+    archive: Archive,
+    new: list[EntrySpec],
+    replaced: Mapping[str, bytes | memoryview],
+    alignment: int,
+    start: int,
+) -> tuple[int, bytes, Iterable[bytes | memoryview]]:
+    """(where the first header is, its new bytes, what goes behind the file from byte ``start`` on)."""
+    first = archive.headers[0]
+    base = first.offset
+    specs, places = [], []
+    for entry in archive.entries:
+        spec = EntrySpec.of(entry)
+        if entry.name in replaced and archive[entry.name] is entry:
+            spec = dataclasses.replace(spec, data=replaced[entry.name])
+        specs.append(spec)
+        places.append(None if spec.data is None or entry.name in replaced else entry.offset)
+    storage_at = min([place for place in places if place is not None] + [start])
+    end, tail = start, []
+    for number, spec in enumerate(specs + new):
+        if number < len(places) and (places[number] is not None or spec.data is None):
+            continue
+        if number >= len(places):
+            places.append(None)
+        if spec.data is None:
+            continue
+        place = layout.align(end, spec.minimum_alignment or alignment)
+        tail += [bytes(place - end), spec.data]
+        places[number], end = place, place + len(spec.data)
+    table, metadata = index([*specs, *new], [0 if p is None else p - storage_at for p in places], alignment)
+    table_at = layout.align(end, layout.ENTRY_ALIGNMENT)
+    metadata_at = table_at + len(table)
+    file_end = layout.align(metadata_at + len(metadata), layout.FILE_ALIGNMENT)
+    tail += [bytes(table_at - end), table, metadata, bytes(file_end - metadata_at - len(metadata))]
+    spans = (table_at - base, len(table)), (metadata_at - base, len(metadata)), (storage_at - base, end - storage_at)
+    return base, header(len(places), *spans), tail
 
 
 def _link(archive: Archive) -> tuple[int, int, int]:

@@ -13,6 +13,7 @@ from nvdla.containers.irpa import layout
 from nvdla.containers.irpa.layout import EntryType
 from nvdla.containers.irpa.reader import Archive, Entry
 from nvdla.containers.registry import Finding, Severity
+from nvdla.containers.source import pieces_of
 from nvdla.errors import FormatError
 
 _HEADER_START = layout.MAGIC.to_bytes(4, "little") + bytes(4) + layout.HEADER_SIZE.to_bytes(8, "little")
@@ -29,6 +30,14 @@ def verify(archive: Archive, strict: bool = False, external: Path | None = None)
 
 
 def _headers(archive: Archive, rule: Severity) -> Iterator[Finding]:
+    if len(archive.headers) > 1:
+        yield Finding(
+            Severity.WARNING,
+            "header 1",
+            archive.headers[1].offset,
+            "archives are linked behind the first, which IREE's reader (3.13) reads with the first one's fields; "
+            "`nvdla container convert` makes one archive of them",
+        )
     for header in archive.headers:
         where = f"header {header.index}"
         if header.offset % layout.HEADER_ALIGNMENT:
@@ -145,16 +154,26 @@ def _unlinked(archive: Archive, rule: Severity) -> Iterator[Finding]:
     if not archive.headers or any(p.where.startswith("header") for p in archive.problems):
         return
     end = max(header.end for header in archive.headers)
-    tail = bytes(archive.source.data[end:])
-    at = tail.find(_HEADER_START)
-    if at >= 0:
+    at = _find(archive.source.data[end:], _HEADER_START)
+    if at is not None:
         yield Finding(
             rule,
             "file",
             end + at,
             f"no header links to the archive at byte {end + at}, so readers ignore "
-            "it; `nvdla container edit --append` links files properly",
+            "it; `nvdla container edit --append` adds to archives properly",
         )
+
+
+def _find(data: memoryview, wanted: bytes) -> int | None:
+    """Where bytes are in a view that may be a large mapping."""
+    at = 0
+    for piece in pieces_of(data):
+        found = bytes(data[at : at + len(piece) + len(wanted) - 1]).find(wanted)
+        if found >= 0:
+            return at + found
+        at += len(piece)
+    return None
 
 
 def _external(archive: Archive, folder: Path | None) -> Iterator[Finding]:

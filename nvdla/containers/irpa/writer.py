@@ -99,15 +99,13 @@ def chunks(
             raise FormatError(f"{name} is {value}, must be a power of two from 1 to {layout.MAX_ALIGNMENT}")
     for spec in specs:
         _check(spec, alignment)
-    metadata = b"".join(
-        spec.name_bytes + bytes(spec.metadata) + (spec.path or "").encode("utf-8", "surrogateescape") for spec in specs
-    )
+    metadata = _metadata(specs)
     table_length = _table_length(specs)
     metadata_at = _ENTRIES_AT + table_length
     storage_at, offsets, storage_length = _place(specs, alignment, packing, base, metadata_at + len(metadata))
     _check_padding(specs, storage_at - metadata_at - len(metadata) + storage_length, max(alignment, packing or 1))
     spans = (_ENTRIES_AT, table_length), (metadata_at, len(metadata)), (storage_at, storage_length)
-    yield _header(len(specs), *spans).ljust(_ENTRIES_AT, b"\0")
+    yield header(len(specs), *spans).ljust(_ENTRIES_AT, b"\0")
     yield _table(specs, offsets, alignment)
     yield metadata
     position = metadata_at + len(metadata)
@@ -182,9 +180,23 @@ def _place(
     return start, offsets, end
 
 
-def _header(count: int, *spans: tuple[int, int]) -> bytes:
+def header(count: int, *spans: tuple[int, int]) -> bytes:
+    """An archive header without a link; ``spans`` are (offset, length) of entry table, metadata and storage."""
     prefix = layout.HeaderPrefix(magic=layout.MAGIC, header_size=layout.HEADER_SIZE)
     return bytes(layout.HeaderV0(prefix, count, *(layout.Range(*span) for span in spans)))
+
+
+def index(specs: Sequence[EntrySpec], offsets: Sequence[int], alignment: int) -> tuple[bytes, bytes]:
+    """The entry table and the metadata of an archive whose data lie at ``offsets`` in its storage segment."""
+    for spec in specs:
+        _check(spec, alignment)
+    return _table(specs, offsets, alignment), _metadata(specs)
+
+
+def _metadata(specs: Sequence[EntrySpec]) -> bytes:
+    return b"".join(
+        spec.name_bytes + bytes(spec.metadata) + (spec.path or "").encode("utf-8", "surrogateescape") for spec in specs
+    )
 
 
 def _table(specs: Sequence[EntrySpec], offsets: Sequence[int], alignment: int) -> bytes:

@@ -127,12 +127,34 @@ def test_edit_changes_an_archive_in_place(capsys, archive, tmp_path):
     )
     assert document["erased"] == 1 and len(document["appended_at"]) == 1
     entries = list(irpa.read(archive.read_bytes()))
-    assert [(e.name, e.header) for e in entries] == [("w", 0), ("w", 1), ("s", 1)]
+    assert [(e.name, e.header) for e in entries] == [("w", 0), ("w", 0), ("s", 0)]
     assert bytes(entries[0].data) == b"\x09\x09"
     before = archive.read_bytes()
     assert run(capsys, "edit", archive, "--erase", "absent")[0] == 2
-    assert run(capsys, "edit", archive, "--replace", f"w={archive}")[0] == 2
+    assert run(capsys, "edit", archive, "--replace", f"absent={archive}")[0] == 2
     assert archive.read_bytes() == before
+    (tmp_path / "larger.bin").write_bytes(b"l" * 9999)
+    run_json(capsys, "edit", archive, "--replace", f"w={tmp_path / 'larger.bin'}")
+    assert bytes(irpa.read(archive.read_bytes())["w"].data) == b"l" * 9999
+
+
+def test_create_writes_data_of_any_size_and_external_entries(capsys, tmp_path):
+    path = tmp_path / "a.irpa"
+    (tmp_path / "weights.bin").write_bytes(bytes(range(100)))
+    sparse = ["create", path, "--data", "w=300000000xi8"]
+    assert run(capsys, *sparse)[0] == 0 and path.stat().st_size > 300_000_000
+    path.unlink()
+    external = ("--external", "a=weights.bin", "--external", "b=weights.bin:10", "--external", "c=weights.bin:10:5")
+    run_json(capsys, "create", path, *external)
+    rows = run_json(capsys, "list", path)["rows"]
+    assert [(r["path"], r["start"], r["length"]) for r in rows] == [
+        ("weights.bin", 0, 100), ("weights.bin", 10, 90), ("weights.bin", 10, 5)
+    ]  # fmt: skip
+    run_json(capsys, "extract", path, "-o", tmp_path / "out", "--option", f"external={tmp_path}")
+    assert (tmp_path / "out" / "c.bin").read_bytes() == bytes(range(10, 15))
+    assert run(capsys, "create", path, "--external", "a=none.bin")[0] == 2
+    assert run(capsys, "create", path, "--external", "a=weights.bin:99:2")[0] == 2
+    assert run(capsys, "create", tmp_path / "a.npz", "--external", "a=weights.bin")[0] == 2
 
 
 def test_run_calls_functions_with_numbers(capsys, program):

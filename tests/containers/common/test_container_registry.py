@@ -208,7 +208,7 @@ def test_values_become_little_endian_patterns(dtype, text, expected):
         "w=i8=1.5",
         "w=4xf32=abc",
         "w=99999999999x99999999999xf64",
-        "w=4xf8E5M2=1",
+        "w=4xf8E5M2=one",
         "w=2xi1=2",
     ],
 )

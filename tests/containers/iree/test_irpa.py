@@ -18,6 +18,7 @@ from nvdla.containers import irpa, registry
 from nvdla.containers.irpa import EntrySpec, layout
 from nvdla.containers.parameters import ELEMENT_BITS, Parameter, packed_size
 from nvdla.containers.registry import Severity
+from nvdla.containers.values import pattern_of, shaped_parameter
 from nvdla.errors import FormatError
 
 RECORDS = {record["name"]: record for record in irpa_records() if not record["name"].endswith(".bin")}
@@ -151,16 +152,101 @@ def test_appending_links_a_new_archive_and_leaves_the_old_bytes_alone(tmp_path):
     path = tmp_path / "chain.irpa"
     path.write_bytes(first)
     for number in range(3):
-        irpa.append_file(path, [EntrySpec(f"late{number}", data=b"x" * (number + 1))])
+        irpa.append_file(path, [EntrySpec(f"late{number}", data=b"x" * (number + 1))], linked=True)
     data = path.read_bytes()
     assert [name for name, _ in as_pairs(data)] == ["p0", "p1", "late0", "late1", "late2"]
     at = layout.NEXT_HEADER_FIELD
     assert data[:at] + bytes(8) + data[at + 8 : len(first)] == first
     assert errors(data, strict=True) == []
+    assert any("reads with the first one's fields" in f.message for f in registry.open(data).verify())
     in_memory = first
     for number in range(3):
         in_memory = irpa.append(in_memory, [EntrySpec(f"late{number}", data=b"x" * (number + 1))])
     assert in_memory == data
+
+
+def dumped(iree_python, path) -> list[tuple[int, str]]:
+    """(length, name) of each entry as IREE's own tool reads them."""
+    tool = Path(iree_python).parent / "iree-dump-parameters"
+    if not tool.exists():
+        pytest.skip("iree-dump-parameters is not installed")
+    done = subprocess.run([tool, f"--parameters={path}"], capture_output=True, text=True, check=True, timeout=60)
+    rows = [line.split("|") for line in done.stdout.splitlines() if line.endswith("`")]
+    return sorted((int(row[2]), row[3].strip(" `")) for row in rows)
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_appending_makes_one_archive_and_leaves_the_old_data_alone(tmp_path, linked):
+    """Of a chain, too: what was linked before becomes part of the one archive."""
+    first = irpa.build([*specs(5, 9), EntrySpec("s", pattern=b"\1\2", length=6), EntrySpec("e", path="x", length=3)])
+    path = tmp_path / "grown.irpa"
+    path.write_bytes(first)
+    irpa.append_file(path, [EntrySpec("late0", data=b"first"), EntrySpec("t", pattern=b"\0", length=9)], linked=linked)
+    irpa.append_file(path, [EntrySpec("late1", data=b"x" * 5000, metadata=b"blob")])
+    data = path.read_bytes()
+    archive = irpa.read(data)
+    assert len(archive.headers) == 1 and errors(data, strict=True) == []
+    assert [e.name for e in archive] == ["p0", "p1", "s", "e", "late0", "t", "late1"]
+    assert [as_bytes(archive[n]) for n in ("p0", "p1")] == [as_bytes(irpa.read(first)[n]) for n in ("p0", "p1")]
+    assert bytes(archive["late0"].data) == b"first" and bytes(archive["late1"].metadata) == b"blob"
+    assert data[layout.HEADER_SIZE : len(first)][200:] == first[layout.HEADER_SIZE :][200:] or linked
+
+
+def as_bytes(entry) -> bytes:
+    return bytes(entry.data)
+
+
+def test_larger_data_go_behind_the_file(tmp_path):
+    path = tmp_path / "grown.irpa"
+    path.write_bytes(irpa.build(specs(5, 9)))
+    assert irpa.fits(path, "p0", 5) and not irpa.fits(path, "p0", 5000)
+    irpa.append_file(path, [], replaced={"p0": b"y" * 5000})
+    archive = irpa.read(path.read_bytes())
+    assert bytes(archive["p0"].data) == b"y" * 5000 and len(archive) == 2 and archive["p1"].length == 9
+    assert errors(path.read_bytes(), strict=True) == []
+
+
+def test_iree_reads_what_was_appended(iree_python, tmp_path):
+    path = tmp_path / "grown.irpa"
+    path.write_bytes(irpa.build(specs(5, 9)))
+    irpa.append_file(path, [EntrySpec("late", data=b"x" * 77), EntrySpec("s", pattern=b"\1", length=4)])
+    irpa.append_file(path, [], replaced={"p0": b"y" * 5000})
+    assert dumped(iree_python, path) == [(4, "s"), (9, "p1"), (77, "late"), (5000, "p0")]
+
+
+def test_a_splat_without_a_value_is_a_byte_of_zero():
+    """As iree-create-parameters writes it; with a value the pattern has the element's size."""
+    assert shaped_parameter("s=4xf32", as_splat=True).pattern == b"\0"
+    assert shaped_parameter("s=4xf32=0", as_splat=True).pattern == bytes(4)
+
+
+#: What iree-create-parameters 3.13 writes.
+EIGHT_BITS = {
+    ("f8E4M3FN", "1.7"): 0x3E, ("f8E4M3FNUZ", "-0.3"): 0xB2, ("f8E5M2FNUZ", "0.01"): 0x25, ("f8E8M0FNU", "5"): 0x81,
+    ("f8E4M3FN", "1e9"): 0x7F, ("f8E5M2", "1e9"): 0x7C, ("f8E4M3FN", "0"): 0, ("f8E4M3FN", "-0.0"): 0x80,
+}  # fmt: skip
+
+
+def test_floats_of_8_bits_are_rounded_as_iree_rounds_them():
+    for (kind, value), code in EIGHT_BITS.items():
+        assert shaped_parameter(f"w={kind}={value}", as_splat=True).pattern == bytes([code]), (kind, value)
+
+
+@pytest.mark.parametrize("dtype", sorted(name for name in ELEMENT_BITS if name.startswith("float8")))
+def test_floats_of_8_bits_equal_those_of_ml_dtypes(dtype):
+    types = pytest.importorskip("ml_dtypes")
+    target = np.dtype(getattr(types, dtype))
+    values = [*np.random.default_rng(3).normal(0, 100, 300), *np.arange(256, dtype=np.uint8).view(target).astype(float)]
+    values += [1e-9, -1e-9, 240.0, 248.0, 448.0, 464.0, 465.0, 57344.0, 61440.0, 30.0, 31.0, 1e30]
+    for value in values:
+        if dtype == "float8_e8m0fnu" and not value > 1e-30:
+            continue  # zero and negative numbers have no code; NaN is written
+        expected = np.array(value, np.float32).astype(target)
+        ours = np.frombuffer(pattern_of(dtype, repr(float(value))), target)[0]
+        same = expected.tobytes() == ours.tobytes() or (
+            np.isnan(expected.astype(float)) and np.isnan(ours.astype(float))
+        )
+        assert same, (value, expected, ours)
 
 
 def test_a_failed_append_leaves_the_file_as_it_was(tmp_path):
