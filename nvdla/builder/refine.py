@@ -69,7 +69,7 @@ def refine(
         folded, factors = equalise(network, peaks.peaks, recipe.per_channel, held)
     patches = Patches(folded) if int8 and recipe.adaptive_rounding else None
     statistics = Statistics(histograms=recipe.method != "max")
-    gather(_divided(batches(), factors), statistics, *([patches] if patches else []))
+    gather(divided(batches(), factors), statistics, *([patches] if patches else []))
     if not statistics:
         raise BuildError(f"network {network.name}: no calibration data; give at least one input")
     magnitudes = statistics.magnitudes(recipe.method, recipe.percentile, LARGEST[precision])
@@ -81,7 +81,7 @@ def refine(
     return Refined(result, Calibration(magnitudes, scales, means), factors)
 
 
-def _divided(
+def divided(
     batches: Iterable[Mapping[str, np.ndarray]], factors: Mapping[str, np.ndarray]
 ) -> Iterator[Mapping[str, np.ndarray]]:
     """The values that the equalised network has."""

@@ -52,8 +52,17 @@ class Patches:
         return chosen.reshape(count, layer.groups, -1).transpose(1, 0, 2)
 
     def moments(self, name: str) -> np.ndarray | None:
-        """The mean outer products of one layer, None where they were not gathered."""
-        return self._sums[name] / self._counts[name] if name in self._sums else None
+        """The mean outer products of one layer, None where they were not gathered.
+
+        The fewer positions were seen for the size of a kernel, the more they are drawn to equal, unrelated inputs, for
+        which rounding to the nearest is best.
+        """
+        if name not in self._sums:
+            return None
+        found, count, size = self._sums[name], self._counts[name], self._sums[name].shape[-1]
+        trust = count / (count + size)
+        level = np.trace(found, axis1=1, axis2=2)[:, None, None] / count / size
+        return trust * found / count + ((1 - trust) * level * np.eye(size)).astype(found.dtype)
 
 
 def round_adaptively(weights: np.ndarray, scales: np.ndarray, moments: np.ndarray, largest: int = 127) -> np.ndarray:

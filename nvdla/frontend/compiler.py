@@ -14,6 +14,7 @@ import numpy as np
 
 import nvdla
 from nvdla.builder import Built, Calibration, Recipe, Refined, build, quantize
+from nvdla.builder.accuracy import accuracy
 from nvdla.errors import BuildError, FormatError
 from nvdla.frontend.data import Preprocessing, samples
 from nvdla.frontend.importer import (
@@ -226,7 +227,10 @@ def _build(imported: Imported, calibrated: Calibrated, options: dict[str, Any], 
             built = build(refined.network, *chosen, **options)
         except BuildError as error:
             raise _NodeFails(_culprit(rows, str(error)), str(error)) from None
-        built.sidecar.update(_sidecar(imported, part, rows, details))
+        rows_of_part = [asdict(row) for row in accuracy(refined.network, built, calibrated.samples.get(number, ()))]
+        details["accuracy"] = [*details.get("accuracy", ()), *rows_of_part]
+        own = {"accuracy": rows_of_part, "factors": _factors(refined)}
+        built.sidecar.update({**_sidecar(imported, part, rows, details), **own})
         scales = {**built.input_scales, **built.output_scales}
         parts.append(
             CompiledPart(
@@ -244,6 +248,11 @@ def _build(imported: Imported, calibrated: Calibrated, options: dict[str, Any], 
         )
     _name_groups(rows, parts)
     return Compiled(imported, parts, rows, details)
+
+
+def _factors(refined: Refined) -> dict[str, list[float]]:
+    """By what the channels of equalised tensors were divided."""
+    return {name: each.tolist() for name, each in refined.factors.items() if np.any(each != 1)}
 
 
 def _culprit(rows: list[NodeRow], message: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import numpy as np
 from nvdla.builder import Calibration, Network, Recipe, Refined, refine
 from nvdla.builder.fuse import group_layers
 from nvdla.builder.lower.lowering import KEEPS_SCALE
+from nvdla.builder.refine import divided
 from nvdla.errors import BuildError, FormatError
 from nvdla.frontend.data import Samples
 from nvdla.frontend.importer import Imported, Part
@@ -20,16 +21,22 @@ from nvdla.frontend.quantisation.activations import Activations
 from nvdla.frontend.quantisation.tables import Table, read_table
 
 TABLES = (".json", ".cache", ".txt", ".table")
+# Samples whose tensors are kept, to measure the error of every layer.
+KEPT_SAMPLES = 2
 Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """Every accelerator part (by its place among the parts) with its calibration, and where the scales are from."""
+    """Every accelerator part (by its place among the parts) with its calibration, and where the scales are from.
+
+    ``samples``: the values of all tensors of a part's network for the first samples, to measure errors with.
+    """
 
     parts: Mapping[int, Refined]
     source: dict[str, Any]
     per_channel: bool
+    samples: Mapping[int, list[dict[str, np.ndarray]]] = field(default_factory=dict)
 
 
 def calibrate(
@@ -52,12 +59,12 @@ def calibrate(
     if isinstance(data, Table):
         known.update(_by_value(imported, data))
         source = {"method": data.kind, "tensors": len(data.magnitudes)}
-    parts = {}
+    parts, seen = {}, {}
     for number, part in enumerate(imported.parts):
         if part.network is None:
             continue
         if isinstance(data, Samples):
-            refined = _from_samples(imported, part, data, recipe, progress)
+            refined, seen[number] = _from_samples(imported, part, data, recipe, progress)
         else:
             refined = Refined(part.network, Calibration({}))
         given = {tensor: known[value] for tensor, value in imported.tensors.items() if value in known}
@@ -66,7 +73,7 @@ def calibrate(
         source |= {"samples": len(data), "sha256": data.sha256, "recipe": _document(recipe)}
         source.setdefault("method", recipe.method)
     uniform = brought and all(np.all(each == each.flat[0]) for each in model.weight_scales.values())
-    return Calibrated(parts, source, recipe.per_channel and not uniform)
+    return Calibrated(parts, source, recipe.per_channel and not uniform, seen)
 
 
 def _document(recipe: Recipe) -> dict[str, Any]:
@@ -77,16 +84,22 @@ def _from_samples(imported: Imported, part: Part, data: Samples, recipe: Recipe,
     activations = Activations(imported, part)
     held = set(imported.ties) | set(imported.ties.values()) | set(imported.magnitudes)
 
+    first: list[dict[str, np.ndarray]] = []
+
     def batches() -> Iterator[dict[str, np.ndarray]]:
-        for number, values in enumerate(activations.batches(data), start=1):
+        for number, values in enumerate(activations.batches(data)):
+            if number == len(first) < KEPT_SAMPLES:
+                first.append(values)
             yield values
             if progress is not None:
-                progress(number, len(data))
+                progress(number + 1, len(data))
 
     if imported.precision == "fp16":  # magnitudes are the ranges of tables, nothing more
         plain = Recipe("max", equalise=False, bias_correction=False)
-        return replace(refine(part.network, batches, plain, "int16"), network=part.network)
-    return refine(part.network, batches, recipe, imported.precision, held)
+        refined = replace(refine(part.network, batches, plain, "int16"), network=part.network)
+    else:
+        refined = refine(part.network, batches, recipe, imported.precision, held)
+    return refined, list(divided(first, refined.factors))
 
 
 def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[str, float]) -> Refined:
