@@ -10,6 +10,7 @@ from nvdla.builder.ir import BYTES, Program, Root, Surface
 from nvdla.builder.planner import ALIGNMENT, Layout, Plan, layout_of
 from nvdla.builder.schedule import ColumnSurface
 from nvdla.hardware.configuration import Configuration
+from nvdla.rounding import align, ceil_div
 
 CONSTANTS, POOL = "constants", "pool"
 
@@ -52,7 +53,7 @@ class Constants:
     def add(self, data: bytes) -> int:
         """The offset of ``data``; the same bytes lie there once."""
         if data not in self._known:
-            offset = -(-self.size // ALIGNMENT) * ALIGNMENT
+            offset = align(self.size, ALIGNMENT)
             self.blobs.append((f"tb-{len(self.blobs)}", offset, data))
             self._known[data] = offset
             self.size = offset + len(data)
@@ -86,7 +87,7 @@ class Addresses:
         line = surface.row_step * layout.line_stride
         if isinstance(surface, ColumnSurface):
             line = surface.column_step * atom
-        surfaces = -(-channels * size // atom)
+        surfaces = ceil_div(channels * size, atom)
         stride = layout.surface_stride
         if (surfaces, height, width) == (1, 1, 1):
             # The C model insists on this stride for 1x1 cubes (cmod/sdp/NV_NVDLA_sdp.cpp:385).
@@ -97,7 +98,7 @@ class Addresses:
     def flying(self, channels: int, height: int, width: int, precision: str) -> Cube:
         """A cube between two engines, packed."""
         atom = self.config.memory_atom
-        surfaces = -(-channels * BYTES[precision] // atom)
+        surfaces = ceil_div(channels * BYTES[precision], atom)
         line = width * atom
         return Cube("", 0, channels, height, width, line, line * height, line * height * surfaces)
 
@@ -110,7 +111,7 @@ class Addresses:
 def packed(root: Root, config: Configuration) -> bytes:
     """The elements of a constant as a feature cube: surfaces of lines of atoms."""
     atom = config.memory_atom // BYTES[root.precision]
-    surfaces = -(-root.channels // atom)
+    surfaces = ceil_div(root.channels, atom)
     padded = np.zeros((surfaces * atom, root.height, root.width), root.data.dtype)
     padded[: root.channels] = root.data
     return padded.reshape(surfaces, atom, root.height, root.width).transpose(0, 2, 3, 1).tobytes()

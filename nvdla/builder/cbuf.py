@@ -12,6 +12,7 @@ from nvdla.builder.ir import BYTES, Convolve
 from nvdla.builder.shapes import reach
 from nvdla.errors import BuildError
 from nvdla.hardware.configuration import Configuration
+from nvdla.rounding import align, ceil_div
 
 # The fetch of weights works in pieces of this many bytes; sizes are rounded up to it (kmd/firmware/conv.c).
 WEIGHT_ALIGNMENT = 128
@@ -60,9 +61,9 @@ class Fit:
 
 def entries_per_slice(channels: int, width: int, precision: str, config: Configuration, buffer: Buffer) -> int:
     """Entries that one line of a feature cube takes. Atoms of a whole entry lie side by side, the rest is packed."""
-    atoms = -(-channels * BYTES[precision] // config.memory_atom)
+    atoms = ceil_div(channels * BYTES[precision], config.memory_atom)
     whole, rest = divmod(atoms, buffer.atoms_per_entry)
-    packed = width if rest == 3 else -(-rest * width // buffer.atoms_per_entry)
+    packed = width if rest == 3 else ceil_div(rest * width, buffer.atoms_per_entry)
     return whole * width + packed
 
 
@@ -77,7 +78,7 @@ def kernel_group(config: Configuration, precision: str) -> int:
 
 
 def rounded(size: int) -> int:
-    return -(-size // WEIGHT_ALIGNMENT) * WEIGHT_ALIGNMENT
+    return align(size, WEIGHT_ALIGNMENT)
 
 
 def fit(
@@ -117,7 +118,7 @@ def _weight_choices(operation: Convolve, config: Configuration, buffer: Buffer) 
         rounded(weight_bytes(min(count, kernels), channels, rows, columns, precision))
         for count in (kernels, 2 * group, group)
     ]
-    banks = [-(-(size + WEIGHT_ALIGNMENT) // buffer.bank_bytes) for size in sizes]
+    banks = [ceil_div(size + WEIGHT_ALIGNMENT, buffer.bank_bytes) for size in sizes]
     return sorted(set(banks), reverse=True)
 
 
@@ -129,7 +130,7 @@ def _with_weight_banks(
     height, width = operation.process.destination.shape[1:]
     precision, channels = operation.source.precision, operation.source.channels
     for parts in range(1, width + 1):
-        columns = -(-width // parts)
+        columns = ceil_div(width, parts)
         widest = max(_extent(operation, 1, first, min(columns, width - first))[1] for first in range(0, width, columns))
         entries = entries_per_slice(channels, widest, precision, config, buffer)
         rows = _rows_that_fit(operation, capacity // entries, height)
@@ -141,7 +142,7 @@ def _with_weight_banks(
             for left in range(0, width, columns)
         )
         used = max(tile.in_rows[1] for tile in tiles) * entries
-        return Fit(tiles, -(-used // buffer.entries), weight_banks)
+        return Fit(tiles, ceil_div(used, buffer.entries), weight_banks)
     return None
 
 
@@ -153,8 +154,8 @@ def _rows_that_fit(operation: Convolve, lines: int, height: int) -> int:
     rows = (lines - span) // stride + 1 if lines >= span else 0
     if rows <= 0:
         return 0
-    parts = -(-height // rows)
-    return -(-height // parts)
+    parts = ceil_div(height, rows)
+    return ceil_div(height, parts)
 
 
 def _extent(operation: Convolve, axis: int, first: int, count: int) -> tuple[int, int, int, int]:

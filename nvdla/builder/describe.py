@@ -29,6 +29,7 @@ from nvdla.descriptors.enums import (
     SdpType,
 )
 from nvdla.memory.weights import pack_direct
+from nvdla.rounding import align
 
 _PRECISION = {"int8": Precision.INT8, "int16": Precision.INT16, "fp16": Precision.FP16}
 _ALU = {"add": SdpAlu.SUM, "max": SdpAlu.MAX, "min": SdpAlu.MIN}
@@ -167,7 +168,7 @@ class Describer:
         """Operands a channel, 16 bits each; ALU and MUL side by side where both are wanted; whole atoms."""
         channels = process.destination.channels
         atom = self.config.memory_atom // BYTES[process.destination.precision]
-        table = np.zeros((-(-channels // atom) * atom, len(operands)), np.float16 if half else np.int16)
+        table = np.zeros((align(channels, atom), len(operands)), np.float16 if half else np.int16)
         for column, operand in enumerate(operands):
             table[:channels, column] = operand
         offset = self.constants.add(table.tobytes())

@@ -38,6 +38,7 @@ from nvdla.loadable.model import (
     TensorDesc,
     Version,
 )
+from nvdla.rounding import align
 
 PAGE = 4096
 _DATA_TYPES = {"int8": DataType.INT8, "int16": DataType.INT16, "fp16": DataType.HALF}
@@ -151,7 +152,7 @@ class _Emitter:
                 names = tuple(blob[0] for blob in self.constants.blobs)
                 offsets = tuple(blob[1] for blob in self.constants.blobs)
                 flags = MemoryFlags.ALLOC | (MemoryFlags.SET if names else MemoryFlags.NONE)
-                self._memory(number, -(-max(self.constants.size, 1) // PAGE) * PAGE, flags, names, offsets)
+                self._memory(number, align(max(self.constants.size, 1), PAGE), flags, names, offsets)
             elif name == POOL:
                 self._memory(number, self._pool, MemoryFlags.ALLOC)
             else:

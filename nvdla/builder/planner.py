@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from nvdla.builder.ir import BYTES, Operation, Program, Root, Surface, reads, writes
 from nvdla.hardware.configuration import Configuration
+from nvdla.rounding import align, ceil_div
 
 # Surfaces begin at multiples of this: more than any engine asks for (64 bytes), the alignment of CPU buffers.
 ALIGNMENT = 256
@@ -24,7 +25,7 @@ class Layout:
 def layout_of(root: Root, config: Configuration) -> Layout:
     atom = config.memory_atom
     line = root.width * atom
-    surfaces = -(-root.channels * BYTES[root.precision] // atom)
+    surfaces = ceil_div(root.channels * BYTES[root.precision], atom)
     return Layout(line, line * root.height, line * root.height * surfaces)
 
 
@@ -109,4 +110,4 @@ def _first_fit(placed: list[tuple[int, int, Life]], life: Life, size: int) -> in
 
 
 def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT) * ALIGNMENT
+    return align(size, ALIGNMENT)

@@ -28,6 +28,7 @@ from nvdla.builder.network import MAX_SIZE
 from nvdla.descriptors.enums import OpType
 from nvdla.errors import BuildError
 from nvdla.hardware.configuration import Configuration
+from nvdla.rounding import ceil_div
 
 # Lines that the PDP's buffer keeps at once for windows that overlap 0..8 times (PDPNode.cpp, "Formula Book").
 _OVERLAP_LINES = (1, 1, 2, 4, 4, 8, 8, 8, 8)
@@ -203,8 +204,8 @@ class _Chains:
     def _pools(self, pool: Pool) -> Iterator[Pool]:
         """The pool in pieces as wide as the line buffer allows."""
         widest = widest_pool(pool, self.config)
-        parts = -(-pool.destination.width // widest)
-        columns = -(-pool.destination.width // parts)
+        parts = ceil_div(pool.destination.width, widest)
+        columns = ceil_div(pool.destination.width, parts)
         for first in range(0, pool.destination.width, columns):
             count = min(columns, pool.destination.width - first)
             start = first * pool.stride[1] - pool.padding[2]
@@ -221,7 +222,7 @@ class _Chains:
 def widest_pool(pool: Pool, config: Configuration) -> int:
     """Columns of a pool's result that the PDP can hold (programming guide 10.1.4, PDPNode.cpp)."""
     size = BYTES[pool.source.precision]
-    lines = _OVERLAP_LINES[-(-pool.kernel[0] // pool.stride[0])]
+    lines = _OVERLAP_LINES[ceil_div(pool.kernel[0], pool.stride[0])]
     return _PDP_BUFFER_BITS // (lines * (config.mac_atomic_k // size) * 14 * size)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from nvdla.caffe.network import Layer
 from nvdla.caffe.onnx_graph import Graph, Value
 from nvdla.caffe.text import Message
+from nvdla.rounding import ceil_div
 
 ONE = range(1, 2)
 ONE_OR_TWO = range(1, 3)
@@ -273,7 +274,7 @@ def _pooled(graph: Graph, value: Value, window: _Window, pool: str, ceil: bool) 
 def pooled_size(n: int, kernel: int, stride: int, pad: int, ceil: bool = True) -> int:
     """Elements of a pooled axis of ``n``: rounded up, but no window begins behind the padding's begin."""
     room = n + 2 * pad - kernel
-    count = (-(-room // stride) if ceil else room // stride) + 1
+    count = (ceil_div(room, stride) if ceil else room // stride) + 1
     return count - 1 if pad and (count - 1) * stride >= n + pad else count
 
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from nvdla.containers.parameters import Parameter, element_count, packed_size
 from nvdla.containers.registry import Container, Finding, Format, Options, Severity, Source, register
 from nvdla.errors import FormatError
+from nvdla.rounding import align
 
 MAX_RANK = 8
 MAX_ALIGNMENT = 1 << 24
@@ -55,7 +56,7 @@ class GgufContainer(Container):
         if type(alignment) is not int or not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
             raise FormatError(f"{source.name}: general.alignment is {alignment!r}, must be a power of two")
         self.alignment = alignment
-        self.data_start = -(-self.position // alignment) * alignment
+        self.data_start = align(self.position, alignment)
         self.tensors = [self._tensor(*item) for item in described]
 
     def _fail(self, what: str, message: str) -> FormatError:

@@ -23,6 +23,7 @@ from nvdla.memory.weights import pack_direct, pack_image, pack_winograd
 from nvdla.program.accesses import STAGES
 from nvdla.program.operation import Operation
 from nvdla.program.program import Program
+from nvdla.rounding import ceil_div
 
 _OPERANDS = {SdpType.ADD: ("alu",), SdpType.MUL: ("mul",), SdpType.BOTH: ("alu", "mul")}
 #: Decoded bytes may be this many times the file: tiles share weights, which are decoded once.
@@ -107,7 +108,7 @@ class LoadableParameters:
         is_image, is_winograd = op.data_format != DataFormat.FEATURE, op.conv_mode == ConvMode.WINOGRAD
         rows, columns = (4, 4) if is_winograd else (op.kernel_height_csc, op.kernel_width_csc)
         count = kernels * channels * rows * columns
-        mask = self._place(operation, surface.wmb_data, -(-count // 8)) if op.weight_format else None
+        mask = self._place(operation, surface.wmb_data, ceil_div(count, 8)) if op.weight_format else None
         if op.weight_format and mask is None:
             return None
         length = surface.weight_data.size if op.weight_format else count * size
@@ -139,7 +140,7 @@ class LoadableParameters:
             self.config.mac_atomic_k // size,
             self.config.mac_atomic_c,
             1 << op.post_extension if layout == "image" else 1,
-            mask=(*mask, -(-count // 8)) if mask else None,
+            mask=(*mask, ceil_div(count, 8)) if mask else None,
             metadata=metadata,
         )
 

@@ -18,6 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from nvdla.errors import FormatError
+from nvdla.rounding import align
 
 #: Larger files are mapped, not read. A mapped file that another program shortens meanwhile ends the process (SIGBUS).
 MAP_FROM = 1 << 26
@@ -104,7 +105,7 @@ def pieces_of(view: memoryview) -> Iterator[memoryview]:
 def _let_go(mapping: mmap.mmap, piece: memoryview) -> None:
     """Whole pages of the piece need not stay in memory; who looks again gets them from the file."""
     base, at = (np.frombuffer(each, np.uint8).__array_interface__["data"][0] for each in (mapping, piece))
-    first = -(-(at - base) // mmap.PAGESIZE) * mmap.PAGESIZE
+    first = align(at - base, mmap.PAGESIZE)
     length = (at - base + len(piece) - first) // mmap.PAGESIZE * mmap.PAGESIZE
     if length > 0:
         mapping.madvise(mmap.MADV_DONTNEED, first, length)

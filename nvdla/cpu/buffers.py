@@ -10,6 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from nvdla.descriptors.enums import OLD_EMU_FORMATS, EmuFormat
 from nvdla.errors import DescriptorError
+from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
     from nvdla.memory.lanes import Lanes, Move
@@ -96,7 +97,7 @@ class CpuBuffer:
     def cube(self) -> np.ndarray:
         """All elements, shape (surfaces, height, width, elements of an atom), as a view."""
         elements = self.atom // self.dtype.itemsize
-        surfaces = -(-self.channels // elements)
+        surfaces = ceil_div(self.channels, elements)
         shape = (surfaces, self.height, self.width, elements)
         if min(shape) == 0:
             return np.empty(shape, self.dtype)

@@ -20,6 +20,7 @@ from nvdla.hardware.sdp.engine import SdpJob
 from nvdla.hardware.sdp.settings import SdpSettings
 from nvdla.limits import Work
 from nvdla.memory.lanes import Lanes, Move
+from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
     from nvdla.kernels.fast.conv_sdp_int8 import Place
@@ -51,7 +52,7 @@ class FusedConvolution(Job):
         channels = settings.kernel.channels
         stored = settings.extended.channels if image else channels
         self._group = stored if image else dot.channel_group(channels)
-        groups = 1 if image else -(-channels // self._group)
+        groups = 1 if image else ceil_div(channels, self._group)
         dilated = not image and settings.dilation_x > 1
         self._packed, correction = dot.pack_weights(
             weights.transpose(0, 3, 1, 2), dilated, None if image else self._group

@@ -8,6 +8,7 @@ from nvdla.descriptors.enums import RubikMode
 from nvdla.firmware.csb import Csb
 from nvdla.firmware.driver import ram_type, unmask_interrupts
 from nvdla.firmware.operation import ELEMENT_BYTES, PRECISIONS, Operation
+from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
     from nvdla.firmware.processor import Group, Processor
@@ -87,7 +88,7 @@ def _program_output(csb: Csb, operation: Operation) -> None:
         return
     csb.write("RBK", "D_DAOUT_SURF_STRIDE", dst.surf_stride)
     if op.mode == RubikMode.CONTRACT:
-        surfaces = -(-dst.channel * ELEMENT_BYTES[op.precision] // ATOM)
+        surfaces = ceil_div(dst.channel * ELEMENT_BYTES[op.precision], ATOM)
         csb.write("RBK", "D_CONTRACT_STRIDE_0", surfaces * src.surf_stride)
         csb.write("RBK", "D_CONTRACT_STRIDE_1", op.stride_y * dst.line_stride)
         csb.write_fields("RBK", "D_DECONV_STRIDE", DECONV_X_STRIDE=op.stride_x - 1, DECONV_Y_STRIDE=op.stride_y - 1)

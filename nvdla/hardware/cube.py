@@ -11,6 +11,7 @@ from nvdla.errors import ConfigError, LinkError
 from nvdla.hardware.configuration import Configuration, configurations
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.memory.address_space import AddressSpace, Space
+from nvdla.rounding import ceil_div
 
 CUBE_LIMIT = 2 << 30  # bytes of a cube that is handed over on the fly
 
@@ -46,7 +47,7 @@ def element_type(group: RegisterGroup, field: str, config: Configuration) -> Ele
 def surfaces_of(channels: int, elements: ElementType, config: Configuration) -> int:
     """Surfaces (atoms in the channel direction) that hold ``channels``."""
     per_atom = config.memory_atom // elements.dtype.itemsize
-    return -(-channels // per_atom)
+    return ceil_div(channels, per_atom)
 
 
 def memory_space(group: RegisterGroup, field: str, config: Configuration) -> Space:

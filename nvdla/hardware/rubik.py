@@ -18,6 +18,7 @@ from nvdla.hardware.job import Handed, Job
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.limits import Work
 from nvdla.memory.lanes import Move
+from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
@@ -162,7 +163,7 @@ class Rubik:
             )
         strides = (g["D_DAIN_LINE_STRIDE"], g["D_DAIN_SURF_STRIDE"])
         source = self._read(g, (surfaces, height, width, config.memory_atom), strides)
-        bursts = -(-width * elements.dtype.itemsize // BURST)
+        bursts = ceil_div(width * elements.dtype.itemsize, BURST)
         strides = (g["D_DAOUT_LINE_STRIDE"], g["D_DAOUT_PLANAR_STRIDE"])
         return SplitJob(source, self._written(g, (planes, height, bursts, BURST), strides), elements)
 

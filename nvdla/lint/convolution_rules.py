@@ -10,6 +10,7 @@ from nvdla.hardware.configuration import Configuration
 from nvdla.lint.context import Context
 from nvdla.lint.registry import Said, rule
 from nvdla.program.operation import Operation
+from nvdla.rounding import ceil_div
 
 WEIGHT_ALIGNMENT = 128
 
@@ -52,9 +53,9 @@ def slices_have_the_entries_of_the_buffer(context: Context) -> Iterator[Said]:
             continue
         cube = subject.surface.src_data
         in_entry = max(entry // subject.atom, 1)
-        atoms = -(-cube.channel * Precision(subject.op.in_precision).bytes // subject.atom)
+        atoms = ceil_div(cube.channel * Precision(subject.op.in_precision).bytes, subject.atom)
         whole, rest = divmod(atoms, in_entry)
-        packed = cube.width if in_entry == 4 and rest == 3 else -(-rest * cube.width // in_entry)
+        packed = cube.width if in_entry == 4 and rest == 3 else ceil_div(rest * cube.width, in_entry)
         expected = whole * cube.width + packed
         if subject.op.entry_per_slice != expected:
             yield (

@@ -140,7 +140,7 @@ def memory_fits_the_address_bus(context: Context) -> Iterator[Said]:
     """The memories of a space together fit the addresses that the configuration can form (32 bits on nv_small)."""
     totals: dict[str, int] = defaultdict(int)
     for memory in context.loadable.memories:
-        totals["CVSRAM" if memory.domain == MemoryDomain.SRAM else "DRAM"] += -(-memory.size // PAGE) * PAGE
+        totals["CVSRAM" if memory.domain == MemoryDomain.SRAM else "DRAM"] += align(memory.size, PAGE)
     for space, total in totals.items():
         if total > 1 << context.config.address_bits:
             bits = context.config.address_bits

@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from nvdla.rounding import ceil_div
+
 PAGE = mmap.PAGESIZE
 _CAN_GIVE_BACK = hasattr(mmap, "MAP_PRIVATE") and hasattr(mmap, "MAP_ANONYMOUS") and hasattr(mmap, "MADV_DONTNEED")
 
@@ -31,7 +33,7 @@ class Readers:
     """How often every page is still to be read: a page is given back after its last reader."""
 
     def __init__(self, pages: Iterable[Pages], views: Iterable[np.ndarray]) -> None:
-        self._pages = [(each, np.zeros(-(-each.data.size // PAGE), np.int64)) for each in pages]
+        self._pages = [(each, np.zeros(ceil_div(each.data.size, PAGE), np.int64)) for each in pages]
         for counts, _, first, last in self._ranges(views):
             counts[first:last] += 1
 
@@ -53,7 +55,7 @@ class Readers:
             for pages, counts in self._pages:
                 start, size = view.ctypes.data - pages.data.ctypes.data, footprint(view)
                 if 0 <= start < pages.data.size and size:
-                    yield counts, pages, start // PAGE, -(-(start + size) // PAGE)
+                    yield counts, pages, start // PAGE, ceil_div(start + size, PAGE)
 
 
 def footprint(view: np.ndarray) -> int:

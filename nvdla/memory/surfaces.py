@@ -17,6 +17,7 @@ from numpy.lib.stride_tricks import as_strided
 from nvdla.errors import FormatError, LinkError
 from nvdla.loadable.enums import DataType, PixelFormat
 from nvdla.loadable.model import TensorDesc
+from nvdla.rounding import ceil_div
 
 DTYPES = {DataType.INT8: np.dtype("i1"), DataType.INT16: np.dtype("<i2"), DataType.HALF: np.dtype("<f2")}
 FEATURE_ATOMS = {PixelFormat.FEATURE: 32, PixelFormat.FEATURE_X8: 8}
@@ -69,7 +70,7 @@ class FeatureLayout:
     @property
     def surfaces(self) -> int:
         """Surfaces of an image."""
-        return -(-self.shape[1] // self.elements)
+        return ceil_div(self.shape[1], self.elements)
 
     def view(self, buffer: np.ndarray) -> np.ndarray:
         """All elements, padding channels included: a view (N, surfaces, H, W, elements of an atom)."""

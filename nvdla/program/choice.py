@@ -15,6 +15,7 @@ from nvdla.firmware.operation import PRECISIONS
 from nvdla.hardware.configuration import Configuration, configurations, configurations_with
 from nvdla.loadable.enums import MemoryDomain, PixelFormat
 from nvdla.loadable.model import Loadable
+from nvdla.rounding import ceil_div
 
 # NVIDIA's compiler knows these; the others must fit a file in ways that these do not to be chosen.
 PREFERRED = ("nv_small", "nv_full", "nv_large")
@@ -105,7 +106,7 @@ def _look_at(task: int, operation: DlaOperation, needs: Needs) -> None:
         src = operation.surface.src_data
         if needs.atom and src.width and operation.op.in_precision == operation.op.out_precision:
             channels = src.channel * (1 if operation.op.in_precision == 0 else 2)
-            needs.slices.append((src.width * -(-channels // needs.atom), operation.op.entry_per_slice))
+            needs.slices.append((src.width * ceil_div(channels, needs.atom), operation.op.entry_per_slice))
 
 
 def _look_at_lines(task: int, operation: DlaOperation, needs: Needs) -> None:
@@ -184,7 +185,7 @@ def _entry_bytes(config: Configuration) -> int:
 def _entry_matches(config: Configuration, needs: Needs) -> int:
     """How many convolutions have the entries per slice that the configuration's convolution buffer needs."""
     size = _entry_bytes(config)
-    return sum(entries == -(-atoms * (needs.atom or 0) // size) for atoms, entries in needs.slices)
+    return sum(entries == ceil_div(atoms * (needs.atom or 0), size) for atoms, entries in needs.slices)
 
 
 def _preference(config: Configuration) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from nvdla.report.html import Html, tag
+from nvdla.rounding import align, ceil_div
 
 MAX_CHANNELS = 16
 MAX_SIDE = 64
@@ -26,11 +27,11 @@ def feature_maps(tensor: np.ndarray, what: str) -> Html:
     if cube.shape[1:] == (1, 1):
         values = cube.reshape(-1)[:MAX_STRIP]
         width = min(values.size, STRIP)
-        sheet = np.full(-(-values.size // width) * width, values.min(), np.float32)
+        sheet = np.full(align(values.size, width), values.min(), np.float32)
         sheet[: values.size] = values
         planes, gap = sheet.reshape(1, -1, width), 0
     else:
-        step = -(-max(cube.shape[1:]) // MAX_SIDE)
+        step = ceil_div(max(cube.shape[1:]), MAX_SIDE)
         planes, gap = cube[:MAX_CHANNELS, ::step, ::step], 1
     pixels = _tiles(_to_bytes(planes), gap)
     shown = f"the first {len(planes)} of {len(cube)} channels" if gap and len(planes) < len(cube) else "all channels"
@@ -48,7 +49,7 @@ def _tiles(planes: np.ndarray, gap: int) -> np.ndarray:
     """Planes in rows of eight, ``gap`` pixels apart (with an alpha plane, so that gaps are see-through)."""
     count, height, width = planes.shape
     columns = min(count, 8)
-    rows = -(-count // columns)
+    rows = ceil_div(count, columns)
     sheet = np.zeros((rows * (height + gap) - gap, columns * (width + gap) - gap, 2), np.uint8)
     for index, plane in enumerate(planes):
         y, x = index // columns * (height + gap), index % columns * (width + gap)

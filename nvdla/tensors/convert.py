@@ -16,6 +16,7 @@ from nvdla.errors import FormatError
 from nvdla.loadable.enums import PixelFormat
 from nvdla.loadable.model import Loadable
 from nvdla.memory.surfaces import FeatureLayout, Layout, PixelLayout, tensor_layout
+from nvdla.rounding import ceil_div
 
 ATOMS = {"feature-x8": 8, "feature-x16": 16, "feature-x32": 32}
 DENSE = ("nchw", "nhwc")
@@ -129,7 +130,7 @@ class Form:
         """Surfaces of an image in a feature layout, 1 otherwise."""
         if self.layout not in ATOMS:
             return 1
-        return -(-self.shape[1] * self.dtype.itemsize // ATOMS[self.layout])
+        return ceil_div(self.shape[1] * self.dtype.itemsize, ATOMS[self.layout])
 
     @property
     def pixel_bytes(self) -> int:

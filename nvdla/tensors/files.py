@@ -12,6 +12,7 @@ import numpy as np
 
 from nvdla.errors import FormatError
 from nvdla.files import read_file, write_file
+from nvdla.rounding import ceil_div
 from nvdla.tensors.dimg import dimg_bytes, read_dimg
 from nvdla.tensors.images import Preprocessing, load_image
 from nvdla.tensors.npy import parse_npy
@@ -122,7 +123,7 @@ def picture(tensor: np.ndarray) -> bytes:
     planes = tensor.reshape(-1, *tensor.shape[-2:]).astype(np.float32)
     planes = np.where(np.isfinite(planes), planes, 0)
     columns = int(np.ceil(np.sqrt(len(planes))))
-    rows = -(-len(planes) // columns)
+    rows = ceil_div(len(planes), columns)
     height, width = planes.shape[1:]
     if (height + 1) * rows * (width + 1) * columns > 64 << 20:
         raise FormatError(f"a picture of {len(planes)} planes of {width} x {height} is too large; write .npy instead")

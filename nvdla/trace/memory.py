@@ -15,6 +15,7 @@ import numpy as np
 
 from nvdla.errors import LinkError, TraceError
 from nvdla.memory.address_space import AddressSpace, Region, Space
+from nvdla.rounding import align
 
 PAGE = 4096
 ROOM = 16 << 20  # bytes behind each range
@@ -88,7 +89,7 @@ class TraceMemory(AddressSpace):
 
     def _with_room(self, space: Space, address: int, size: int) -> tuple[Space, int, int]:
         start = address // PAGE * PAGE
-        end = min(-(-(address + size) // PAGE) * PAGE + self._room, 1 << 64)
+        end = min(align(address + size, PAGE) + self._room, 1 << 64)
         return space, start, end - start
 
     def _add(self, space: Space, address: int, size: int) -> None:
@@ -101,7 +102,7 @@ class TraceMemory(AddressSpace):
     def _grow(self, space: Space, address: int, size: int, error: LinkError) -> None:
         if self._total + size + 2 * PAGE > self.limit:
             raise LinkError(f"{error}; a region for it would pass the limit of {self.limit} bytes") from error
-        start, end = address // PAGE * PAGE, -(-(address + size) // PAGE) * PAGE
+        start, end = address // PAGE * PAGE, align(address + size, PAGE)
         spare = min(self._room, self.limit - self._total - (end - start)) // PAGE * PAGE
         end = min(end + spare, 1 << 64)
         for region in self.regions(space):

@@ -10,7 +10,6 @@ from nvdla.analysis.cycles.cycles import (
     PdpShape,
     SdpShape,
     cdp_time,
-    ceil_div,
     chain_time,
     convolution_time,
     pdp_time,
@@ -18,6 +17,7 @@ from nvdla.analysis.cycles.cycles import (
     windows_behind,
 )
 from nvdla.hardware.configuration import configuration
+from nvdla.rounding import ceil_div
 
 
 def predicted(entry):

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, replace
 
 from nvdla.analysis.cycles.constants import Constants, Memory
+from nvdla.rounding import ceil_div
 
 # CDMA: cycles from enabling to the first request's acceptance and from the last data to a filled buffer; from a
 # group's room or weights to its first MAC; share of the bus that a lonely stream of data reaches.
@@ -21,10 +22,6 @@ STAGE = 6
 # Beyond the data themselves: start and end of an operation that the memory bounds.
 FLOOR_SEPARATE, FLOOR_SHARED = 50, 15
 CDP_BLOCK = 8
-
-
-def ceil_div(value: int, divisor: int) -> int:
-    return -(-value // divisor)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,6 @@ from nvdla.analysis.cycles.cycles import (
     SdpShape,
     Time,
     cdp_time,
-    ceil_div,
     chain_time,
     convolution_time,
     copy_time,
@@ -27,6 +26,7 @@ from nvdla.descriptors.meaning import processing_precision
 from nvdla.hardware.configuration import Configuration
 from nvdla.program.handover import chains
 from nvdla.program.operation import Key, Operation
+from nvdla.rounding import ceil_div
 
 WINOGRAD_SHARE = 4  # a pass over a tap serves a tile of 2 x 2 outputs
 

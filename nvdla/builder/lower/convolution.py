@@ -16,6 +16,7 @@ from nvdla.builder.lower.concat import gather
 from nvdla.builder.quantize import common_fixed_point, fixed_point, quantize
 from nvdla.builder.shapes import reach
 from nvdla.errors import BuildError
+from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
@@ -102,7 +103,7 @@ def convolve(
         lowering.operations.append(operation)
         return
     atom = lowering.atom_channels
-    step = atom if len(weights) > atom else -(-len(weights) // 2)
+    step = atom if len(weights) > atom else ceil_div(len(weights), 2)
     parts = []
     for first in range(0, len(weights), step):
         chosen = slice(first, min(first + step, len(weights)))

@@ -9,6 +9,7 @@ import numpy as np
 from nvdla.builder.fuse import Group
 from nvdla.builder.ir import Pool
 from nvdla.builder.lower.convolution import Window, convolve
+from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
@@ -41,7 +42,7 @@ def deconvolution(lowering: Lowering, group: Group) -> None:
     kernels, _, rows, columns = weights.shape
     source, result = lowering.source(layer.inputs[0]), lowering.target(group.output)
     scales, bias = lowering.integers(group, weights, 1)
-    taps = -(-rows // sy), -(-columns // sx)
+    taps = ceil_div(rows, sy), ceil_div(columns, sx)
     height, width = source.height + taps[0] - 1, source.width + taps[1] - 1
     exact = (top, left) == (0, 0) and (height * sy, width * sx) == result.shape[1:]
     full = result if exact else lowering.temporary(group.name, kernels, height * sy, width * sx, result.scale)

@@ -103,8 +103,3 @@ ENTRY_STRUCTURES: dict[EntryType, type[_Structure]] = {
 }
 NEXT_HEADER_FIELD = HeaderPrefix.next_header_offset.offset
 TYPE_FIELD = EntryHeader.type.offset
-
-
-def align(value: int, alignment: int) -> int:
-    """``value`` rounded up to a multiple of ``alignment`` (any positive integer)."""
-    return -(-value // alignment) * alignment

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from nvdla.containers.registry import Source
 from nvdla.errors import FormatError
+from nvdla.rounding import align
 
 IDENTIFIER = b"IREE"
 ALIGNMENT = 64
@@ -71,7 +72,7 @@ def find(source: Source) -> Wrapping:
             "after it: it is cut off, or the prefix is wrong"
         )
     end = start + 4 + size
-    return Wrapping(f"{kind}size-prefixed", start, start + 4, size, -(-end // ALIGNMENT) * ALIGNMENT)
+    return Wrapping(f"{kind}size-prefixed", start, start + 4, size, align(end, ALIGNMENT))
 
 
 def local_member(data: memoryview, offset: int) -> Member | None:

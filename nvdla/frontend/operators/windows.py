@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nvdla.frontend.graph import Cut, Node, Value
+from nvdla.rounding import ceil_div
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ def auto_pads(
         return [0] * 2 * len(kernel)
     begins, ends = [], []
     for size, k, stride, dilation in zip(sizes, kernel, strides, dilations, strict=True):
-        total = max(0, (-(-size // stride) - 1) * stride + (k - 1) * dilation + 1 - size)
+        total = max(0, (ceil_div(size, stride) - 1) * stride + (k - 1) * dilation + 1 - size)
         small = total // 2
         begins.append(small if mode == "SAME_UPPER" else total - small)
         ends.append(total - begins[-1])

@@ -17,6 +17,7 @@ from nvdla.hardware.convolution.checks import LARGEST_CUBE
 from nvdla.hardware.convolution.settings import ConvolutionSettings, Precision, pad_element, padded_size, window_steps
 from nvdla.hardware.convolution.weights import unpack_direct, unpack_image, unpack_winograd
 from nvdla.hardware.sequence import Step, atom_places, direct_sequence, image_sequence
+from nvdla.rounding import align, ceil_div
 
 DOT_TERMS = (1 << 17) - 1
 """Products of two int8 that an int32 sum can hold whatever they are."""
@@ -56,7 +57,7 @@ class _Base:
         self.saturated = 0
         atom = config.memory_atom // settings.precision.bytes
         out = settings.output
-        self.shape = (settings.batches, -(-out.channels // atom), out.height, out.width, atom)
+        self.shape = (settings.batches, ceil_div(out.channels, atom), out.height, out.width, atom)
 
     @property
     def group(self) -> int:
@@ -150,7 +151,7 @@ class DirectDots(_Direct):
         settings, steps = self.settings, window_steps(self.settings)
         rows, columns = padded_size(settings)
         left = 0 if settings.image else settings.pad_left
-        stored = settings.extended.channels if settings.image else -(-settings.extended.channels // 4) * 4
+        stored = settings.extended.channels if settings.image else align(settings.extended.channels, 4)
         weights, correction = packed
         flat = np.empty(rows * columns * stored + 4, np.uint8)  # the last dot may read past the last line's end
         data = flat[: rows * columns * stored].reshape(rows, columns, stored)

@@ -26,6 +26,7 @@ from nvdla.hardware.pixel_formats import pixel_format
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.memory.address_space import AddressSpace
 from nvdla.memory.lanes import Move
+from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -72,7 +73,7 @@ class FeatureSource(_Source):
         self.specials = Specials()
         size = settings.data
         atom = config.memory_atom
-        surfaces = -(-size.channels * settings.input_precision.bytes // atom)
+        surfaces = ceil_div(size.channels * settings.input_precision.bytes, atom)
         line_stride = cdma["D_LINE_STRIDE"]
         surface_stride = cdma["D_SURF_STRIDE"]
         packed = cdma["D_DAIN_MAP.LINE_PACKED"] and cdma["D_DAIN_MAP.SURF_PACKED"]
@@ -268,7 +269,7 @@ class WeightSource(_Source):
         if settings.compressed:
             size = cdma["D_WEIGHT_BYTES"]
             mask_address = cdma.address("D_WMB_ADDR_HIGH", "D_WMB_ADDR_LOW")
-            masks = [memory.view(space, mask_address, -(-self.count // 8), "weight mask (WMB)")]
+            masks = [memory.view(space, mask_address, ceil_div(self.count, 8), "weight mask (WMB)")]
         address = cdma.address("D_WEIGHT_ADDR_HIGH", "D_WEIGHT_ADDR_LOW")
         self.views = [memory.view(space, address, size, f"weights of {settings.kernels} kernels {kernel}"), *masks]
 

@@ -10,6 +10,7 @@ import numpy as np
 from nvdla.errors import ConfigError
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.memory.address_space import Space
+from nvdla.rounding import ceil_div
 
 
 class Precision(IntEnum):
@@ -213,7 +214,7 @@ def padded_size(settings: ConvolutionSettings) -> tuple[int, int]:
     kernel, out, steps = settings.kernel, settings.output, window_steps(settings)
     rows = (out.height - 1) * settings.stride_y + (kernel.height - 1) * steps["dilation_y"] + 1
     elements = (out.width - 1) * steps["step_x"] + (kernel.width - 1) * steps["step_column"] + kernel.channels
-    return rows, -(-elements // settings.extended.channels)
+    return rows, ceil_div(elements, settings.extended.channels)
 
 
 def _precision(group: RegisterGroup, field: str) -> Precision:

@@ -15,6 +15,7 @@ from nvdla.hardware.sdp.operands import InputCube, Operands, cube_view, input_cu
 from nvdla.hardware.sdp.settings import Precision, decode
 from nvdla.limits import Work
 from nvdla.memory.lanes import Move
+from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
@@ -144,7 +145,7 @@ class SdpJob(Job):
         group, settings = self.group, self.settings
         surfaces = settings.surfaces * settings.output.bytes
         if settings.processing.bytes == 2:
-            surfaces = -(-settings.channels // (self.config.memory_atom // settings.output.bytes))
+            surfaces = ceil_div(settings.channels, self.config.memory_atom // settings.output.bytes)
         if settings.processing.bytes > settings.output.bytes and settings.surfaces & 1:
             raise ScheduleError(
                 f"SDP waits for ever: {settings.processing.name.lower()} results written as int8 need an even number "

@@ -15,6 +15,7 @@ from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.hardware.sdp.settings import Precision, SdpSettings, XBlock, YBlock, precision
 from nvdla.memory.address_space import AddressSpace, Space
+from nvdla.rounding import ceil_div
 
 USE_MUL, USE_ALU, USE_BOTH = 0, 1, 2
 TRANSACTION = 32  # bytes: nv_full moves whole atoms of this size
@@ -181,7 +182,7 @@ def input_cube(
     processing, atom = settings.processing, config.memory_atom
     if source is not processing and settings.batches > 1:
         raise ConfigError("SDP: a hardware batch cannot convert its input precision (cmod/sdp/NV_NVDLA_sdp.cpp:402)")
-    surfaces = -(-settings.channels // (atom // source.bytes))
+    surfaces = ceil_div(settings.channels, atom // source.bytes)
     if source.bytes > processing.bytes:
         surfaces += surfaces & 1
     if source.bytes < processing.bytes and settings.surfaces & 1:

@@ -8,6 +8,7 @@ from enum import IntEnum
 from nvdla.errors import ConfigError, ScheduleError
 from nvdla.hardware.configuration import Configuration, configurations_with
 from nvdla.hardware.register_file import RegisterGroup
+from nvdla.rounding import ceil_div
 
 
 class Precision(IntEnum):
@@ -139,7 +140,7 @@ class SdpSettings:
     @property
     def surfaces(self) -> int:
         """Surfaces of the cube at the processing precision."""
-        return -(-self.channels // self.atom)
+        return ceil_div(self.channels, self.atom)
 
     @property
     def pixels(self) -> int:
