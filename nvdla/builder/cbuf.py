@@ -34,8 +34,8 @@ class Buffer:
 
 def buffer_of(config: Configuration) -> Buffer:
     """nv_full's sources have entries of 128 bytes (cmod/include, nvdlav1), the others of one bank width."""
-    entry = 128 if config.register_map == "nv_full" else config.cbuf_bank_width
-    return Buffer(config.cbuf_banks, config.cbuf_bank_bytes // entry, entry, entry // config.memory_atom)
+    entry = config.cbuf_entry_bytes
+    return Buffer(config.cbuf_banks, config.cbuf_bank_entries, entry, entry // config.memory_atom)
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from nvdla.descriptors.enums import (
 from nvdla.memory.weights import pack_direct
 from nvdla.rounding import align
 
-_PRECISION = {"int8": Precision.INT8, "int16": Precision.INT16, "fp16": Precision.FP16}
+_PRECISION = {each.title: each for each in Precision}
 _ALU = {"add": SdpAlu.SUM, "max": SdpAlu.MAX, "min": SdpAlu.MIN}
 _POOL = {"average": PoolMode.AVG, "max": PoolMode.MAX, "min": PoolMode.MIN}
 

@@ -20,7 +20,6 @@ from nvdla.loadable.enums import Interface
 from nvdla.loadable.model import Blob, Loadable, MemoryEntry
 from nvdla.memory.weights import pack_direct
 
-_DTYPES = {Precision.INT8: np.int8, Precision.INT16: np.int16, Precision.FP16: np.float16}
 _STAGES = ("x1", "x2", "y")
 
 
@@ -38,7 +37,7 @@ def replace_weights(loadable: Loadable, task: int, operation: int, weights: np.n
     if op.data_format != DataFormat.FEATURE or op.weight_format != WeightFormat.UNCOMPRESSED or op.conv_mode:
         raise BuildError(f"{where}: only uncompressed weights of direct convolutions on feature data can be replaced")
     shape = (found.surface.dst_data.channel, op.kernel_channel_csc, op.kernel_height_csc, op.kernel_width_csc)
-    dtype = np.dtype(_DTYPES[Precision(op.out_precision)])
+    dtype = Precision(op.out_precision).dtype
     weights = np.asarray(weights)
     if weights.shape != shape or weights.dtype != dtype:
         raise BuildError(f"{where}: weights {weights.shape} {weights.dtype} must be {shape} {dtype}")
@@ -73,7 +72,7 @@ def replace_operands(
     if any(each is None for each in wanted) or given != len(wanted):
         names = {SdpType.ADD: "alu", SdpType.MUL: "multiplier", SdpType.BOTH: "alu and multiplier"}
         raise BuildError(f"{where}: takes {names[SdpType(settings.type)]}")
-    dtype = np.dtype(_DTYPES[Precision(settings.precision)])
+    dtype = Precision(settings.precision).dtype
     columns = []
     for values in wanted:
         values = np.asarray(values)

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from nvdla.builder.lut import Lut
+from nvdla.precision import Precision
 
-BYTES = {"int8": 1, "int16": 2, "fp16": 2}
-DTYPES = {"int8": np.int8, "int16": np.int16, "fp16": np.float16}
+BYTES = {each.title: each.bytes for each in Precision}
+DTYPES = {each.title: each.dtype.type for each in Precision}
 
 
 @dataclass(eq=False)

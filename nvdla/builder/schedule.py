@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from nvdla.builder.cbuf import Fit, fit, rounded, weight_bytes
+from nvdla.builder.cbuf import WEIGHT_ALIGNMENT, Fit, fit, weight_bytes
 from nvdla.builder.ir import (
     BYTES,
     Convolve,
@@ -169,7 +169,7 @@ class _Chains:
         tiles of one layer too, and for the first layer of the next run behind the last one of this.
         """
         size = weight_bytes(*operation.weights.shape, operation.source.precision)
-        defect = self.config.register_map != "nv_full" and rounded(size) != size
+        defect = size % WEIGHT_ALIGNMENT != 0 and self.config.weight_alignment != WEIGHT_ALIGNMENT
         chosen = fit(operation, self.config, self._avoid)
         if defect and self._first is not None and chosen.weight_banks == self._first:
             with suppress(BuildError):

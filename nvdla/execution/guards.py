@@ -11,7 +11,8 @@ from nvdla.hardware.convolution.arithmetic import DirectDots
 from nvdla.hardware.convolution.engine import ConvolutionJob
 from nvdla.hardware.sdp.engine import SdpJob
 from nvdla.hardware.sdp.operands import InputCube, Operands
-from nvdla.hardware.sdp.settings import Algorithm, Precision, SdpSettings, XBlock
+from nvdla.hardware.sdp.settings import Algorithm, SdpSettings, XBlock
+from nvdla.precision import Precision
 
 LARGEST_SHIFT = 60
 

@@ -43,16 +43,15 @@ class BdmaDriver:
         csb.write("BDMA", f"CFG_LAUNCH{group}", 1)
 
     def check(self, operation: Operation) -> None:
-        if not operation.config.bdma:
-            operation.lacks("BDMA", "the operation is a BDMA transfer", bdma=True)
+        operation.needs("bdma", "the operation is a BDMA transfer")
         surface = operation.surface
         count = surface.num_transfers
         operation.require(count <= MAX_TRANSFERS, f"num_transfers is {count}; it must be at most {MAX_TRANSFERS}")
         for name in ("source_type", "destination_type"):
             kind = getattr(surface, name)
             operation.require(kind <= MEMORY_CVSRAM, f"{name} is {kind}; known are 0 (DRAM), 1 (CVSRAM)")
-            if kind == MEMORY_CVSRAM and not operation.config.cvsram:
-                operation.lacks("CVSRAM", f"{name} is 1", cvsram=True)
+            if kind == MEMORY_CVSRAM:
+                operation.needs("cvsram", f"{name} is 1")
         for number in range(count):
             _check_transfer(operation, number, surface.transfers[number])
 

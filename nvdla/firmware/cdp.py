@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from nvdla.firmware.csb import Csb
 from nvdla.firmware.driver import lut_is_free, ram_type, unmask_interrupts
 from nvdla.firmware.lut import CDP_PORT, load_lut, require_lut
-from nvdla.firmware.operation import FP16, Operation
+from nvdla.firmware.operation import Operation
+from nvdla.precision import Precision
 
 if TYPE_CHECKING:
     from nvdla.firmware.processor import Group, Processor
@@ -57,7 +58,7 @@ class CdpDriver:
         unmask_interrupts(csb, "CDP_DONE")
         _program_read_dma(csb, operation)
         if operation.lut is not None:
-            load_lut(csb, CDP_PORT, operation.lut, operation.op.in_precision == FP16)
+            load_lut(csb, CDP_PORT, operation.lut, operation.op.in_precision == Precision.FP16)
         _program_output(csb, operation)
         _program_arithmetic(csb, operation)
 

@@ -51,8 +51,8 @@ class ConvDriver:
         operation.require(
             op.data_format <= FORMAT_FEATURE, f"data_format is {op.data_format}; known are 0 to 36 (feature)"
         )
-        if op.conv_mode == CONV_WINOGRAD and not operation.config.winograd:
-            operation.lacks("Winograd convolution", "conv_mode is 1", winograd=True)
+        if op.conv_mode == CONV_WINOGRAD:
+            operation.needs("winograd", "conv_mode is 1")
         operation.require_cube(surface.src_data, "src_data")
         operation.require_cube(surface.dst_data, "dst_data")
         operation.require_memory(surface.src_data, "src_data")
@@ -76,12 +76,10 @@ class ConvDriver:
         if surface.weight_data.address != -1:
             address = operation.address(surface.weight_data, "weight_data")
             operation.require_aligned(address, operation.atom, "weight_data address")
-            if operation.config.register_map == "nv_full":  # its WEIGHT_BYTES register has no lower bits
-                operation.require_aligned(surface.weight_data.size, WEIGHT_ALIGNMENT, "weight_data size")
+            operation.require_aligned(surface.weight_data.size, operation.config.weight_alignment, "weight_data size")
         if not op.weight_format:
             return
-        if not operation.config.weight_compression:
-            operation.lacks("weight compression", "weight_format is 1", weight_compression=True)
+        operation.needs("weight_compression", "weight_format is 1")
         for name, alignment in (("wmb_data", WEIGHT_ALIGNMENT), ("wgs_data", GROUP_SIZE_ALIGNMENT)):
             cube = getattr(surface, name)
             operation.require_aligned(operation.address(cube, name), operation.atom, f"{name} address")

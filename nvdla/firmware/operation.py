@@ -7,17 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from nvdla.descriptors.enums import OpType
-from nvdla.errors import ConfigError, DescriptorError
-from nvdla.hardware.configuration import Configuration, configurations, configurations_with
+from nvdla.errors import DescriptorError
+from nvdla.hardware.configuration import Configuration
+from nvdla.precision import Precision
 
 if TYPE_CHECKING:
     from nvdla.memory.linker import Window
 
 # Values of dla_interface.h that the drivers share.
 MEMORY_DRAM, MEMORY_CVSRAM, MEMORY_ON_THE_FLY = 0, 1, 2
-PRECISIONS = ("int8", "int16", "fp16")
-INT8, INT16, FP16 = range(3)
-ELEMENT_BYTES = (1, 2, 2)
+PRECISIONS = tuple(each.title for each in Precision)
 CONV_WINOGRAD = 1
 MAX_CUBE_SIDE = 8192
 
@@ -84,8 +83,8 @@ class Operation:
             f"{what} has memory type {cube.type}; allowed are 0 (DRAM), 1 (CVSRAM)"
             + (", 2 (on the fly)" if on_the_fly else ""),
         )
-        if cube.type == MEMORY_CVSRAM and not self.config.cvsram:
-            self.lacks("CVSRAM", f"{what} lies in it", cvsram=True)
+        if cube.type == MEMORY_CVSRAM:
+            self.needs("cvsram", f"{what} lies in it")
 
     def require_cube(self, cube: Any, what: str, limit: int = MAX_CUBE_SIDE) -> None:
         """Width, height and channels are at least 1 and within what a register can hold."""
@@ -108,19 +107,8 @@ class Operation:
     def require_precision(self, precision: int, what: str) -> None:
         """The precision is known, and the configuration can compute in it (the firmware does not check that)."""
         self.require_choice(precision, PRECISIONS, what)
-        name = PRECISIONS[precision]
-        if name not in self.config.precisions:
-            having = [each.name for each in configurations().values() if name in each.precisions]
-            raise ConfigError(
-                f"{self}: {what} is {name}, but {self.config.name} computes in {', '.join(self.config.precisions)} "
-                f"only; {name} is in {', '.join(having)}"
-            )
+        self.config.require_precision(precision, f"{self}: {what}")
 
-    def lacks_one_of(self, unit: str, why: str, having: Sequence[str]) -> None:
-        """Raise ConfigError: the configuration lacks a unit that those in ``having`` have."""
-        names = ", ".join(having) or "no configuration"
-        raise ConfigError(f"{self}: {self.config.name} has no {unit} ({why}); {names} has it")
-
-    def lacks(self, unit: str, why: str, **features: Any) -> None:
-        """Raise ConfigError: the configuration lacks a unit that others have."""
-        self.lacks_one_of(unit, why, configurations_with(**features))
+    def needs(self, feature: str, why: str) -> None:
+        """Raise ConfigError where the configuration lacks a feature (a key of its FEATURES)."""
+        self.config.require(feature, str(self), why)

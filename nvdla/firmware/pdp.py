@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from nvdla.firmware.csb import Csb
 from nvdla.firmware.driver import ram_type, unmask_interrupts
-from nvdla.firmware.operation import FP16, MEMORY_ON_THE_FLY, Operation
+from nvdla.firmware.operation import MEMORY_ON_THE_FLY, Operation
+from nvdla.precision import Precision
 
 if TYPE_CHECKING:
     from nvdla.firmware.processor import Group, Processor
@@ -66,7 +67,9 @@ class PdpDriver:
         operation.require_choice(op.pool_width, POOL_SIZES, "pool_width (size - 1)")
         operation.require_choice(op.pool_height, POOL_SIZES, "pool_height (size - 1)")
         operation.require_choice(op.pool_mode, POOL_MODES, "pool_mode")
-        operation.require(op.precision != FP16 or not any(op.padding_value), "padding values must be 0 in fp16")
+        operation.require(
+            op.precision != Precision.FP16 or not any(op.padding_value), "padding values must be 0 in fp16"
+        )
 
     def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None:
         unmask_interrupts(csb, "PDP_DONE")
@@ -141,7 +144,7 @@ def _program_pooling(csb: Csb, op: Any) -> None:
         KERNEL_STRIDE_WIDTH=op.stride_x - 1,
         KERNEL_STRIDE_HEIGHT=op.stride_y - 1,
     )
-    reciprocal = RECIPROCAL_FP17 if op.precision == FP16 else RECIPROCAL_INT
+    reciprocal = RECIPROCAL_FP17 if op.precision == Precision.FP16 else RECIPROCAL_INT
     csb.write("PDP", "D_RECIP_KERNEL_WIDTH", reciprocal[op.pool_width])
     csb.write("PDP", "D_RECIP_KERNEL_HEIGHT", reciprocal[op.pool_height])
     csb.write_fields(

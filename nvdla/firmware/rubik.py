@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from nvdla.descriptors.enums import RubikMode
 from nvdla.firmware.csb import Csb
 from nvdla.firmware.driver import ram_type, unmask_interrupts
-from nvdla.firmware.operation import ELEMENT_BYTES, PRECISIONS, Operation
+from nvdla.firmware.operation import PRECISIONS, Operation
+from nvdla.precision import Precision
 from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
@@ -40,8 +41,7 @@ class RubikDriver:
 
     def check(self, operation: Operation) -> None:
         op, surface = operation.op, operation.surface
-        if not operation.config.rubik:
-            operation.lacks("Rubik unit", "deconvolution needs it", rubik=True)
+        operation.needs("rubik", "deconvolution needs it")
         operation.require_choice(op.mode, MODES, "mode")
         operation.require_choice(op.precision, PRECISIONS, "precision")
         operation.require_memory(surface.src_data, "src_data")
@@ -88,7 +88,7 @@ def _program_output(csb: Csb, operation: Operation) -> None:
         return
     csb.write("RBK", "D_DAOUT_SURF_STRIDE", dst.surf_stride)
     if op.mode == RubikMode.CONTRACT:
-        surfaces = ceil_div(dst.channel * ELEMENT_BYTES[op.precision], ATOM)
+        surfaces = ceil_div(dst.channel * Precision(op.precision).bytes, ATOM)
         csb.write("RBK", "D_CONTRACT_STRIDE_0", surfaces * src.surf_stride)
         csb.write("RBK", "D_CONTRACT_STRIDE_1", op.stride_y * dst.line_stride)
         csb.write_fields("RBK", "D_DECONV_STRIDE", DECONV_X_STRIDE=op.stride_x - 1, DECONV_Y_STRIDE=op.stride_y - 1)

@@ -9,7 +9,8 @@ from nvdla.descriptors.meaning import processing_precision, reads_operands
 from nvdla.firmware.csb import Csb
 from nvdla.firmware.driver import lut_is_free, ram_type, unmask_interrupts
 from nvdla.firmware.lut import SDP_PORT, load_lut, require_lut
-from nvdla.firmware.operation import CONV_WINOGRAD, FP16, INT8, MEMORY_ON_THE_FLY, Operation
+from nvdla.firmware.operation import CONV_WINOGRAD, MEMORY_ON_THE_FLY, Operation
+from nvdla.precision import Precision
 
 if TYPE_CHECKING:
     from nvdla.firmware.processor import Group, Processor
@@ -69,8 +70,7 @@ class SdpDriver:
         for name in STAGES:
             self._check_stage(operation, name)
         if op.lut_index >= 0:
-            if not operation.config.sdp_lut:
-                operation.lacks("lookup table in its SDP", f"lut_index is {op.lut_index}", sdp_lut=True)
+            operation.needs("sdp_lut", f"lut_index is {op.lut_index}")
             require_lut(operation)
 
     def _check_stage(self, operation: Operation, name: str) -> None:
@@ -83,9 +83,8 @@ class SdpDriver:
         operation.require_choice(stage.enable, ("off", "on"), f"{name}_op.enable")
         if not stage.enable:
             return
-        if name == "y" and operation.config.sdp_ew_throughput is None:
-            having = _configurations_with_ew()
-            operation.lacks_one_of("Y (element-wise) stage in its SDP", "y_op is enabled", having)
+        if name == "y":
+            operation.needs("sdp_ew_throughput", "y_op is enabled")
         if reads_operands(stage):
             operation.require_memory(cube, f"{name}_data")
             address = operation.address(cube, f"{name}_data")
@@ -95,18 +94,12 @@ class SdpDriver:
         unmask_interrupts(csb, "SDP_DONE")
         _program_read_dma(csb, operation, read_dma)
         if operation.lut is not None:
-            load_lut(csb, SDP_PORT, operation.lut, operation.op.src_precision == FP16)
+            load_lut(csb, SDP_PORT, operation.lut, operation.op.src_precision == Precision.FP16)
         _program_cube(csb, operation)
         for name in ("x1", "x2"):
             _program_x(csb, name, getattr(operation.op, f"{name}_op"))
         _program_y(csb, operation.op.y_op)
         _program_output(csb, operation)
-
-
-def _configurations_with_ew() -> list[str]:
-    from nvdla.hardware.configuration import configurations
-
-    return [each.name for each in configurations().values() if each.sdp_ew_throughput]
 
 
 def _program_read_dma(csb: Csb, operation: Operation, needed: bool) -> None:
@@ -148,7 +141,7 @@ def _program_operand(csb: Csb, operation: Operation, name: str) -> None:
     fields = {
         "DISABLE": int(not reads_operands(stage)),
         "DATA_USE": DATA_USE[SdpType(stage.type)],
-        "DATA_SIZE": int(stage.precision != INT8),
+        "DATA_SIZE": int(stage.precision != Precision.INT8),
         "DATA_MODE": int(stage.mode != SdpMode.PER_KERNEL),
         "RAM_TYPE": ram_type(cube.type),
     }

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nvdla.errors import ConfigError, ScheduleError
-from nvdla.hardware.configuration import configurations_with
+from nvdla.errors import ScheduleError
 from nvdla.hardware.cube import cube
 from nvdla.hardware.job import Handed, Job
 from nvdla.hardware.register_file import RegisterGroup
@@ -101,9 +100,7 @@ class Bdma:
 
     def prepare(self, groups: dict[str, RegisterGroup]) -> BdmaJob:
         """The copies of the group that was launched first."""
-        if not self.machine.config.bdma:
-            has = ", ".join(configurations_with(bdma=True))
-            raise ConfigError(f"{self.machine.config.name} has no BDMA: configurations with it are {has}")
+        self.machine.config.require("bdma")
         group = groups["BDMA"].index
         transfers = self._launched[group]
         if not transfers:
@@ -115,8 +112,8 @@ class Bdma:
         memory, what = self.machine.memory, f"BDMA transfer {number}"
         shape = (each.surfaces, each.lines, each.line_bytes // ATOM, ATOM)
         for name, (space, *_) in (("source", each.source), ("destination", each.target)):
-            if space is Space.CVSRAM and not self.machine.config.cvsram:
-                raise ConfigError(f"{what}: {name} is in CVSRAM, which {self.machine.config.name} does not have")
+            if space is Space.CVSRAM:
+                self.machine.config.require("cvsram", f"{what} {name}")
         space, address, line_stride, surface_stride = each.source
         source = memory.surface(space, address, shape, line_stride, surface_stride, f"{what} source", repeats=True)
         space, address, line_stride, surface_stride = each.target

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nvdla.errors import ConfigError, ScheduleError
-from nvdla.hardware.configuration import configurations
-from nvdla.hardware.cube import ElementType, cube, element_type, elements_of, memory_space, surfaces_of
+from nvdla.errors import ScheduleError
+from nvdla.hardware.cube import cube, element_type, elements_of, memory_space, surfaces_of
 from nvdla.hardware.job import Handed, Job
 from nvdla.hardware.lut import LookupTables
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.limits import Work
 from nvdla.memory.lanes import Move
+from nvdla.precision import Precision
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
@@ -43,7 +43,7 @@ class CdpJob(Job):
     destination: np.ndarray
 
     def __init__(
-        self, g: RegisterGroup, elements: ElementType, channels: int, views: tuple[np.ndarray, np.ndarray], tables: Any
+        self, g: RegisterGroup, elements: Precision, channels: int, views: tuple[np.ndarray, np.ndarray], tables: Any
     ) -> None:
         self.group = g
         self.elements = elements
@@ -52,7 +52,7 @@ class CdpJob(Job):
         self.statistics: dict[str, int] = {}
         self._le, self._lo = tables
         self._settings = _decode(g, elements)
-        self._answers = _AnswersOnce(self._settings, tables) if elements.name == "int8" else None
+        self._answers = _AnswersOnce(self._settings, tables) if elements is Precision.INT8 else None
 
     @property
     def work(self) -> Work:
@@ -74,7 +74,7 @@ class CdpJob(Job):
         data = elements_of(self.source, self.elements)
         direct = self.destination.flags.c_contiguous
         out = self.destination if direct else np.empty(self.destination.shape, np.uint8)
-        counters, special = self._compute(data, out.view(self.elements.dtype))
+        counters, special = self._compute(data, out.view(self.elements.bits))
         if not direct:
             self.destination[...] = out
         self.statistics = dict(zip(COUNTERS, map(int, counters), strict=True)) | special
@@ -83,7 +83,7 @@ class CdpJob(Job):
 
     def _compute(self, data: np.ndarray, out: np.ndarray) -> tuple[np.ndarray, dict[str, int]]:
         function, le, lo, priority = (self._settings[key] for key in ("function", "le", "lo", "priority"))
-        if self.elements.name == "fp16":
+        if self.elements is Precision.FP16:
             from nvdla.kernels.cdp_fp16 import normalise_fp16
             from nvdla.kernels.pdp_fp16 import count_special
 
@@ -149,16 +149,14 @@ class Cdp:
     def prepare(self, groups: dict[str, RegisterGroup]) -> CdpJob:
         """Decode and check. Raises ConfigError for what the hardware lacks, ScheduleError for what never ends."""
         config = self.machine.config
-        if not config.cdp_throughput:
-            able = ", ".join(each.name for each in configurations().values() if each.cdp_throughput)
-            raise ConfigError(f"{config.name} has no CDP; configurations with it: {able}")
+        config.require("cdp_throughput")
         if "CDP_RDMA" not in groups:
             raise ScheduleError("CDP waits for ever: it takes its data from memory, but CDP_RDMA is not enabled")
         g, rdma = groups["CDP"], groups["CDP_RDMA"]
         elements = element_type(g, "D_DATA_FORMAT.INPUT_DATA_TYPE", config)
-        if rdma["D_DATA_FORMAT.INPUT_DATA"] != elements.value:
+        if rdma["D_DATA_FORMAT.INPUT_DATA"] != int(elements):
             raise ScheduleError(
-                f"CDP waits for ever: CDP.D_DATA_FORMAT is {elements.value}, CDP_RDMA.D_DATA_FORMAT is "
+                f"CDP waits for ever: CDP.D_DATA_FORMAT is {int(elements)}, CDP_RDMA.D_DATA_FORMAT is "
                 f"{rdma['D_DATA_FORMAT.INPUT_DATA']}: they must be equal"
             )
         channels = rdma["D_DATA_CUBE_CHANNEL.CHANNEL"] + 1
@@ -188,24 +186,24 @@ class Cdp:
         return source, destination
 
 
-def _decode(g: RegisterGroup, elements: ElementType) -> dict[str, Any]:
+def _decode(g: RegisterGroup, elements: Precision) -> dict[str, Any]:
     """The registers as the kernels take them."""
     from nvdla.kernels.cdp import Converter, Function, Priority
 
     bypass = (g["D_FUNC_BYPASS.SQSUM_BYPASS"], g["D_FUNC_BYPASS.MUL_BYPASS"])
-    in_bits, product_bits, out_bits = _WIDTHS.get(elements.name, (0, 0, 0))
+    in_bits, product_bits, out_bits = _WIDTHS.get(elements.title, (0, 0, 0))
     settings: dict[str, Any] = {
         "function": Function(g["D_LRN_CFG.NORMALZ_LEN"] + 1, *bypass, product_bits),
-        "le": _table(g, "LE", elements.name),
-        "lo": _table(g, "LO", elements.name),
+        "le": _table(g, "LE", elements.title),
+        "lo": _table(g, "LO", elements.title),
         "priority": Priority(*(g[f"S_LUT_CFG.LUT_{which}_PRIORITY"] for which in ("UFLOW", "OFLOW", "HYBRID"))),
         "flush_nan": bool(g["D_NAN_FLUSH_TO_ZERO.NAN_TO_ZERO"]),
     }
-    if elements.name != "fp16":
-        offset = _signed(g["D_DATIN_OFFSET.DATIN_OFFSET"], 8 * elements.dtype.itemsize)
+    if elements is not Precision.FP16:
+        offset = _signed(g["D_DATIN_OFFSET.DATIN_OFFSET"], 8 * elements.bytes)
         scale, shift = g.signed("D_DATIN_SCALE.DATIN_SCALE"), g["D_DATIN_SHIFTER.DATIN_SHIFTER"]
         settings["icvt"] = Converter(offset, scale, shift, in_bits)
-        offset = _signed(g["D_DATOUT_OFFSET"], 25 if elements.name == "int8" else 32)
+        offset = _signed(g["D_DATOUT_OFFSET"], 25 if elements is Precision.INT8 else 32)
         scale, shift = g.signed("D_DATOUT_SCALE.DATOUT_SCALE"), g["D_DATOUT_SHIFTER.DATOUT_SHIFTER"]
         settings["ocvt"] = Converter(offset, scale, shift, out_bits)
     return settings

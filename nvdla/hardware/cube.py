@@ -3,60 +3,34 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-from nvdla.errors import ConfigError, LinkError
-from nvdla.hardware.configuration import Configuration, configurations
+from nvdla.errors import LinkError
+from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.memory.address_space import AddressSpace, Space
+from nvdla.precision import Precision
 from nvdla.rounding import ceil_div
 
 CUBE_LIMIT = 2 << 30  # bytes of a cube that is handed over on the fly
 
 
-@dataclass(frozen=True)
-class ElementType:
-    """A precision: register value, name, element as numpy holds it (fp16 as bit patterns)."""
-
-    value: int
-    name: str
-    dtype: np.dtype
-
-
-ELEMENT_TYPES = (
-    ElementType(0, "int8", np.dtype(np.int8)),
-    ElementType(1, "int16", np.dtype(np.int16)),
-    ElementType(2, "fp16", np.dtype(np.uint16)),
-)
-
-
-def element_type(group: RegisterGroup, field: str, config: Configuration) -> ElementType:
+def element_type(group: RegisterGroup, field: str, config: Configuration) -> Precision:
     """The precision that a register field names. Raises ConfigError for one that the configuration lacks."""
-    value = group[field]
-    if value >= len(ELEMENT_TYPES):
-        raise ConfigError(f"{group.unit}.{field} is {value}: known are 0 (int8), 1 (int16), 2 (fp16)")
-    name = ELEMENT_TYPES[value].name
-    if name not in config.precisions:
-        able = ", ".join(each.name for each in configurations().values() if name in each.precisions)
-        raise ConfigError(f"{config.name} has no {name} {group.unit}; configurations with it: {able}")
-    return ELEMENT_TYPES[value]
+    return config.require_precision(group[field], f"{group.unit}.{field}")
 
 
-def surfaces_of(channels: int, elements: ElementType, config: Configuration) -> int:
+def surfaces_of(channels: int, elements: Precision, config: Configuration) -> int:
     """Surfaces (atoms in the channel direction) that hold ``channels``."""
-    per_atom = config.memory_atom // elements.dtype.itemsize
-    return ceil_div(channels, per_atom)
+    return ceil_div(channels, config.memory_atom // elements.bytes)
 
 
 def memory_space(group: RegisterGroup, field: str, config: Configuration) -> Space:
     """The memory that a RAM_TYPE field selects. Raises ConfigError where there is no CVSRAM."""
     space = Space.from_ram_type(group[field])
-    if space is Space.CVSRAM and not config.cvsram:
-        able = ", ".join(each.name for each in configurations().values() if each.cvsram)
-        what = f"{group.unit}.{field} selects the CVSRAM"
-        raise ConfigError(f"{what}, {config.name} has none; configurations with it: {able}")
+    if space is Space.CVSRAM:
+        config.require("cvsram", f"{group.unit}.{field}")
     return space
 
 
@@ -85,6 +59,6 @@ def cube(
     return view
 
 
-def elements_of(view: np.ndarray, elements: ElementType) -> np.ndarray:
+def elements_of(view: np.ndarray, elements: Precision) -> np.ndarray:
     """The elements of a byte view, C-contiguous; no copy where the view already is."""
-    return np.ascontiguousarray(view).view(elements.dtype)
+    return np.ascontiguousarray(view).view(elements.bits)

@@ -15,7 +15,6 @@ import numpy as np
 from nvdla.errors import ConfigError, ScheduleError
 from nvdla.hardware.cube import (
     CUBE_LIMIT,
-    ElementType,
     check_size,
     cube,
     element_type,
@@ -27,6 +26,7 @@ from nvdla.hardware.job import Handed, Job
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.limits import Work
 from nvdla.memory.lanes import Lanes, Move
+from nvdla.precision import Precision
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
@@ -69,7 +69,7 @@ class Piece:
 class PdpSettings:
     """The registers, decoded."""
 
-    elements: ElementType
+    elements: Precision
     method: int
     height: int
     out_height: int
@@ -102,7 +102,7 @@ class PdpJob(Job):
         self.source = source
         self.destination = destination
         self.statistics: dict[str, int] = {}
-        self._wide = None if source is None or settings.elements.name == "fp16" else _wide(settings, source)
+        self._wide = None if source is None or settings.elements is Precision.FP16 else _wide(settings, source)
 
     @property
     def work(self) -> Work:
@@ -133,10 +133,10 @@ class PdpJob(Job):
         elif source is None or source.shape != self._expected_shape():
             wanted, got = _describe(self._expected_shape()), "nothing" if source is None else _describe(source.shape)
             raise ScheduleError(f"PDP waits for ever: it takes {wanted} on the fly, the SDP delivers {got}")
-        if elements.name == "fp16":
+        if elements is Precision.FP16:
             source = self._special_values(source)
         nans = self._pool_cube(source, self.destination)
-        if elements.name == "fp16":
+        if elements is Precision.FP16:
             self.statistics["nan_output"] = nans
             self.group.values["D_NAN_OUTPUT_NUM"] = nans
 
@@ -145,7 +145,7 @@ class PdpJob(Job):
 
         All at once for integers, which keep no counters.
         """
-        if self.settings.elements.name == "fp16":
+        if self.settings.elements is Precision.FP16:
             super().run_lanes(lanes, count, handed)
             return
         source, view = handed, self._source_view(lanes)
@@ -166,7 +166,7 @@ class PdpJob(Job):
         """Pool contiguous cubes, flat: from the SDP one after the other, or from lanes."""
         from nvdla.kernels.pdp import Cubes
 
-        dtype = self.settings.elements.dtype
+        dtype = self.settings.elements.bits
         *shape, atom = self._expected_shape()
         step = out_step = lanes.stride // dtype.itemsize
         view = self._source_view(lanes)
@@ -183,13 +183,13 @@ class PdpJob(Job):
         elements = self.settings.elements
         direct = destination.flags.c_contiguous and len(self.settings.pieces) == 1
         out = destination if direct else np.empty(destination.shape, np.uint8)
-        nans = sum(self._pool(source, out.view(elements.dtype), piece) for piece in self.settings.pieces)
+        nans = sum(self._pool(source, out.view(elements.bits), piece) for piece in self.settings.pieces)
         if not direct:
             destination[...] = out
         return nans
 
     def _expected_shape(self) -> tuple[int, ...]:
-        atom = self.destination.shape[3] // self.settings.elements.dtype.itemsize
+        atom = self.destination.shape[3] // self.settings.elements.bytes
         return (self.settings.surfaces, self.settings.height, self.settings.width, atom)
 
     def _special_values(self, source: np.ndarray) -> np.ndarray:
@@ -224,7 +224,7 @@ class PdpJob(Job):
 
     def _compute(self, columns: np.ndarray, result: np.ndarray, piece: Piece) -> int:
         settings, (kernel, stride, pad) = self.settings, self._geometry(piece)
-        if settings.elements.name == "fp16":
+        if settings.elements is Precision.FP16:
             from nvdla.kernels.pdp_fp16 import pool_fp16
 
             values, reciprocal = settings.pad_values, settings.reciprocal
@@ -242,7 +242,7 @@ def _pool_integers(settings: PdpSettings, cubes: tuple[np.ndarray, np.ndarray], 
         one = pdp.Cubes(1, *source.shape[:3], *out.shape[1:], 0, 0)
         _pool_in_parallel(settings, source.reshape(-1), out.reshape(-1), one, window)
     elif settings.method == AVERAGE:
-        bits = _SUM_BITS[settings.elements.name]
+        bits = _SUM_BITS[settings.elements.title]
         pdp.pool_average(source, out, *window, settings.pad_values, settings.reciprocal, bits)
     else:
         pdp.pool_extreme(source, out, *window, settings.method == MINIMUM)
@@ -255,7 +255,7 @@ def _pool_in_parallel(
     from nvdla.kernels import pdp
 
     if settings.method == AVERAGE:
-        bits = _SUM_BITS[settings.elements.name]
+        bits = _SUM_BITS[settings.elements.title]
         pdp.pool_average_parallel(source, out, cubes, *window, settings.pad_values, settings.reciprocal, bits)
     else:
         pdp.pool_extreme_parallel(source, out, cubes, *window, settings.method == MINIMUM)
@@ -361,7 +361,7 @@ def decode(g: RegisterGroup, config: Any) -> PdpSettings:
         surfaces=surfaces_of(g["D_DATA_CUBE_IN_CHANNEL"] + 1, elements, config),
         vertical=vertical,
         pieces=pieces,
-        pad_values=_pad_values(g, elements.name),
+        pad_values=_pad_values(g, elements.title),
         reciprocal=(g["D_RECIP_KERNEL_HEIGHT.RECIP_KERNEL_HEIGHT"], g["D_RECIP_KERNEL_WIDTH.RECIP_KERNEL_WIDTH"]),
         flush_nan=bool(g["D_NAN_FLUSH_TO_ZERO.NAN_TO_ZERO"]),
     )

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nvdla.errors import ConfigError, ScheduleError
-from nvdla.hardware.configuration import configurations_with
-from nvdla.hardware.cube import ElementType, cube, element_type, elements_of, memory_space, surfaces_of
+from nvdla.hardware.cube import cube, element_type, elements_of, memory_space, surfaces_of
 from nvdla.hardware.job import Handed, Job
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.limits import Work
 from nvdla.memory.lanes import Move
+from nvdla.precision import Precision
 from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class ContractJob(_Job):
 class SplitJob(_Job):
     """Feature cube (S, H, W, atom) -> planes, a line of a plane in whole bursts (:868)."""
 
-    def __init__(self, source: np.ndarray, destination: np.ndarray, elements: ElementType) -> None:
+    def __init__(self, source: np.ndarray, destination: np.ndarray, elements: Precision) -> None:
         self.source = source
         self.destination = destination
         self.elements = elements
@@ -93,7 +93,7 @@ class SplitJob(_Job):
         data = elements_of(self.source, self.elements)
         surfaces, height, width, atom = data.shape
         planes, _, bursts, _ = self.destination.shape
-        lines = np.zeros((planes, height, bursts * BURST // self.elements.dtype.itemsize), self.elements.dtype)
+        lines = np.zeros((planes, height, bursts * BURST // self.elements.bytes), self.elements.bits)
         lines[:, :, :width] = data.transpose(0, 3, 1, 2).reshape(surfaces * atom, height, width)[:planes]
         self.destination[...] = lines.view(np.uint8).reshape(self.destination.shape)
 
@@ -101,7 +101,7 @@ class SplitJob(_Job):
 class MergeJob(_Job):
     """Planes (C, H, 1, bytes of a line) -> feature cube; unused channels of the last surface become 0."""
 
-    def __init__(self, source: np.ndarray, destination: np.ndarray, elements: ElementType) -> None:
+    def __init__(self, source: np.ndarray, destination: np.ndarray, elements: Precision) -> None:
         self.source = source
         self.destination = destination
         self.elements = elements
@@ -111,8 +111,8 @@ class MergeJob(_Job):
         lines = elements_of(self.source, self.elements)
         planes, height, _, width = lines.shape
         surfaces, _, _, atom_bytes = self.destination.shape
-        atom = atom_bytes // self.elements.dtype.itemsize
-        data = np.zeros((surfaces * atom, height, width), self.elements.dtype)
+        atom = atom_bytes // self.elements.bytes
+        data = np.zeros((surfaces * atom, height, width), self.elements.bits)
         data[:planes] = lines.reshape(planes, height, width)
         atoms = np.ascontiguousarray(data.reshape(surfaces, atom, height, width).transpose(0, 2, 3, 1))
         self.destination[...] = atoms.view(np.uint8)
@@ -127,16 +127,14 @@ class Rubik:
     def prepare(self, groups: dict[str, RegisterGroup]) -> ContractJob | SplitJob | MergeJob:
         """Decode and check. Raises ConfigError for what the hardware lacks, ScheduleError for what never ends."""
         config, g = self.machine.config, groups["RBK"]
-        if not config.rubik:
-            has = ", ".join(configurations_with(rubik=True))
-            raise ConfigError(f"{config.name} has no Rubik: configurations with it are {has}")
+        config.require("rubik")
         mode = g["D_MISC_CFG.RUBIK_MODE"]
         if mode > MERGE:
             raise ConfigError(f"RBK.D_MISC_CFG.RUBIK_MODE is {mode}: known are 0 (contract), 1 (split), 2 (merge)")
         elements = element_type(g, "D_MISC_CFG.IN_PRECISION", config)
         return (self._contract, self._split, self._merge)[mode](g, elements)
 
-    def _contract(self, g: RegisterGroup, elements: ElementType) -> ContractJob:
+    def _contract(self, g: RegisterGroup, elements: Precision) -> ContractJob:
         atom = self.machine.config.memory_atom
         width, height, _ = _size(g)
         stride_x, stride_y = g["D_DECONV_STRIDE.DECONV_X_STRIDE"] + 1, g["D_DECONV_STRIDE.DECONV_Y_STRIDE"] + 1
@@ -151,7 +149,7 @@ class Rubik:
             whole = self._written(g, (surfaces, height * stride_y, width * stride_x, atom), (line, surface))
         return ContractJob(source, targets, whole, (stride_y, stride_x))
 
-    def _split(self, g: RegisterGroup, elements: ElementType) -> SplitJob:
+    def _split(self, g: RegisterGroup, elements: Precision) -> SplitJob:
         width, height, channels = _size(g)
         config = self.machine.config
         planes = g["D_DATAOUT_SIZE_1.DATAOUT_CHANNEL"] + 1
@@ -163,13 +161,13 @@ class Rubik:
             )
         strides = (g["D_DAIN_LINE_STRIDE"], g["D_DAIN_SURF_STRIDE"])
         source = self._read(g, (surfaces, height, width, config.memory_atom), strides)
-        bursts = ceil_div(width * elements.dtype.itemsize, BURST)
+        bursts = ceil_div(width * elements.bytes, BURST)
         strides = (g["D_DAOUT_LINE_STRIDE"], g["D_DAOUT_PLANAR_STRIDE"])
         return SplitJob(source, self._written(g, (planes, height, bursts, BURST), strides), elements)
 
-    def _merge(self, g: RegisterGroup, elements: ElementType) -> MergeJob:
+    def _merge(self, g: RegisterGroup, elements: Precision) -> MergeJob:
         width, height, channels = _size(g)
-        line_bytes = width * elements.dtype.itemsize
+        line_bytes = width * elements.bytes
         strides = (g["D_DAIN_LINE_STRIDE"], g["D_DAIN_PLANAR_STRIDE"])
         source = self._read(g, (channels, height, 1, line_bytes), strides)
         config = self.machine.config

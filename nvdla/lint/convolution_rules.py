@@ -16,9 +16,8 @@ WEIGHT_ALIGNMENT = 128
 
 
 def cbuf_entry(config: Configuration) -> tuple[int, int]:
-    """(bytes of an entry, entries of a bank) of the convolution buffer; nv_full's entries are two words wide."""
-    entry = 128 if config.register_map == "nv_full" else config.cbuf_bank_width
-    return entry, config.cbuf_bank_bytes // entry
+    """(bytes of an entry, entries of a bank) of the convolution buffer."""
+    return config.cbuf_entry_bytes, config.cbuf_bank_entries
 
 
 @rule("error", "Lower data_bank or weight_bank.")
@@ -126,11 +125,9 @@ def weights_are_all_there(context: Context) -> Iterator[Said]:
 @rule("error", "Round the weights up to 128 bytes.")
 def weights_are_fetched_in_whole_pieces(context: Context) -> Iterator[Said]:
     """On nv_full the size of the weights is a multiple of 128 bytes: its register has no lower bits."""
-    if context.config.register_map != "nv_full":
-        return
     for subject in context.of_type(OpType.CONV):
         size = subject.surface.weight_data.size
-        if size % WEIGHT_ALIGNMENT:
+        if size % context.config.weight_alignment:
             yield subject, f"weight_data has {size} bytes"
 
 
@@ -217,7 +214,7 @@ def weights_do_not_trip_the_c_model(context: Context) -> Iterator[Said]:
     the same banks and a weight size that is no multiple of 128. The hardware does not; this only matters when results
     are compared with the C model.
     """
-    if context.config.register_map == "nv_full":
+    if context.config.weight_alignment == WEIGHT_ALIGNMENT:  # such sizes cannot be
         return
     for task_id in context.tasks:
         chain = [each for each in context.of_type(OpType.CONV) if each.task == task_id]

@@ -8,21 +8,19 @@ from typing import Any
 
 from nvdla.descriptors.enums import ConvMode, MemType, OpType, WeightFormat
 from nvdla.descriptors.enums import DataFormat as InputFormat
+from nvdla.descriptors.meaning import precisions_of
 from nvdla.descriptors.task import DlaOperation, DlaTask, EmuTask
 from nvdla.errors import ConfigError
 from nvdla.firmware.conv import WEIGHT_ALIGNMENT
-from nvdla.firmware.operation import PRECISIONS
 from nvdla.hardware.configuration import Configuration, configurations, configurations_with
 from nvdla.loadable.enums import MemoryDomain, PixelFormat
 from nvdla.loadable.model import Loadable
+from nvdla.precision import Precision
 from nvdla.rounding import ceil_div
 
 # NVIDIA's compiler knows these; the others must fit a file in ways that these do not to be chosen.
 PREFERRED = ("nv_small", "nv_full", "nv_large")
 ATOMS = {PixelFormat.FEATURE_X8: 8, PixelFormat.FEATURE: 32}
-
-# Bytes of the convolution buffer's entry that entry_per_slice counts; nv_full's are two banks' words wide.
-ENTRY_BYTES = {"nv_full": 128}
 
 
 @dataclass
@@ -96,8 +94,8 @@ def _needs(loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTask]) -> Needs:
 def _look_at(task: int, operation: DlaOperation, needs: Needs) -> None:
     where = f"task {task} operation {operation.index}"
     for precision in _precisions(operation):
-        if precision < len(PRECISIONS):
-            needs.precisions.add(PRECISIONS[precision])
+        if precision.known:
+            needs.precisions.add(precision.title)
     for feature, what in _features(operation):
         needs.features.setdefault(feature, f"{where} {what}")
     if operation.op_type == OpType.CONV and operation.surface.weight_data.size % WEIGHT_ALIGNMENT:
@@ -124,12 +122,9 @@ def _look_at_lines(task: int, operation: DlaOperation, needs: Needs) -> None:
             )
 
 
-def _precisions(operation: DlaOperation) -> Iterable[int]:
-    op = operation.op
-    names = ("in_precision", "out_precision", "src_precision", "dst_precision", "precision")
-    if operation.op_type == OpType.RUBIK:
-        return ()
-    return (getattr(op, name) for name in names if hasattr(op, name))
+def _precisions(operation: DlaOperation) -> Iterable[Precision]:
+    """Those that it computes in: Rubik only moves elements."""
+    return () if operation.op_type == OpType.RUBIK else precisions_of(operation.op_type, operation.op) or ()
 
 
 def _features(operation: DlaOperation) -> Iterator[tuple[str, str]]:
@@ -162,7 +157,7 @@ def _missing(config: Configuration, needs: Needs) -> bool:
         (needs.atom is not None and config.memory_atom != needs.atom)
         or not needs.precisions <= set(config.precisions)
         or not all(getattr(config, feature) for feature in needs.features)
-        or bool(needs.odd_weights and config.register_map == "nv_full")
+        or bool(needs.odd_weights and config.weight_alignment == WEIGHT_ALIGNMENT)
     )
 
 
@@ -179,7 +174,7 @@ def _describe(needs: Needs) -> str:
 
 
 def _entry_bytes(config: Configuration) -> int:
-    return ENTRY_BYTES.get(config.name, config.cbuf_bank_width)
+    return config.cbuf_entry_bytes
 
 
 def _entry_matches(config: Configuration, needs: Needs) -> int:

@@ -5,13 +5,13 @@ import struct
 
 import numpy as np
 import pytest
+from support.pages import page_module
 
 import nvdla
 from nvdla.cli.doctor import bars
 from nvdla.compare.observation import Observation
 from nvdla.doctor.examination import checks, examine
 from nvdla.doctor.health import TensorHealth
-from nvdla.doctor.page import CHAPTERS, doctor_page
 from nvdla.program.naming import from_sidecar
 
 
@@ -320,12 +320,15 @@ def test_bars_show_everything_that_is_not_zero():
 def test_every_check_is_documented_and_has_an_advice():
     for check in checks():
         assert check.text.rstrip().endswith((".", ")")), check.name
-        assert check.chapter in CHAPTERS, check.name
+        assert check.chapter in page_module("doctor_checks").CHAPTERS, check.name
 
 
 def test_the_page_of_checks_is_current(samples):
     page = samples.parent / "docs" / "doctor-checks.md"
-    assert page.read_text(encoding="utf-8") == doctor_page(), "python -m nvdla.doctor.page > docs/doctor-checks.md"
+    made = page_module("doctor_checks").doctor_page()
+    assert page.read_text(encoding="utf-8") == made, "python tools/pages/doctor_checks.py > docs/doctor-checks.md"
+        "python tools/pages/doctor_checks.py > docs/doctor-checks.md"
+    )
 
 
 def test_a_healthy_network_gives_exit_code_0(nvdla_command, samples):

@@ -49,7 +49,7 @@ PDP_COPY = pool((INPUT, 0), (OUTPUT, 0))
         ("op.x1_op.mode", 3, "x1_op.mode is 3; known are 0 (per layer), 1 (per kernel), 2 (per point)"),
         ("op.x2_op.type", 9, "x2_op.type is 9"),
         ("op.y_op.act", 7, "y_op.act is 7"),
-        ("op.lut_index", 1, "nv_small has no lookup table in its SDP"),
+        ("op.lut_index", 1, "nv_small has no lookup tables in its SDP"),
         ("op.y_op.enable", 1, "nv_small has no Y (element-wise) stage in its SDP"),
         ("surface.src_data.type", 1, "nv_small has no CVSRAM"),
         ("surface.dst_data.type", 3, "dst_data has memory type 3"),
@@ -83,8 +83,8 @@ def test_pdp_settings_that_cannot_run_are_refused(path, value, said):
     [
         ("op.out_cvt.scale", 2, "out_cvt has scale 2 and offset 0; the accumulator only truncates"),
         ("op.data_format", 37, "data_format is 37"),
-        ("op.conv_mode", 1, "nv_small has no Winograd convolution (conv_mode is 1); nv_full has it"),
-        ("op.weight_format", 1, "nv_small has no weight compression"),
+        ("op.conv_mode", 1, "nv_small has no Winograd mode (conv_mode is 1); configurations with it: nv_full"),
+        ("op.weight_format", 1, "nv_small has no weight decompression"),
         ("op.dilation_x", 0, "dilation_x is 0"),
         ("surface.weight_data.offset", 3, "weight_data address 0x"),
         ("surface.dst_data.channel", 0, "dst_data has channel 0"),
@@ -97,7 +97,7 @@ def test_convolution_settings_that_cannot_run_are_refused(path, value, said):
 def test_a_precision_that_the_configuration_lacks_names_those_that_have_it():
     error = refusal(OpType.SDP, SDP_COPY, setting("op.dst_precision", 2))
     assert isinstance(error, nvdla.ConfigError)
-    assert "dst_precision is fp16, but nv_small computes in int8 only; fp16 is in nv_full" in str(error)
+    assert "dst_precision: nv_small has no fp16; configurations with it: nv_full" in str(error)
 
 
 def test_rubik_on_nv_small_names_the_configuration_that_has_it():
@@ -108,7 +108,7 @@ def test_rubik_on_nv_small_names_the_configuration_that_has_it():
 
     error = refusal(OpType.RUBIK, fill, lambda op, surface: None)
     assert isinstance(error, nvdla.ConfigError)
-    assert "nv_small has no Rubik unit (deconvolution needs it); nv_full has it" in str(error)
+    assert "nv_small has no Rubik (deconvolution needs it); configurations with it: nv_full" in str(error)
 
 
 @pytest.mark.parametrize(

@@ -142,5 +142,5 @@ def test_configurations_without_a_bdma_say_who_has_it():
     bench = Bench("nv_large")
     queue(bench)
     bench.write(BDMA__CFG_LAUNCH0=1)
-    with pytest.raises(ConfigError, match="nv_large has no BDMA: configurations with it are nv_full"):
+    with pytest.raises(ConfigError, match="nv_large has no BDMA; configurations with it: nv_full"):
         bench.step()

@@ -175,7 +175,7 @@ def test_surfaces_may_lie_in_the_cvsram():
 @pytest.mark.parametrize(
     ("registers", "error", "text"),
     [
-        ({"CDP__D_DATA_FORMAT": 1, "CDP_RDMA__D_DATA_FORMAT": 1}, ConfigError, "nv_small has no int16 CDP"),
+        ({"CDP__D_DATA_FORMAT": 1, "CDP_RDMA__D_DATA_FORMAT": 1}, ConfigError, "nv_small has no int16"),
         ({"CDP_RDMA__D_DATA_FORMAT": 1}, ScheduleError, "waits for ever: CDP.D_DATA_FORMAT is 0"),
         ({"CDP__D_DST_DMA_CFG": 0}, ConfigError, "CVSRAM"),
         ({"CDP_RDMA__D_SRC_BASE_ADDR_LOW": 0}, LinkError, "CDP source"),

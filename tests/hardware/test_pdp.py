@@ -229,7 +229,7 @@ def test_a_cube_of_another_size_from_the_sdp_is_named():
 @pytest.mark.parametrize(
     ("registers", "error", "text"),
     [
-        ({"PDP__D_DATA_FORMAT": 2}, ConfigError, r"nv_small has no fp16 PDP.*nv_full"),
+        ({"PDP__D_DATA_FORMAT": 2}, ConfigError, r"nv_small has no fp16; .*nv_full"),
         ({"PDP__D_DATA_FORMAT": 3}, ConfigError, r"D_DATA_FORMAT.INPUT_DATA is 3"),
         ({"PDP__D_OPERATION_MODE_CFG__POOLING_METHOD": 3}, ConfigError, "POOLING_METHOD is 3"),
         ({"PDP__D_POOLING_KERNEL_CFG__KERNEL_HEIGHT": 9}, ConfigError, "KERNEL_HEIGHT is 9"),
@@ -237,7 +237,7 @@ def test_a_cube_of_another_size_from_the_sdp_is_named():
         ({"PDP__D_DATA_CUBE_OUT_HEIGHT": 5}, ScheduleError, "need 7 input elements, there are 4"),
         ({"PDP__D_POOLING_PADDING_CFG": 0x22, "PDP__D_DATA_CUBE_OUT_WIDTH": 4}, NvdlaError, "PDP"),
         ({"PDP_RDMA__D_DATA_CUBE_IN_WIDTH": 5}, ScheduleError, "PDP_RDMA.D_DATA_CUBE_IN_WIDTH is 5"),
-        ({"PDP__D_DST_RAM_CFG": 0}, ConfigError, "nv_small has none"),
+        ({"PDP__D_DST_RAM_CFG": 0}, ConfigError, "nv_small has no CVSRAM"),
         ({"PDP__D_DST_BASE_ADDR_LOW": 0x70000000}, LinkError, "PDP destination: no dram region holds"),
         ({"PDP_RDMA__D_SRC_SURFACE_STRIDE": 1 << 20, "PDP__D_DATA_CUBE_IN_CHANNEL": 15}, NvdlaError, "PDP"),
     ],

@@ -119,7 +119,7 @@ def test_merge_undoes_split_and_clears_the_unused_channels(precision):
 @pytest.mark.parametrize(
     ("name", "registers", "error", "text"),
     [
-        ("nv_small", {}, ConfigError, "nv_small has no Rubik: configurations with it are nv_full"),
+        ("nv_small", {}, ConfigError, "nv_small has no Rubik; configurations with it: nv_full"),
         ("nv_full", {"RBK__D_MISC_CFG": 3}, ConfigError, "RUBIK_MODE is 3"),
         ("nv_full", {"RBK__D_MISC_CFG": 0x300}, ConfigError, "IN_PRECISION is 3"),
         ("nv_full", {"RBK__D_DAIN_ADDR_LOW": 0}, LinkError, "Rubik source"),

@@ -6,19 +6,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.pages import page_module
 
 from nvdla.errors import NvdlaError
 from nvdla.hardware.configuration import configuration, configurations
 from nvdla.hardware.support import DATA, OUTPUT, ask, prepare, probes
 from nvdla.memory.address_space import Space
-from nvdla.support_page import FIRMWARE_CASES, firmware_refusal, limits, support_page
 
+SUPPORTED = page_module("supported")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "support.md"
 PROBES = {(probe.engine, probe.mode, probe.precision): probe for probe in probes()}
 
 
 def test_the_page_is_current():
-    assert PAGE.read_text(encoding="utf-8") == support_page(), "python -m nvdla.support_page > docs/support.md"
+    assert PAGE.read_text(encoding="utf-8") == SUPPORTED.support_page(), (
+        "python tools/pages/supported.py > docs/support.md"
+    )
 
 
 @pytest.mark.parametrize("config", configurations().values(), ids=lambda config: config.name)
@@ -84,12 +87,12 @@ def test_a_convolution_that_the_page_promises_computes():
     assert np.unique(accumulators).tolist() == [128]  # 64 channels of 1 times 2
 
 
-@pytest.mark.parametrize("limit", [limit for limit in limits() if limit.probe], ids=lambda limit: limit.what)
+@pytest.mark.parametrize("limit", [limit for limit in SUPPORTED.limits() if limit.probe], ids=lambda limit: limit.what)
 def test_what_is_not_modelled_is_as_the_page_says(limit):
     assert ask(limit.probe, configuration("nv_full")).supported != limit.refused
 
 
 def test_the_firmware_refuses_the_y_stage_where_there_is_none():
-    change = FIRMWARE_CASES["a Y (element-wise) stage in its SDP"]
-    assert "nv_small has no Y" in firmware_refusal(configuration("nv_small"), change)
-    assert not firmware_refusal(configuration("nv_large"), change)
+    change = SUPPORTED.FIRMWARE_CASES["a Y (element-wise) stage in its SDP"]
+    assert "nv_small has no Y" in SUPPORTED.firmware_refusal(configuration("nv_small"), change)
+    assert not SUPPORTED.firmware_refusal(configuration("nv_large"), change)

@@ -4,13 +4,13 @@ import dataclasses
 import itertools
 
 import pytest
+from support.pages import page_module
 
 import nvdla
 from nvdla import ConfigError
 from nvdla.lint import lint, lint_file
 from nvdla.lint.linter import rules
 from nvdla.lint.order import Order
-from nvdla.lint.page import CHAPTERS, lint_page
 from nvdla.lint.registers import FIELDS
 from nvdla.lint.registry import Rule
 from nvdla.loadable.enums import MemoryFlags
@@ -195,7 +195,7 @@ def test_every_rule_is_documented_and_has_an_advice():
     for rule in rules():
         assert rule.text.endswith((".", ")")), rule.name
         assert rule.advice.endswith((".", ")")), rule.name
-        assert rule.chapter in CHAPTERS, rule.name
+        assert rule.chapter in page_module("lint_rules").CHAPTERS, rule.name
     assert len({rule.name for rule in rules()}) == len(rules())
 
 
@@ -284,7 +284,10 @@ def test_register_fields_of_the_table_exist():
 
 def test_the_page_of_rules_is_current(samples):
     page = samples.parent / "docs" / "lint-rules.md"
-    assert page.read_text(encoding="utf-8") == lint_page(), "python -m nvdla.lint.page > docs/lint-rules.md"
+    made = page_module("lint_rules").lint_page()
+    assert page.read_text(encoding="utf-8") == made, "python tools/pages/lint_rules.py > docs/lint-rules.md"
+        "python tools/pages/lint_rules.py > docs/lint-rules.md"
+    )
 
 
 def test_all_loadables_of_the_corpus(cases):

@@ -14,9 +14,10 @@ import numpy as np
 from nvdla.errors import ConfigError, ScheduleError
 from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.convolution.checks import LARGEST_CUBE
-from nvdla.hardware.convolution.settings import ConvolutionSettings, Precision, pad_element, padded_size, window_steps
+from nvdla.hardware.convolution.settings import ConvolutionSettings, pad_element, padded_size, window_steps
 from nvdla.hardware.convolution.weights import unpack_direct, unpack_image, unpack_winograd
 from nvdla.hardware.sequence import Step, atom_places, direct_sequence, image_sequence
+from nvdla.precision import Precision
 from nvdla.rounding import align, ceil_div
 
 DOT_TERMS = (1 << 17) - 1

@@ -16,7 +16,6 @@ from nvdla.errors import ConfigError, ScheduleError
 from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.convolution.settings import (
     ConvolutionSettings,
-    Precision,
     data_space,
     fetch_pad_element,
     weight_space,
@@ -26,6 +25,7 @@ from nvdla.hardware.pixel_formats import pixel_format
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.memory.address_space import AddressSpace
 from nvdla.memory.lanes import Move
+from nvdla.precision import Precision
 from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
@@ -99,16 +99,16 @@ class FeatureSource(_Source):
 
     def surfaces(self) -> list[np.ndarray]:
         """The cubes (surfaces, height, width, elements of an atom) as they lie in memory, one a batch."""
-        return [view.view(self.settings.input_precision.dtype) for view in self.views]
+        return [view.view(self.settings.input_precision.bits) for view in self.views]
 
     def read(self) -> np.ndarray:
         """The lines as an array (batches, height, width, channels)."""
         settings = self.settings
         size = settings.data
-        lines = np.empty((settings.batches, size.height, size.width, size.channels), settings.precision.dtype)
+        lines = np.empty((settings.batches, size.height, size.width, size.channels), settings.precision.bits)
         self.specials = Specials()
         for batch, view in enumerate(self.views):
-            cube = np.ascontiguousarray(view.transpose(1, 2, 0, 3)).view(settings.input_precision.dtype)
+            cube = np.ascontiguousarray(view.transpose(1, 2, 0, 3)).view(settings.input_precision.bits)
             if settings.input_precision is Precision.FP16:
                 self.specials.count(cube)
             lines[batch] = self._convert(cube.reshape(size.height, size.width, -1)[:, :, : size.channels])
@@ -144,7 +144,7 @@ class WinogradSource(FeatureSource):
         results = []
         self.specials = Specials()
         for view in self.views:
-            atoms = np.ascontiguousarray(view.transpose(1, 2, 0, 3)).view(settings.input_precision.dtype)
+            atoms = np.ascontiguousarray(view.transpose(1, 2, 0, 3)).view(settings.input_precision.bits)
             cube = atoms.reshape(size.height, size.width, -1)
             padded = np.full((height, width, cube.shape[2]), fetch_pad_element(settings))
             padded[pad.top : pad.top + size.height, pad.left : pad.left + size.width] = cube
@@ -178,7 +178,7 @@ class ImageSource(_Source):
             if plane:
                 # The second plane's address already names the atom of the first pixel needed
                 # (cmod/cdma/NV_NVDLA_cdma.cpp:2175).
-                start %= 32 if config.register_map == "nv_full" else config.memory_atom
+                start %= config.image_offset_atom
             name = ("D_LINE_STRIDE", "D_LINE_UV_STRIDE")[plane]
             self.views.append(
                 memory.surface(
@@ -217,7 +217,7 @@ class ImageSource(_Source):
                 pixels[:, :, channel] = elements[:, :, position]
         padding = settings.fetch_padding
         width = padding.left + size.width + padding.right
-        lines = np.empty((1, size.height, width, size.channels), settings.precision.dtype)
+        lines = np.empty((1, size.height, width, size.channels), settings.precision.bits)
         lines[...] = fetch_pad_element(settings)
         lines[0, :, padding.left : padding.left + size.width] = self._convert(pixels)
         return lines
@@ -244,7 +244,7 @@ class ImageSource(_Source):
             return flush_nan(pixels) if settings.nan_to_zero else pixels
         source = np.dtype(f"{'i' if self.signed else 'u'}{self.format.element_bytes}")
         if not settings.converter.enabled:
-            return pixels.astype(source).astype(settings.precision.dtype)
+            return pixels.astype(source).astype(settings.precision.bits)
         from nvdla.kernels.conversion import convert_input
 
         offsets = np.array(settings.converter.offsets[: self.format.channels])
@@ -294,7 +294,7 @@ class WeightSource(_Source):
         element_bytes = self.settings.precision.bytes
         stored, *masks = self.views
         elements = np.ascontiguousarray(stored[: stored.size // element_bytes * element_bytes])
-        elements = elements.view(self.settings.precision.dtype)
+        elements = elements.view(self.settings.precision.bits)
         if self.settings.precision is Precision.FP16:
             self.specials = Specials()
             self.specials.count(elements)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from nvdla.errors import ConfigError, ScheduleError
-from nvdla.hardware.configuration import Configuration, configurations
-from nvdla.hardware.convolution.settings import ConvolutionSettings, Precision, padded_size
+from nvdla.hardware.configuration import Configuration
+from nvdla.hardware.convolution.settings import ConvolutionSettings, padded_size
 from nvdla.hardware.register_file import RegisterGroup
+from nvdla.precision import Precision
 
 LARGEST_CUBE = 1 << 28
 """Elements of the largest cube that is computed: far above what networks have, below what fills a machine."""
@@ -46,18 +47,14 @@ def check(groups: dict[str, RegisterGroup], settings: ConvolutionSettings, confi
 def _check_configuration(settings: ConvolutionSettings, config: Configuration) -> None:
     """What the configuration was not built with."""
     for precision in (settings.input_precision, settings.precision):
-        name = precision.name.lower()
-        if name not in config.precisions:
-            able = [each.name for each in configurations().values() if name in each.precisions]
-            raise ConfigError(f"{config.name} has no {name} convolution; configurations with it: {', '.join(able)}")
-    for feature, wanted, what in (
-        ("winograd", settings.winograd, "Winograd convolution"),
-        ("weight_compression", settings.compressed, "weight decompression"),
-        ("batch", settings.batches > 1, "hardware batches"),
+        config.require_precision(precision, "convolution: precision")
+    for feature, wanted in (
+        ("winograd", settings.winograd),
+        ("weight_compression", settings.compressed),
+        ("batch", settings.batches > 1),
     ):
-        if wanted and not getattr(config, feature):
-            able = [each.name for each in configurations().values() if getattr(each, feature)]
-            raise ConfigError(f"{config.name} has no {what}; configurations with it: {', '.join(able)}")
+        if wanted:
+            config.require(feature, "convolution")
 
 
 def _check_agreement(groups: dict[str, RegisterGroup]) -> None:

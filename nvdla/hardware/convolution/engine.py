@@ -167,7 +167,7 @@ class ConvolutionJob(Job):
             fetched = self.source.read() if fetched is None else fetched
             lines = join_lines(left.lines, fetched, settings.extended.height)
         found = (lines.shape[0], lines.shape[3], lines.dtype)
-        wanted = (settings.batches, settings.extended.channels, settings.precision.dtype)
+        wanted = (settings.batches, settings.extended.channels, settings.precision.bits)
         if found != wanted:
             raise ConfigError(
                 f"data re-use: the convolution buffer holds {found[0]} batches of {found[1]} channels ({found[2]}), "

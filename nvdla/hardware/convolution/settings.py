@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 
 from nvdla.errors import ConfigError
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.memory.address_space import Space
+from nvdla.precision import Precision
 from nvdla.rounding import ceil_div
-
-
-class Precision(IntEnum):
-    """Values of IN_PRECISION and PROC_PRECISION."""
-
-    INT8 = 0
-    INT16 = 1
-    FP16 = 2
-
-    @property
-    def bytes(self) -> int:
-        return 1 if self is Precision.INT8 else 2
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Array type of elements; fp16 are kept as their bit patterns."""
-        return np.dtype((np.int8, np.int16, np.uint16)[self])
 
 
 @dataclass(frozen=True)
@@ -188,12 +171,12 @@ def weight_space(cdma: RegisterGroup) -> Space:
 
 def pad_element(settings: ConvolutionSettings) -> np.generic:
     """CSC's padding value in the processing precision: int8 takes the low byte, fp16 the bits."""
-    return np.array(settings.pad_value & 0xFFFF, np.uint16).astype(settings.precision.dtype)[()]
+    return np.array(settings.pad_value & 0xFFFF, np.uint16).astype(settings.precision.bits)[()]
 
 
 def fetch_pad_element(settings: ConvolutionSettings) -> np.generic:
     """CDMA's padding value in the processing precision."""
-    return np.array(settings.fetch_pad_value & 0xFFFF, np.uint16).astype(settings.precision.dtype)[()]
+    return np.array(settings.fetch_pad_value & 0xFFFF, np.uint16).astype(settings.precision.bits)[()]
 
 
 def window_steps(settings: ConvolutionSettings) -> dict[str, int]:
@@ -219,7 +202,7 @@ def padded_size(settings: ConvolutionSettings) -> tuple[int, int]:
 
 def _precision(group: RegisterGroup, field: str) -> Precision:
     value = group[f"D_MISC_CFG.{field}"]
-    if value > Precision.FP16:
+    if not Precision(value).known:
         raise ConfigError(f"{group.unit}.D_MISC_CFG.{field} is {value}: known are 0 (int8), 1 (int16), 2 (fp16)")
     return Precision(value)
 

@@ -12,17 +12,16 @@ from nvdla.hardware.job import Handed, Job
 from nvdla.hardware.lut import LookupTables
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.hardware.sdp.operands import InputCube, Operands, cube_view, input_cube, operand_source, ram_space
-from nvdla.hardware.sdp.settings import Precision, decode
+from nvdla.hardware.sdp.settings import decode
 from nvdla.limits import Work
 from nvdla.memory.lanes import Move
+from nvdla.precision import Precision
 from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
     from nvdla.hardware.sdp.floats import FloatPipeline
     from nvdla.hardware.sdp.integers import IntegerPipeline
-
-ELEMENTS = {Precision.INT8: np.dtype(np.int8), Precision.INT16: np.dtype(np.int16), Precision.FP16: np.dtype(np.uint16)}
 
 
 class Sdp:
@@ -129,7 +128,7 @@ class SdpJob(Job):
 
     def _output(self, shape: tuple[int, int, int]) -> np.ndarray:
         """Where the results go: straight into packed memory if it has their shape."""
-        dtype = ELEMENTS[self.settings.output]
+        dtype = self.settings.output.bits
         if len(self.destinations) == 1 and self.settings.processing.bytes == self.settings.output.bytes:
             view = self.destinations[0]
             if view.flags.c_contiguous:

@@ -9,8 +9,9 @@ import numpy as np
 from nvdla.hardware.lut import LookupTables
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.hardware.sdp.operands import Operands
-from nvdla.hardware.sdp.settings import Algorithm, OperandConverter, Precision, SdpSettings, XBlock
+from nvdla.hardware.sdp.settings import Algorithm, OperandConverter, SdpSettings, XBlock
 from nvdla.kernels import sdp
+from nvdla.precision import Precision
 
 RANGES = {Precision.INT8: (-128.0, 127.0), Precision.INT16: (-32768.0, 32767.0)}
 LUT_COUNTS = ("lut_uflow", "lut_oflow", "lut_hybrid", "lut_le_hit", "lut_lo_hit")

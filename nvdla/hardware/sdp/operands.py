@@ -13,8 +13,9 @@ import numpy as np
 from nvdla.errors import ConfigError, ScheduleError
 from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.register_file import RegisterGroup
-from nvdla.hardware.sdp.settings import Precision, SdpSettings, XBlock, YBlock, precision
+from nvdla.hardware.sdp.settings import SdpSettings, XBlock, YBlock, precision
 from nvdla.memory.address_space import AddressSpace, Space
+from nvdla.precision import Precision
 from nvdla.rounding import ceil_div
 
 USE_MUL, USE_ALU, USE_BOTH = 0, 1, 2
@@ -139,8 +140,8 @@ def _check_transfer(unit: str, settings: SdpSettings, length: int, per_element: 
 
 
 def _ram_type(value: int, config: Configuration) -> int:
-    if not value and not config.cvsram:
-        raise ConfigError(f"SDP: {config.name} has no CVSRAM interface; RAM_TYPE must be 1 (MC)")
+    if not value:
+        config.require("cvsram", "SDP: RAM_TYPE 0")
     return value
 
 

@@ -6,21 +6,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from nvdla.errors import ConfigError, ScheduleError
-from nvdla.hardware.configuration import Configuration, configurations_with
+from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.register_file import RegisterGroup
+from nvdla.precision import Precision
 from nvdla.rounding import ceil_div
-
-
-class Precision(IntEnum):
-    """PROC_PRECISION, IN_PRECISION, OUT_PRECISION."""
-
-    INT8 = 0
-    INT16 = 1
-    FP16 = 2
-
-    @property
-    def bytes(self) -> int:
-        return 1 if self is Precision.INT8 else 2
 
 
 class Algorithm(IntEnum):
@@ -153,22 +142,7 @@ class SdpSettings:
 
 def precision(value: int, config: Configuration, what: str) -> Precision:
     """A precision field. Raises ConfigError for the reserved value and for what the configuration lacks."""
-    try:
-        result = Precision(value)
-    except ValueError:
-        raise ConfigError(f"SDP: {what} has the reserved value {value} (0 = int8, 1 = int16, 2 = fp16)") from None
-    if result.name.lower() not in config.precisions:
-        able = [name for name in configurations_with() if _has(name, result)]
-        raise ConfigError(
-            f"SDP: {what} {result.name.lower()} is not built into {config.name}; it exists in {', '.join(able)}"
-        )
-    return result
-
-
-def _has(name: str, wanted: Precision) -> bool:
-    from nvdla.hardware.configuration import configuration
-
-    return wanted.name.lower() in configuration(name).precisions
+    return config.require_precision(value, f"SDP: {what}")
 
 
 def decode(group: RegisterGroup, config: Configuration) -> SdpSettings:
@@ -254,10 +228,8 @@ def _check(settings: SdpSettings, config: Configuration) -> None:
     Y and its tables work everywhere: NVIDIA's reference model has them in every configuration, also where the
     hardware is built without, and NVIDIA's trace tests of nv_small and nv_small_256 use them. The firmware refuses.
     """
-    if settings.winograd and not config.winograd:
-        raise ConfigError(
-            f"SDP: {config.name} has no Winograd mode; it exists in {', '.join(configurations_with(winograd=True))}"
-        )
+    if settings.winograd:
+        config.require("winograd", "SDP")
     if settings.winograd and not settings.flying:
         raise ScheduleError("SDP: Winograd order comes from the convolution, not from memory (FLYING_MODE is off)")
     if settings.winograd and settings.processing.bytes != settings.output.bytes:
@@ -282,11 +254,7 @@ def _check_batch(settings: SdpSettings, config: Configuration) -> None:
     """Hardware batch (cmod/sdp/NV_NVDLA_sdp.cpp:1377 and :1746)."""
     if settings.batches == 1:
         return
-    if not config.batch:
-        raise ConfigError(
-            f"SDP: {config.name} has no hardware batch (BATCH_NUMBER {settings.batches - 1}); it exists in "
-            f"{', '.join(configurations_with(batch=True))}"
-        )
+    config.require("batch", "SDP", f"BATCH_NUMBER {settings.batches - 1}")
     if settings.to_pdp or settings.y.compares:
         raise ConfigError("SDP: a hardware batch writes to memory; neither PDP on the fly nor compare mode take it")
     if settings.processing.bytes != settings.output.bytes:

@@ -1,9 +1,10 @@
-"""The documentation of the checks, from their docstrings: ``python -m nvdla.doctor.page > docs/doctor-checks.md``."""
+"""docs/doctor-checks.md, from the docstrings of the checks."""
 
 from __future__ import annotations
 
+from lint_rules import page
+
 from nvdla.doctor.examination import checks
-from nvdla.lint.page import page
 
 CHAPTERS = {
     "number": "Scales, weights, biases",
@@ -13,7 +14,7 @@ CHAPTERS = {
 }
 INTRODUCTION = """# Checks of `nvdla doctor`
 
-Made from the checks' docstrings by `python -m nvdla.doctor.page`; do not edit. The doctor applies the rules of
+Made from the checks' docstrings by `python tools/pages/doctor_checks.py`; do not edit. The doctor applies the rules of
 [`nvdla lint`](lint-rules.md) too."""
 
 

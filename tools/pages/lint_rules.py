@@ -1,4 +1,4 @@
-"""The documentation of the rules, made from their docstrings: ``python -m nvdla.lint.page > docs/lint-rules.md``."""
+"""docs/lint-rules.md, from the docstrings of the rules."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ CHAPTERS = {
 
 INTRODUCTION = """# Rules of `nvdla lint`
 
-Made from the rules' docstrings by `python -m nvdla.lint.page`; do not edit. An *error* means that the loadable cannot
-run on the configuration, or that its result is wrong; a *warning* that it probably is; a *note* is worth knowing."""
+Made from the rules' docstrings by `python tools/pages/lint_rules.py`; do not edit. An *error* means that the loadable
+cannot run on the configuration, or that its result is wrong; a *warning* that it probably is; a *note* is worth knowing."""
 
 
 def page(introduction: str, chapters: Mapping[str, str], listed: Iterable[Rule]) -> str:

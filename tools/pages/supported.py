@@ -1,4 +1,4 @@
-"""What is supported, as a page made by asking the code: ``python -m nvdla.support_page > docs/support.md``."""
+"""docs/support.md: what is supported, by asking the code."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ ENGINE_TITLES = {
 
 INTRODUCTION = """# What is supported
 
-Made by `python -m nvdla.support_page`; do not edit. Every cell was asked of the code: a small operation was set up in
-the registers of the configuration, and its engine either took it (**yes**) or refused it (**-**). The refusals below
+Made by `python tools/pages/supported.py`; do not edit. Every cell was asked of the code: a small operation was set up
+in the registers of the configuration, and its engine either took it (**yes**) or refused it (**-**). The refusals below
 each table are what a user sees.
 
 Where the C model runs what the hardware was built without, so does the register model; the firmware layer, through
