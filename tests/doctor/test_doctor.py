@@ -327,8 +327,6 @@ def test_the_page_of_checks_is_current(samples):
     page = samples.parent / "docs" / "doctor-checks.md"
     made = page_module("doctor_checks").doctor_page()
     assert page.read_text(encoding="utf-8") == made, "python tools/pages/doctor_checks.py > docs/doctor-checks.md"
-        "python tools/pages/doctor_checks.py > docs/doctor-checks.md"
-    )
 
 
 def test_a_healthy_network_gives_exit_code_0(nvdla_command, samples):

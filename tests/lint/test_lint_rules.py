@@ -286,8 +286,6 @@ def test_the_page_of_rules_is_current(samples):
     page = samples.parent / "docs" / "lint-rules.md"
     made = page_module("lint_rules").lint_page()
     assert page.read_text(encoding="utf-8") == made, "python tools/pages/lint_rules.py > docs/lint-rules.md"
-        "python tools/pages/lint_rules.py > docs/lint-rules.md"
-    )
 
 
 def test_all_loadables_of_the_corpus(cases):

@@ -20,7 +20,8 @@ CHAPTERS = {
 INTRODUCTION = """# Rules of `nvdla lint`
 
 Made from the rules' docstrings by `python tools/pages/lint_rules.py`; do not edit. An *error* means that the loadable
-cannot run on the configuration, or that its result is wrong; a *warning* that it probably is; a *note* is worth knowing."""
+cannot run on the configuration, or that its result is wrong; a *warning* that it probably is; a *note* is worth
+knowing."""
 
 
 def page(introduction: str, chapters: Mapping[str, str], listed: Iterable[Rule]) -> str:
