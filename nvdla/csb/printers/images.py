@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nvdla.csb.export import Export
+from nvdla.rounding import align
 
 FORMAT = "bin"
 HELP = "memory images as raw bytes"
@@ -20,13 +21,13 @@ def images(export: Export) -> dict[str, np.ndarray]:
     found = {}
     for space, data in export.parts[0].before.items():
         used = np.flatnonzero(data)
-        end = -(-(int(used[-1]) + 1) // 16) * 16 if used.size else 0
+        end = align(int(used[-1]) + 1, 16) if used.size else 0
         found[space.value] = data[: min(end, data.size)]
     return {name: data for name, data in found.items() if data.size}
 
 
 def words(data: np.ndarray) -> np.ndarray:
     """Little-endian 32-bit words, filled up with zeros."""
-    padded = np.zeros(-(-data.size // 4) * 4, np.uint8)
+    padded = np.zeros(align(data.size, 4), np.uint8)
     padded[: data.size] = data
     return padded.view("<u4")
