@@ -7,14 +7,13 @@ its own, so that all can be looked at.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from nvdla.caffe.network import Layer, Network
-from nvdla.caffe.text import near
+from nvdla.caffe.network import Layer
 
 OPSET, IR_VERSION = 13, 8
 #: elements of all values together, and multiplications: far above real networks (ResNet-152: 10^8, 10^10)
@@ -32,16 +31,6 @@ class Value:
     @property
     def size(self) -> int:
         return math.prod(self.shape)
-
-
-@dataclass
-class Model:
-    """``model``: the ONNX ModelProto, whose outputs are every layer's results. ``names``: a layer's name, or its blobs'
-    names where it has several -> output, in order of the layers. ``blobs``: blob -> output written to it last."""
-
-    model: Any
-    names: dict[str, str]
-    blobs: dict[str, str]
 
 
 @dataclass
@@ -94,60 +83,3 @@ class Graph:
             raise self.layer.fail(
                 f"{self.multiplications} multiplications up to here, the limit is {MAX_MULTIPLICATIONS}"
             )
-
-
-def convert(onnx: Any, network: Network, inputs: Mapping[str, tuple[int, ...]]) -> Model:
-    """The ONNX model of a network whose inputs have these shapes. Raises FormatError naming line and layer."""
-    from nvdla.caffe.layers import LAYERS
-
-    graph = Graph(onnx)
-    blobs = {name: Value(name, tuple(shape)) for name, shape in inputs.items()}
-    names: dict[str, str] = {}
-    for layer in network.layers:
-        graph.layer = layer
-        if layer.type not in LAYERS:
-            raise layer.fail(f"this type is not known{near(layer.type, LAYERS)}; known are {', '.join(sorted(LAYERS))}")
-        convert_layer = LAYERS[layer.type]
-        _check_parameters(layer, convert_layer.parameters)
-        made = convert_layer.function(graph, layer, *_bottoms(layer, blobs, convert_layer.bottoms))
-        if len(made) != len(layer.tops):
-            raise layer.fail(f"{len(layer.tops)} tops, must be {len(made)}")
-        made = [graph.node("Identity", [each], each.shape) for each in made]
-        for blob, value in zip(layer.tops, made, strict=True):
-            blobs[blob] = value
-            names[layer.name if len(made) == 1 else blob] = value.name
-    written = {blob: value.name for blob, value in blobs.items() if blob not in inputs}
-    return Model(_model(onnx, network, inputs, graph, names), names, written)
-
-
-def _check_parameters(layer: Layer, wanted: str | None) -> None:
-    """Parameters that nobody would look at are mistakes, and would change the result unnoticed."""
-    for name, line in layer.message.open.items():
-        if name not in ("transform_param", "loss_param"):
-            raise layer.fail(f"line {line}: {name} is not known{near(name, layer.message.schema.fields)}")
-    for name in layer.message.schema.fields:
-        if name.endswith("_param") and name != wanted and name in layer.message:
-            takes = f"takes {wanted}" if wanted else "has no parameters"
-            raise layer.fail(f"{name} does not belong to a layer of this type, which {takes}")
-
-
-def _bottoms(layer: Layer, blobs: Mapping[str, Value], counts: range) -> list[Value]:
-    if len(layer.bottoms) not in counts:
-        more = {1: "", 2: f" or {counts[-1]}"}.get(len(counts), " or more")
-        wanted = f"{counts[0]}{more}"
-        raise layer.fail(f"{len(layer.bottoms)} bottoms, must be {wanted}")
-    return [blobs[blob] for blob in layer.bottoms]
-
-
-def _model(
-    onnx: Any, network: Network, inputs: Mapping[str, tuple[int, ...]], graph: Graph, names: Mapping[str, str]
-) -> Any:
-    helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
-    made = helper.make_graph(
-        graph.nodes,
-        network.name or "caffe",
-        [helper.make_tensor_value_info(name, float32, shape) for name, shape in inputs.items()],
-        [onnx.ValueInfoProto(name=value) for value in dict.fromkeys(names.values())],
-        graph.constants,
-    )
-    return helper.make_model(made, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION)

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from nvdla.caffe.conversion import convert
 from nvdla.caffe.network import Network, read_network
-from nvdla.caffe.onnx_graph import convert
 from nvdla.caffe.text import one_line
 from nvdla.caffe.weights import read_weights
 from nvdla.compare.onnx_model import modules, run_model, without_spare_channels

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nvdla.descriptors.enums import Event, OpType
 from nvdla.descriptors.structures import MAX_BDMA_TRANSFERS, NUM_OP_TYPES
-from nvdla.descriptors.task import DlaTask, EmuTask
 from nvdla.errors import DescriptorError
+
+if TYPE_CHECKING:
+    from nvdla.descriptors.task import DlaTask, EmuTask
 
 DLA_RULES: list[Callable[[DlaTask], Iterator[str]]] = []
 EMU_RULES: list[Callable[[EmuTask], Iterator[str]]] = []

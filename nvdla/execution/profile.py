@@ -11,12 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nvdla.errors import FormatError
 from nvdla.execution.steps import CpuStep, Step
 from nvdla.firmware.operation import Operation
-from nvdla.runtime import Runtime
+
+if TYPE_CHECKING:
+    from nvdla.runtime import Runtime
 
 MAX_RUNS = 1000
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from nvdla.caffe import read_network, read_weights
+from nvdla.caffe.conversion import convert
 from nvdla.caffe.network import Network
-from nvdla.caffe.onnx_graph import convert
 from nvdla.caffe.text import one_line
 from nvdla.errors import FormatError
 from nvdla.files import read_file

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import flatbuffers
 
 from nvdla.errors import FormatError, LoadableError
 from nvdla.files import write_file
-from nvdla.loadable import model, schema
+from nvdla.loadable import schema
 from nvdla.loadable.generated import loadable_generated as fb
 from nvdla.loadable.schema import Scalar, String, Struct, Table
+
+if TYPE_CHECKING:
+    from nvdla.loadable import model
 
 #: FlatBuffers address at most 2 GiB
 MAX_BYTES = (1 << 31) - 1

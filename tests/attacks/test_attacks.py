@@ -77,7 +77,7 @@ def test_a_container_that_lies_is_refused(name):
 @pytest.mark.parametrize("name", of("caffe"))
 def test_a_caffe_network_that_lies_is_refused(name):
     from nvdla.caffe import read_network, read_weights
-    from nvdla.caffe.onnx_graph import convert
+    from nvdla.caffe.conversion import convert
 
     def attempt(path: Path) -> None:
         if path.suffix == ".caffemodel":
