@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from pathlib import PurePath
 
-from nvdla.analysis.cycles.constants import Memory
+from nvdla.analysis.cycles.constants import Memory, Software
 from nvdla.analysis.cycles.estimate import Estimate, estimates
-from nvdla.analysis.cycles.schedule import Schedule, schedule
+from nvdla.analysis.cycles.schedule import Schedule, Work, schedule
 from nvdla.descriptors.abi import Abi
 from nvdla.errors import DescriptorError
 from nvdla.hardware.configuration import Configuration
@@ -31,7 +32,7 @@ class Study:
 
     program: Program
     memory: Memory
-    software: int
+    software: Software
 
     @classmethod
     def of(
@@ -41,7 +42,7 @@ class Study:
         abi: str = "auto",
         memory: Memory | None = None,
         layers: Mapping[tuple[int, int], str] | None = None,
-        software: int = 0,
+        software: Software | None = None,
     ) -> Study:
         """``config`` and ``abi`` as for :class:`nvdla.Runtime`; ``layers``: (task, operation) -> name.
 
@@ -52,7 +53,7 @@ class Study:
         total = sum(len(task) for task in program.tasks.values())
         if total > MAX_OPERATIONS:
             raise DescriptorError(f"{total} operations are more than can be shown: {MAX_OPERATIONS}")
-        return cls(program, memory or Memory(), software)
+        return cls(program, memory or Memory(), software or Software())
 
     @property
     def loadable(self) -> Loadable:
@@ -103,7 +104,11 @@ class Study:
 
     @cached_property
     def schedule(self) -> Schedule:
-        return schedule(self.operations, self.estimates, self.software)
+        works = []
+        for chain in self.chains:
+            estimate = self.estimates[chain[0].key]
+            works.append(Work(chain, estimate.shape, estimate.constants, prod(chain[-1].output or (0,))))
+        return schedule(works, self.memory, self.software)
 
     @cached_property
     def values(self) -> list[Value]:

@@ -14,7 +14,8 @@ HELP = """Cycles of every operation, by a model that was calibrated on cycle-acc
   nvdla cycles net.nvdla --latency 200 --bandwidth 4 --shared      a slow memory
   nvdla cycles net.nvdla --config nv_large --clock 800             another configuration, at 800 MHz
 
-Typical errors are below 1 % for int8 on nv_small and nv_large; docs/cycles.md says what is unproven.
+Errors against the RTL are 0.1 to 0.5 % on average for int8 on nv_small and nv_large; docs/cycles.md has them by kind,
+and what is unproven.
 Exit code 1 when operations wait for ever."""
 
 COLUMNS = (

@@ -36,24 +36,44 @@ def add_study_options(parser: argparse.ArgumentParser, timing: bool = True) -> N
         metavar="CYCLES",
         help="from an interrupt to the firmware's answer (default: 0)",
     )
+    group.add_argument(
+        "--csb-cycles",
+        type=float,
+        default=2.1,
+        metavar="CYCLES",
+        help="of a register write; a read takes nine times as long (default: 2.1, the RTL's own bus)",
+    )
+    group.add_argument(
+        "--cpu-cycles",
+        type=float,
+        default=100.0,
+        metavar="CYCLES",
+        help="of NVDLA's clock for an element of a CPU operation (default: 100, an assumption)",
+    )
 
 
 def study_of(args: argparse.Namespace) -> Study:
     """The study that the arguments ask for. Raises NvdlaError."""
-    from nvdla.analysis.cycles.constants import Memory
+    from nvdla.analysis.cycles.constants import CSB_READ, CSB_WRITE, MAX_SOFTWARE, Memory, Software
     from nvdla.analysis.study import Study
     from nvdla.program.naming import names_for
 
     timing = hasattr(args, "latency")
     if timing and not 1e-6 <= args.clock <= 1e6:
         raise FormatError(f"--clock {args.clock} MHz: must be 0.000001 .. 1000000")
-    if timing and not 0 <= args.software <= 1 << 40:
-        raise FormatError(f"--software {args.software}: must be 0 .. {1 << 40} cycles")
+    software = None
+    if timing:
+        for name in ("software", "csb_cycles", "cpu_cycles"):
+            if not 0 <= (value := getattr(args, name)) <= MAX_SOFTWARE:
+                option = name.replace("_", "-")
+                raise FormatError(f"--{option} {value}: must be 0 .. {MAX_SOFTWARE} cycles")
+        scale = args.csb_cycles / CSB_WRITE
+        software = Software(args.software, args.csb_cycles, CSB_READ * scale, args.cpu_cycles)
     return Study.of(
         nvdla.load(args.loadable),
         args.config,
         args.abi,
         Memory(args.latency, args.bandwidth, args.shared) if timing else Memory(),
         names_for(args.loadable, args.layers).layers,
-        args.software if timing else 0,
+        software,
     )

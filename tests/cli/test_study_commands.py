@@ -84,6 +84,8 @@ def test_a_truncated_loadable_is_one_line(nvdla_command, lenet, tmp_path, comman
         (("--bandwidth", "0"), "memory bandwidth"),
         (("--clock", "0"), "--clock"),
         (("--software", "-3"), "--software"),
+        (("--csb-cycles", "nan"), "--csb-cycles"),
+        (("--cpu-cycles", "-1"), "--cpu-cycles"),
     ],
 )
 def test_impossible_machines_are_refused(nvdla_command, lenet, words, message):

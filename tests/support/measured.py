@@ -4,16 +4,13 @@ import re
 from dataclasses import replace
 
 from nvdla.analysis.cycles.constants import Memory, constants
-from nvdla.analysis.cycles.cycles import (
+from nvdla.analysis.cycles.model import chain_time
+from nvdla.analysis.cycles.shapes import (
     CdpShape,
+    Chain,
     ConvolutionShape,
     PdpShape,
     SdpShape,
-    cdp_time,
-    chain_time,
-    convolution_time,
-    pdp_time,
-    sdp_time,
     windows_behind,
 )
 from nvdla.hardware.configuration import configuration
@@ -29,27 +26,28 @@ def predicted(entry):
         None if width == "bus width" else width,
         entry["memory"]["shared_read_write"],
     )
-    return UNITS[entry["unit"]](entry["shape"], values, memory)
+    return chain_time(UNITS[entry["unit"]](entry["shape"], values), values, memory)
 
 
 def _sdp_shape(shape, values, width, height, channels):
     stages = [name for name in ("bs", "bn", "ew") if shape[name] != "bypass"]
     surfaces = ceil_div(channels, values.atom)
     cube = width * height * surfaces * values.atom
-    operands = sum(_operand_bytes(shape[name], cube, surfaces * values.atom) for name in stages)
+    operands = sum(_operand_bytes(shape[name], cube) for name in stages)
     source = 0 if shape.get("flying") else cube
-    return SdpShape(width, height, surfaces, len(stages), "ew" in stages, source + operands, cube)
+    return SdpShape(width, height, surfaces, len(stages), "ew" in stages, source, operands, cube)
 
 
-def _operand_bytes(what, cube, channels):
+def _operand_bytes(what, cube):
     match = re.fullmatch(r"memory_([a-z]+)_([a-z]+)_(\d)B", what)
     if not match:
         return 0
-    elements = channels if match[2] == "channel" else cube
-    return elements * int(match[3]) * (2 if match[1] == "both" else 1)
+    if match[2] == "channel":  # comes with each kernel, and costs nothing
+        return 0
+    return cube * int(match[3]) * (2 if match[1] == "both" else 1)
 
 
-def _conv(shape, values, memory):
+def _conv(shape, values):
     data = shape["w"] * shape["h"] * ceil_div(shape["c"], values.atom) * values.atom
     if shape["image_in"]:
         data = shape["h"] * ceil_div(shape["w"] * shape["c"], values.atom) * values.atom
@@ -64,26 +62,27 @@ def _conv(shape, values, memory):
         weight_bytes=0 if shape["weight_reuse"] else shape["weight_bytes"],
         weight_banks=shape["weight_banks"],
         data_atoms=ceil_div(shape["c"], values.atom),
+        slices=shape["h"],
         by_line=bool(shape["image_in"]),
         post_extension=shape["y_extension"],
-        sdp=_sdp_shape(shape["sdp"], values, shape["out_w"], shape["out_h"], shape["k"]),
     )
-    return convolution_time(made, values, memory)
+    return Chain(conv=made, sdp=_sdp_shape(shape["sdp"], values, shape["out_w"], shape["out_h"], shape["k"]))
 
 
-def _sdp(shape, values, memory, written=None):
-    made = _sdp_shape(shape["sdp"], values, shape["w"], shape["h"], shape["c"])
-    if written is not None:
-        made = replace(made, write_bytes=written)
-    return sdp_time(made, values, memory)
+def _sdp(shape, values):
+    return Chain(sdp=_sdp_shape(shape["sdp"], values, shape["w"], shape["h"], shape["c"]))
 
 
-def _pdp(shape, values, memory, alone=True):
+def _pdp(shape, values):
+    return Chain(pdp=_pdp_shape(shape, values))
+
+
+def _pdp_shape(shape, values, alone=True):
     pool = shape.get("pool") or shape["pdp"]
     left, top = pool["pad"][:2]
     surfaces = ceil_div(pool["in_c"], values.atom)
     again = (pool["splits"] - 1) * max(pool["kernel_w"] - pool["stride_x"], 0)
-    made = PdpShape(
+    return PdpShape(
         in_width=pool["in_w"] + again,
         in_height=pool["in_h"],
         out_width=pool["out_w"],
@@ -92,23 +91,18 @@ def _pdp(shape, values, memory, alone=True):
         late_rows=windows_behind(pool["out_h"], pool["kernel_h"], pool["stride_y"], top, pool["in_h"]),
         late_columns=windows_behind(pool["out_w"], pool["kernel_w"], pool["stride_x"], left, pool["in_w"]),
         read_bytes=(pool["in_w"] + again) * pool["in_h"] * surfaces * values.atom if alone else 0,
-        write_bytes=pool["out_w"] * pool["out_h"] * surfaces * values.atom if alone else 0,
+        write_bytes=pool["out_w"] * pool["out_h"] * surfaces * values.atom,
     )
-    return pdp_time(made, values, memory)
 
 
-def _cdp(shape, values, memory):
-    return cdp_time(CdpShape(shape["w"], shape["h"], ceil_div(shape["c"], values.atom)), values, memory)
+def _cdp(shape, values):
+    return Chain(cdp=CdpShape(shape["w"], shape["h"], ceil_div(shape["c"], values.atom)))
 
 
-def _sdp_pdp(shape, values, memory):
-    """PDP behind SDP on the fly: the longer of both; what goes between them does not go through memory."""
-    pool = shape["pdp"]
-    surfaces = ceil_div(shape["c"], values.atom)
-    read = shape["w"] * shape["h"] * surfaces * values.atom
-    write = pool["out_w"] * pool["out_h"] * surfaces * values.atom
-    times = [_sdp(shape, values, memory, written=0), _pdp(shape, values, memory, alone=False)]
-    return chain_time(times, read, write, values, memory)
+def _sdp_pdp(shape, values):
+    """PDP behind SDP on the fly: what goes between them does not go through memory."""
+    sdp = replace(_sdp(shape, values).sdp, write_bytes=0)
+    return Chain(sdp=sdp, pdp=_pdp_shape(shape, values, alone=False))
 
 
 UNITS = {"conv": _conv, "sdp": _sdp, "pdp": _pdp, "cdp": _cdp, "sdp+pdp": _sdp_pdp}

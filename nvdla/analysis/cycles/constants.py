@@ -1,13 +1,15 @@
 """What the cycle model knows of a hardware configuration and of the memory behind it.
 
 The formulas and the fixed terms were calibrated on cycle-accurate simulation of NVIDIA's RTL of nv_small and nv_large
-(memory latencies of 50, 120 and 200 cycles, several bandwidths). For other configurations sizes and throughputs come
-from the configuration and the fixed terms from the measured one of the same memory atom: unproven there.
+(memory latencies of 50 to 200 cycles, several bandwidths; single operations and whole networks). For other
+configurations sizes and throughputs come from the configuration and the fixed terms from the measured one of the same
+memory atom: unproven there.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from nvdla.errors import ConfigError
 from nvdla.hardware.configuration import Configuration
@@ -16,6 +18,10 @@ MEASURED = ("nv_small", "nv_large")
 DEFAULT_LATENCY = 100
 MAX_LATENCY = 1 << 20
 WIDE_ATOM = 32
+# Register accesses on the configuration bus as they were measured; a CPU operation's element: what a processor with
+# floating point in hardware takes for an exponential and a division, an assumption.
+CSB_WRITE, CSB_READ, CPU_ELEMENT = 2.1, 19.0, 100.0
+MAX_SOFTWARE = 1 << 40
 
 
 @dataclass(frozen=True)
@@ -38,13 +44,56 @@ class Memory:
 
 
 @dataclass(frozen=True)
+class Software:
+    """The firmware's processor: ``answer``: cycles from an interrupt to the firmware's answer; ``write`` and ``read``:
+    cycles of a register access (those of the RTL's bus by default); ``element``: cycles for an element of a CPU
+    operation's output. All in cycles of NVDLA's clock.
+
+    Raises ConfigError for times below 0 or beyond MAX_SOFTWARE.
+    """
+
+    answer: int = 0
+    write: float = CSB_WRITE
+    read: float = CSB_READ
+    element: float = CPU_ELEMENT
+
+    def __post_init__(self) -> None:
+        for name in ("answer", "write", "read", "element"):
+            value = getattr(self, name)
+            if not 0 <= value <= MAX_SOFTWARE:
+                raise ConfigError(f"software {name} {value} cycles: must be 0 .. {MAX_SOFTWARE}")
+
+    def register_cycles(self, accesses: tuple[int, int]) -> float:
+        """Time of so many writes and reads."""
+        return accesses[0] * self.write + accesses[1] * self.read
+
+    def cpu_cycles(self, elements: int) -> int:
+        """Time of a CPU operation."""
+        return round(elements * self.element)
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Cycles of a unit's operation that depend on nothing: ``begin`` from its start to its first request's acceptance,
+    ``end`` from the last data to the interrupt (the write response's latency apart). For the next queued operation:
+    ``read`` from the last data to its start of reading, ``ready`` from the interrupt to where the unit takes its data.
+    """
+
+    begin: int
+    end: int
+    read: int
+    ready: int
+
+
+@dataclass(frozen=True)
 class Constants:
     """A configuration as the model sees it, for elements of one size.
 
     ``kernels`` and ``channels``: what the MAC array takes at a time. ``*_atom``: cycles that a unit needs for a memory
-    atom (``sdp_y_atom`` with the Y stage at work). ``*_fixed``: cycles of an operation that depend on nothing.
-    ``stripe_gap``: cycles between stripes that wait for the SDP. ``cdp_block_gap`` + surfaces *
-    ``cdp_surface_gap``: cycles between the blocks of 8 columns of a CDP line.
+    atom (``sdp_y_atom`` with the Y stage at work). ``sdp``, ``pdp``, ``cdp``: their fixed cycles; ``tail``: from CACC's
+    last result delivered to the SDP's last write; ``sdp_to_delivery``: from where the SDP is ready to CACC's first.
+    ``cdp_block_gap`` + surfaces * ``cdp_surface_gap``: cycles between the blocks of 8 columns of a CDP line.
+    ``operand_queue``: bytes of operands that the SDP reads ahead behind a convolution.
     """
 
     name: str
@@ -57,21 +106,37 @@ class Constants:
     sdp_y_atom: float
     pdp_atom: float
     cdp_atom: float
-    conv_fixed: int
-    sdp_fixed: int
-    pdp_fixed: int
-    cdp_fixed: int
-    stripe_gap: int
+    sdp: Fixed
+    pdp: Fixed
+    cdp: Fixed
+    tail: int
+    sdp_to_delivery: int
     cdp_block_gap: int
     cdp_surface_gap: int
+    operand_queue: int
     measured: bool
 
+    @property
+    def entry(self) -> int:
+        """Bytes of an entry of the convolution buffer: a bank has 512."""
+        return self.bank // BANK_ENTRIES
 
-# conv, SDP, PDP, CDP; gap between stripes; CDP's gaps.
-_NARROW = {"conv_fixed": 40, "sdp_fixed": 57, "pdp_fixed": 63, "cdp_fixed": 84, "stripe_gap": 54}
-_WIDE = {"conv_fixed": 35, "sdp_fixed": 50, "pdp_fixed": 54, "cdp_fixed": 75, "stripe_gap": 46}
-_NARROW |= {"cdp_block_gap": 5, "cdp_surface_gap": 1}
-_WIDE |= {"cdp_block_gap": 2, "cdp_surface_gap": 0}
+
+BANK_ENTRIES = 512
+_NARROW: dict[str, Any] = {
+    "sdp": Fixed(29, 28, -10, -14),
+    "pdp": Fixed(32, 31, -9, -14),
+    "cdp": Fixed(53, 31, -9, -14),
+    "tail": 4,
+}
+_WIDE: dict[str, Any] = {
+    "sdp": Fixed(24, 26, -1, -8),
+    "pdp": Fixed(26, 28, -2, -8),
+    "cdp": Fixed(47, 28, -2, -8),
+    "tail": 2,
+}
+_NARROW |= {"sdp_to_delivery": 27, "cdp_block_gap": 5, "cdp_surface_gap": 1, "operand_queue": 1120}
+_WIDE |= {"sdp_to_delivery": 29, "cdp_block_gap": 2, "cdp_surface_gap": 0, "operand_queue": 5120}
 
 
 def constants(config: Configuration, element_bytes: int = 1) -> Constants:

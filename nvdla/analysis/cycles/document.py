@@ -29,7 +29,9 @@ def cycles_document(study: Study, clock: float) -> Row:
             "bytes_per_cycle": study.memory.bytes_per_cycle or study.config.dram_width_bits / 8,
             "shared": study.memory.shared,
         },
-        "software_cycles": study.software,
+        "software_cycles": study.software.answer,
+        "csb_cycles": study.software.write,
+        "cpu_element_cycles": study.software.element,
         "clock_mhz": clock,
         "measured": all(each.measured for each in study.estimates.values() if each.cycles is not None),
         "total_cycles": schedule.cycles,
@@ -85,7 +87,8 @@ def caveats(study: Study) -> list[str]:
         where = f"the model was calibrated on {' and '.join(MEASURED)} in int8"
         found.append(f"{len(unproven)} of {len(study.estimates)} operations are estimates without proof: {where}")
     if any(node.engine == "cpu" for node in study.operations):
-        found.append("CPU operations are not modelled and take no time here")
+        figure = f"{study.software.element:g} cycles for an element of their output"
+        found.append(f"CPU operations take {figure}, an assumption (--cpu-cycles)")
     if study.memory.latency == DEFAULT_LATENCY and study.memory.bytes_per_cycle is None:
         found.append(f"memory: {DEFAULT_LATENCY} cycles latency, the bus's width (--latency, --bandwidth, --shared)")
     if study.schedule.stuck:

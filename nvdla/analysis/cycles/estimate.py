@@ -6,22 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from nvdla.analysis.cycles.constants import Constants, Memory, constants
-from nvdla.analysis.cycles.cycles import (
+from nvdla.analysis.cycles.model import Time, chain_time
+from nvdla.analysis.cycles.shapes import (
     CdpShape,
+    Chain,
     ConvolutionShape,
+    CopyShape,
     PdpShape,
     SdpShape,
-    Time,
-    cdp_time,
-    chain_time,
-    convolution_time,
-    copy_time,
     mac_cycles,
-    pdp_time,
-    sdp_time,
     windows_behind,
 )
-from nvdla.descriptors.enums import ConvMode, DataFormat
+from nvdla.descriptors.enums import ConvMode, DataFormat, SdpMode
 from nvdla.descriptors.meaning import processing_precision
 from nvdla.hardware.configuration import Configuration
 from nvdla.program.handover import chains
@@ -37,7 +33,8 @@ class Estimate:
 
     ``macs``: multiplications of its arithmetic (padding included, as the hardware does them); ``mac_share``: of what
     the MAC array could do in the time; ``read_bytes`` and ``written_bytes``: traffic; ``cycles`` None: not modelled
-    (CPU operations); ``measured``: the configuration and precision are those the model was calibrated on.
+    (CPU operations); ``measured``: the configuration and precision are those the model was calibrated on;
+    ``shape``: the chain as the model takes it, with the ``constants`` of its precision.
     """
 
     key: Key
@@ -50,13 +47,17 @@ class Estimate:
     written_bytes: int
     measured: bool
     time: Time | None
+    shape: Chain | None
+    constants: Constants
 
 
 def estimates(nodes: list[Operation], config: Configuration, memory: Memory) -> dict[Key, Estimate]:
     """The estimate of every operation."""
     found: dict[Key, Estimate] = {}
     for chain in chains(nodes):
-        time, values = _chain_time(chain, config, memory)
+        values = constants(config, _element_bytes(chain[0]))
+        shape = chain_shape(chain, values)
+        time = chain_time(shape, values, memory) if shape else None
         for node in chain:
             macs = _macs(node)
             share = None
@@ -73,6 +74,8 @@ def estimates(nodes: list[Operation], config: Configuration, memory: Memory) -> 
                 written_bytes=sum(access.traffic for access in node.writes),
                 measured=values.measured and _covered(node),
                 time=time,
+                shape=shape,
+                constants=values,
             )
     return found
 
@@ -85,43 +88,26 @@ def _covered(node: Operation) -> bool:
     return node.engine in ("sdp", "pdp", "cdp")
 
 
-def _chain_time(chain: list[Operation], config: Configuration, memory: Memory) -> tuple[Time | None, Constants]:
-    """Cycles of operations that work together: a convolution with its SDP; with a PDP behind, the longer of both."""
-    first = chain[0]
-    values = constants(config, _element_bytes(first))
-    times = []
-    rest = chain
-    if first.engine == "conv":
-        sdp = chain[1] if len(chain) > 1 else None
-        times.append(convolution_time(convolution_shape(first, sdp, values), values, memory))
-        rest = chain[2:]
-    for node in rest:
-        time = _alone(node, values, memory)
-        if time is not None:
-            times.append(time)
-    if len(times) < 2:
-        return (times[0] if times else None), values
-    read = sum(_traffic(node.reads) for node in chain)
-    write = sum(_traffic(node.writes) for node in chain)
-    return chain_time(times, read, write, values, memory), values
+def chain_shape(chain: list[Operation], values: Constants) -> Chain | None:
+    """Operations that work together as the model takes them; None for what it does not model (CPU operations)."""
+    parts: dict[str, Any] = {}
+    for node in chain:
+        if node.engine == "conv":
+            parts["conv"] = convolution_shape(node, values)
+        elif node.engine == "sdp":
+            parts["sdp"] = sdp_shape(node, values)
+        elif node.engine == "pdp":
+            parts["pdp"] = pdp_shape(node, values)
+        elif node.engine == "cdp":
+            cube = node.surface.src_data
+            parts["cdp"] = CdpShape(cube.width, cube.height, _surfaces(cube, _element_bytes(node), values))
+        elif node.engine in ("bdma", "rubik"):
+            parts["copy"] = CopyShape(_traffic(node.reads), _traffic(node.writes))
+    return Chain(**parts) if parts else None
 
 
-def _alone(node: Operation, values: Constants, memory: Memory) -> Time | None:
-    if node.engine == "sdp":
-        return sdp_time(sdp_shape(node, values), values, memory)
-    if node.engine == "pdp":
-        return pdp_time(pdp_shape(node, values), values, memory)
-    if node.engine == "cdp":
-        cube = node.surface.src_data
-        surfaces = _surfaces(cube, _element_bytes(node), values)
-        return cdp_time(CdpShape(cube.width, cube.height, surfaces), values, memory)
-    if node.engine in ("bdma", "rubik"):
-        return copy_time(_traffic(node.reads), _traffic(node.writes), values, memory)
-    return None
-
-
-def convolution_shape(node: Operation, sdp: Operation | None, values: Constants) -> ConvolutionShape:
-    """A convolution and the SDP behind it as the model takes them."""
+def convolution_shape(node: Operation, values: Constants) -> ConvolutionShape:
+    """A convolution as the model takes it."""
     op, surface = node.op, node.surface
     src, dst = surface.src_data, surface.dst_data
     size = _element_bytes(node)
@@ -140,26 +126,32 @@ def convolution_shape(node: Operation, sdp: Operation | None, values: Constants)
         data_bytes=0 if op.data_reuse else data,
         weight_bytes=0 if op.weight_reuse else weights,
         weight_banks=max(op.weight_bank, 1),
-        data_atoms=ceil_div(max(src.channel, 1) * size, values.atom),
+        data_atoms=max(ceil_div(src.channel * size, values.atom), 1),
+        data_banks=max(op.data_bank, 1),
+        slices=max(src.height, 1),
+        entries_per_slice=op.entry_per_slice,
         by_line=image,
         post_extension=1 << min(op.post_extension, 2),
         batch=max(op.batch, 1),
         share=WINOGRAD_SHARE if op.conv_mode == ConvMode.WINOGRAD else 1,
         element_bytes=size,
-        sdp=sdp_shape(sdp, values) if sdp else None,
     )
 
 
 def sdp_shape(node: Operation, values: Constants) -> SdpShape:
+    """An SDP operation as the model takes it. Operands for each kernel come with it, and cost nothing."""
     op, src = node.op, node.surface.src_data
     stages = [name for name in ("x1", "x2", "y") if getattr(op, f"{name}_op").enable]
+    points = [name for name in stages if getattr(op, f"{name}_op").mode == SdpMode.PER_POINT]
+    source = sum(access.traffic for access in node.reads if access.role.startswith("src"))
     return SdpShape(
         width=max(src.width, 1),
         height=max(src.height, 1),
         surfaces=max(_surfaces(src, _element_bytes(node), values), 1),
         stages=len(stages),
         uses_y="y" in stages,
-        read_bytes=_traffic(node.reads),
+        read_bytes=source,
+        operand_bytes=sum(access.traffic for access in node.reads if access.role in points),
         write_bytes=_traffic(node.writes),
         batch=max(op.batch_num, 1),
     )
@@ -216,4 +208,4 @@ def _macs(node: Operation) -> int:
 def busy_mac_cycles(node: Operation, config: Configuration) -> int:
     """Cycles of a convolution in which the MAC array would compute, were nothing else in its way."""
     values = constants(config, _element_bytes(node))
-    return mac_cycles(convolution_shape(node, None, values), values)
+    return mac_cycles(convolution_shape(node, values), values)

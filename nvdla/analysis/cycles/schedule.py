@@ -1,31 +1,46 @@
-"""When every operation runs: the firmware's scheduling rules with the model's cycles, event by event.
+"""When every operation runs: the firmware's scheduling rules with the model's cycles.
 
 The rules are those of the firmware (kmd/firmware/scheduler.c), as :mod:`nvdla.firmware.scheduler` states them: each
 engine's operations form a queue, up to two are programmed ahead in its register groups, one is enabled when all that it
-waits for has happened. The hardware works on an engine's operations in the order of the queue; a chain on the fly
-begins when all of its engines are free and enabled. CPU tasks take no time here.
+waits for has happened. The firmware is one thread: it answers the interrupts that have come, programs and enables, each
+register access taking its time. The units (:mod:`nvdla.analysis.cycles.hardware`) work on an engine's operations in the
+order of the queue.
 """
 
 from __future__ import annotations
 
-import heapq
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
-from nvdla.analysis.cycles.estimate import Estimate
-from nvdla.program.handover import by_task, chains
-from nvdla.program.operation import Key, Operation
+from nvdla.analysis.cycles.constants import Constants, Memory, Software
+from nvdla.analysis.cycles.hardware import Hardware, Run
+from nvdla.analysis.cycles.programming import ENABLE, INTERRUPT, Accesses, program_accesses, select_accesses
+from nvdla.analysis.cycles.shapes import Chain
+from nvdla.analysis.cycles.simulation import Event, Process
+from nvdla.program.operation import Key
 
 ENGINES = ("bdma", "conv", "sdp", "pdp", "cdp", "rubik")
 GROUPS = (0, 1)
 
 
+@dataclass(frozen=True)
+class Work:
+    """A chain on the fly: its operations, and what the units do (None: nothing that is modelled)."""
+
+    nodes: list[Any]
+    shape: Chain | None
+    constants: Constants
+    elements: int = 0
+
+
 @dataclass
 class Span:
-    """An operation in time (cycles from the start of the run; None: it never happens).
+    """An operation in time (cycles from the first register write of the run; None: it never happens).
 
-    ``group``: its register group; ``start`` and ``end``: when its engine works on it. ``first_mac`` and ``last_mac``
-    of a convolution.
+    ``group``: its register group; ``start`` and ``end``: when its engine works on it (a convolution that is fetched
+    ahead begins before ``start``). ``first_mac`` and ``last_mac`` of a convolution.
     """
 
     key: Key
@@ -69,24 +84,28 @@ class Schedule:
         return not self.stuck
 
 
-def schedule(nodes: list[Operation], estimates: dict[Key, Estimate], software: int = 0) -> Schedule:
-    """The schedule of all tasks, one after the other. ``software``: cycles from an interrupt to the firmware's answer.
+def schedule(works: list[Work], memory: Memory, software: Software | None = None) -> Schedule:
+    """The schedule of all tasks, one after the other, of the chains of their operations.
 
     Never fails: what a broken graph keeps waiting is listed as stuck.
     """
+    software = software or Software()
+    nodes = [node for work in works for node in work.nodes]
     spans = {node.key: Span(node.key, node.engine) for node in nodes}
     steps: list[Step] = []
     clock = 0
     pointers = dict.fromkeys(ENGINES, 0)
-    for mine in by_task(nodes).values():
-        if mine[0].engine == "cpu":
-            for node in mine:
-                span = spans[node.key]
-                span.programmed = span.enabled = span.start = span.end = clock
+    for mine in _by_task(works):
+        if mine[0].nodes[0].engine == "cpu":
+            for work in mine:
+                span = spans[work.nodes[0].key]
+                span.programmed = span.enabled = span.start = clock
+                clock += software.cpu_cycles(work.elements)
+                span.end = clock
         else:
-            clock = _TaskRun(mine, estimates, spans, steps, pointers, software).run(clock)
-    started = [node.key for node in nodes if spans[node.key].start is not None]
+            clock = _TaskRun(mine, memory, software, spans, steps, pointers, clock).run()
     places = {node.key: place for place, node in enumerate(nodes)}
+    started = [node.key for node in nodes if spans[node.key].start is not None]
     started.sort(key=lambda key: (spans[key].start, places[key]))
     endless = _endless(nodes)
     stuck = [node.key for node in nodes if spans[node.key].end is None or node.key in endless]
@@ -94,62 +113,103 @@ def schedule(nodes: list[Operation], estimates: dict[Key, Estimate], software: i
     return Schedule(spans, started + waiting, steps, clock, stuck)
 
 
+def _by_task(works: list[Work]) -> list[list[Work]]:
+    found: dict[int, list[Work]] = {}
+    for work in works:
+        found.setdefault(work.nodes[0].key[0], []).append(work)
+    return list(found.values())
+
+
 @dataclass
 class _Engine:
-    """The two register groups of an engine and its queue. ``running``: in the order in which the hardware goes."""
+    """The two register groups of an engine and its queue. ``running``: enabled or programmed, in the order in which the
+    hardware goes; ``begun``: how many of them the hardware has begun; ``events``: what interrupts reported, by group.
+    """
 
-    queue: list[Operation]
+    queue: list[Any]
     next: int = 0
-    groups: list[Operation | None] = field(default_factory=lambda: [None, None])
-    running: list[Operation] = field(default_factory=list)
-    busy: bool = False
+    groups: list[Any] = field(default_factory=lambda: [None, None])
+    running: list[Any] = field(default_factory=list)
+    begun: int = 0
+    last_group: int = 1
+    events: tuple[set[str], set[str]] = field(default_factory=lambda: (set(), set()))
 
 
 class _TaskRun:
-    """One task on the engines."""
+    """One task on the engines: the firmware's thread as a process of the simulation."""
 
     def __init__(
         self,
-        nodes: list[Operation],
-        estimates: dict[Key, Estimate],
+        works: list[Work],
+        memory: Memory,
+        software: Software,
         spans: dict[Key, Span],
         steps: list[Step],
         pointers: dict[str, int],
-        software: int,
+        start: int,
     ) -> None:
-        self.operations = {node.key: node for node in nodes}
-        self.estimates, self.spans, self.steps, self.software = estimates, spans, steps, software
+        nodes = [node for work in works for node in work.nodes]
+        self.nodes = {node.key: node for node in nodes}
+        self.works = {work.nodes[0].key: work for work in works}
+        self.software, self.spans, self.steps = software, spans, steps
         self.pointers = pointers  # the group that the hardware takes next; they stay from task to task
-        self.chains = {chain[0].key: chain for chain in chains(nodes)}
         self.counts = {node.key: node.waits_for for node in nodes}
         self.enabled: set[Key] = set()
         self.engines = {
             name: _Engine(sorted((n for n in nodes if n.engine == name and n.queue >= 0), key=lambda n: n.queue))
             for name in ENGINES
         }
-        self.events: list[tuple[int, int, Callable[[int], None]]] = []
-        self._number = 0
+        self.hardware = Hardware(works[0].constants, memory)
+        self.simulation = self.hardware.simulation
+        self.simulation.now = self.hardware.simulation.port.since = float(start)
+        self.interrupt = Event()
+        self.at_work = 0
 
-    def run(self, start: int) -> int:
+    @property
+    def now(self) -> int:
+        return round(self.simulation.now)
+
+    def run(self) -> int:
         """Everything that can run; the cycle of the last event."""
-        for name in ENGINES:
-            for _ in GROUPS:
-                self._submit(name, start)
-        clock = start
-        self._start_hardware(clock)
-        while self.events:
-            clock, _, action = heapq.heappop(self.events)
-            action(clock)
-            self._start_hardware(clock)
-        return clock
-
-    def _at(self, time: int, action: Callable[[int], None]) -> None:
-        self._number += 1
-        heapq.heappush(self.events, (time, self._number, action))
+        self.simulation.start(self._firmware())
+        self.simulation.run()
+        return self.now
 
     # ---- firmware
 
-    def _submit(self, name: str, now: int) -> None:
+    def _firmware(self) -> Process:
+        for name in ENGINES:
+            for _ in GROUPS:
+                yield from self._submit(name)
+        while True:
+            if not any(any(engine.events) for engine in self.engines.values()):
+                self.interrupt = Event()
+                yield self.interrupt
+                yield self.simulation.now + self.software.answer
+            yield self._spend(INTERRUPT)
+            yield from self._process_events()
+
+    def _spend(self, accesses: Accesses) -> float:
+        """The time at which so many register accesses are done."""
+        return self.simulation.now + self.software.register_cycles(accesses)
+
+    def _process_events(self) -> Process:
+        """What the interrupts reported when they were read: by engine, the other group's first, completion last."""
+        for name in ENGINES:
+            engine = self.engines[name]
+            first = 1 - engine.last_group
+            for group in (first, 1 - first):
+                events, node = set(engine.events[group]), engine.groups[group]
+                engine.events[group].clear()
+                if node is None:
+                    continue
+                for event in ("CDMA_WT_DONE", "CDMA_DT_DONE"):
+                    if event in events:
+                        yield from self._announce(node, event)
+                if "OP_COMPLETED" in events:
+                    yield from self._complete(node)
+
+    def _submit(self, name: str) -> Process:
         """Program the next operation of the queue if a group is free and the lookup tables allow it."""
         engine = self.engines[name]
         if engine.next >= len(engine.queue):
@@ -160,15 +220,18 @@ class _TaskRun:
         node = engine.queue[engine.next]
         if not self._may_program(engine, node, group):
             return
+        if not any(engine.groups):
+            yield self._spend(select_accesses(name))
         engine.next += 1
         engine.groups[group] = node
         engine.running.append(node)
         span = self.spans[node.key]
-        span.group, span.programmed = group, now
-        self._note("program", now, node, group)
-        self._announce(node, "OP_PROGRAMMED", now)
+        span.group, span.programmed = group, self.now
+        self._note("program", node, group)
+        yield self._spend(program_accesses(node))
+        yield from self._announce(node, "OP_PROGRAMMED")
         if self.counts[node.key] == 0:
-            self._enable(node, now)
+            yield from self._enable(node)
 
     def _free_group(self, name: str) -> int | None:
         taken = [node is not None for node in self.engines[name].groups]
@@ -176,7 +239,7 @@ class _TaskRun:
             return None
         return taken.index(False) if any(taken) else self.pointers[name]
 
-    def _may_program(self, engine: _Engine, node: Operation, group: int) -> bool:
+    def _may_program(self, engine: _Engine, node: Any, group: int) -> bool:
         """An engine's only lookup tables are not overwritten while the other group may use them (sdp.c, cdp.c)."""
         lut = _lut(node)
         other = engine.groups[1 - group]
@@ -184,97 +247,117 @@ class _TaskRun:
             return True
         return _lut(other) == -1 and other.key not in self.enabled
 
-    def _enable(self, node: Operation, now: int) -> None:
+    def _enable(self, node: Any) -> Process:
         span = self.spans[node.key]
         if span.group is None or node.key in self.enabled:
             return
         self.enabled.add(node.key)
-        span.enabled = now
-        self._note("enable", now, node, span.group)
-        self._announce(node, "OP_ENABLED", now)
+        self._note("enable", node, span.group)
+        yield self._spend(ENABLE[node.engine])
+        span.enabled = self.now
+        self._start_hardware()
+        yield from self._announce(node, "OP_ENABLED")
 
-    def _announce(self, node: Operation, event: str, now: int) -> None:
+    def _announce(self, node: Any, event: str) -> Process:
         """Count down the operations that wait for the event."""
         for dependency in node.dependencies:
-            if dependency.event != event or dependency.target not in self.operations:
+            if dependency.event != event or dependency.target not in self.nodes:
                 continue
             target = dependency.target
             if self.counts[target] > 0:
                 self.counts[target] -= 1
                 if self.counts[target] == 0:
-                    self._enable(self.operations[target], now)
+                    yield from self._enable(self.nodes[target])
 
-    def _complete(self, node: Operation, now: int) -> None:
+    def _complete(self, node: Any) -> Process:
         engine, span = self.engines[node.engine], self.spans[node.key]
         assert span.group is not None
-        self._note("complete", now, node, span.group)
+        self._note("complete", node, span.group)
         engine.groups[span.group] = None
-        self._announce(node, "OP_COMPLETED", now)
+        engine.last_group = span.group
+        yield from self._announce(node, "OP_COMPLETED")
         for _ in GROUPS:  # the one that waited for the lookup tables, and the one behind it
-            self._submit(node.engine, now)
+            yield from self._submit(node.engine)
 
-    def _note(self, what: str, now: int, node: Operation, group: int) -> None:
-        self.steps.append(Step(what, now, node.key, node.engine, group))
+    def _note(self, what: str, node: Any, group: int) -> None:
+        self.steps.append(Step(what, self.now, node.key, node.engine, group))
 
     # ---- hardware
 
-    def _start_hardware(self, now: int) -> None:
-        """Start every chain whose engines are free and whose operations are enabled."""
+    def _start_hardware(self) -> None:
+        """Begin every chain that is enabled and next in the queues of its engines."""
         moved = True
         while moved:
             moved = False
             for name in ENGINES:
                 engine = self.engines[name]
-                head = engine.running[0] if engine.running else None
-                chain = self.chains.get(head.key) if head and not engine.busy else None
-                if chain and _is_whole(chain) and all(self._is_ready(node) for node in chain):
-                    self._start(chain, now)
+                head = engine.running[engine.begun] if engine.begun < len(engine.running) else None
+                work = self.works.get(head.key) if head else None
+                if work and _is_whole(work.nodes) and all(self._is_ready(node) for node in work.nodes):
+                    self._start(work)
                     moved = True
 
-    def _is_ready(self, node: Operation) -> bool:
+    def _is_ready(self, node: Any) -> bool:
         engine = self.engines[node.engine]
-        return not engine.busy and bool(engine.running) and engine.running[0] is node and node.key in self.enabled
+        return engine.begun < len(engine.running) and engine.running[engine.begun] is node and node.key in self.enabled
 
-    def _start(self, chain: list[Operation], now: int) -> None:
-        estimate = self.estimates[chain[0].key]
-        time, total = estimate.time, estimate.cycles or 0
-        for node in chain:
+    def _start(self, work: Work) -> None:
+        for node in work.nodes:
+            self.engines[node.engine].begun += 1
+        assert work.shape is not None
+        run = self.hardware.start(work.shape, work.constants)
+        events = {"conv": run.conv_done, "sdp": run.sdp_done, "pdp": run.pdp_done}
+        for node in work.nodes:
+            done = events.get(node.engine, run.done)
+            self.simulation.start(self._watch(done, self._finisher(node, run)))
+        first = work.nodes[0]
+        if first.engine == "conv":
+            self.simulation.start(self._watch(run.weights_in, lambda: self._fetched(first, "CDMA_WT_DONE")))
+            self.simulation.start(self._watch(run.data_in, lambda: self._fetched(first, "CDMA_DT_DONE")))
+
+    def _watch(self, event: Event, action: Callable[[], None]) -> Process:
+        yield event
+        action()
+
+    def _finisher(self, node: Any, run: Run) -> Callable[[], None]:
+        """The engine is done: it goes on with the other group by itself."""
+
+        def finish() -> None:
             span = self.spans[node.key]
-            span.start, span.end = now, now + total
-            self.engines[node.engine].busy = True
-        first = self.spans[chain[0].key]
-        if chain[0].engine == "conv" and time:
-            first.data_done, first.weights_done = now + time.data_done, now + time.weights_done
-            first.first_mac, first.last_mac = now + time.first_mac, now + time.last_mac
-            self._interrupt(first.weights_done, lambda at: self._announce(chain[0], "CDMA_WT_DONE", at))
-            self._interrupt(first.data_done, lambda at: self._announce(chain[0], "CDMA_DT_DONE", at))
-        for node in chain:
-            end = self.spans[node.key].end
-            assert end is not None
-            self._at(end, self._freer(node))
-            self._interrupt(end, self._completer(node))
+            assert span.group is not None and span.enabled is not None
+            before = [each.end for each in self._earlier(node) if each.end is not None]
+            span.start = max([span.enabled, round(run.started), *before])
+            span.end = max(self.now, span.start)
+            if node.engine == "conv":
+                span.first_mac, span.last_mac = math.ceil(run.first_mac), math.ceil(run.last_mac)
+            self.pointers[node.engine] = 1 - span.group
+            self._raise(node, "OP_COMPLETED")
 
-    def _interrupt(self, time: int, action: Callable[[int], None]) -> None:
-        self._at(time + self.software, action)
+        return finish
 
-    def _freer(self, node: Operation) -> Callable[[int], None]:
-        """The hardware goes on with the other group by itself."""
+    def _earlier(self, node: Any) -> list[Span]:
+        """The operation before it in its engine."""
+        running = self.engines[node.engine].running
+        place = running.index(node)
+        return [self.spans[each.key] for each in running[max(place - 1, 0) : place]]
 
-        def free(now: int) -> None:
-            engine = self.engines[node.engine]
-            engine.busy = False
-            engine.running.pop(0)
-            group = self.spans[node.key].group
-            assert group is not None
-            self.pointers[node.engine] = 1 - group
+    def _fetched(self, node: Any, event: str) -> None:
+        span = self.spans[node.key]
+        if event == "CDMA_WT_DONE":
+            span.weights_done = self.now
+        else:
+            span.data_done = self.now
+        if any(each.event == event for each in node.dependencies):
+            self._raise(node, event)
 
-        return free
+    def _raise(self, node: Any, event: str) -> None:
+        group = self.spans[node.key].group
+        assert group is not None
+        self.engines[node.engine].events[group].add(event)
+        self.simulation.happen(self.interrupt)
 
-    def _completer(self, node: Operation) -> Callable[[int], None]:
-        return lambda now: self._complete(node, now)
 
-
-def _endless(nodes: list[Operation]) -> set[Key]:
+def _endless(nodes: list[Any]) -> set[Key]:
     """Operations after which their engine's queue comes back to itself or to an earlier one: it never ends."""
     places = {node.key: (node.engine, node.queue) for node in nodes}
     return {
@@ -289,12 +372,12 @@ def _comes_before(target: tuple[str, int], place: tuple[str, int]) -> bool:
     return target[0] == place[0] and target[1] <= place[1]
 
 
-def _is_whole(chain: list[Operation]) -> bool:
+def _is_whole(chain: list[Any]) -> bool:
     """Whether somebody gives what the first takes on the fly, and takes what the last gives."""
     return not (chain[0].takes_on_the_fly or chain[-1].gives_on_the_fly)
 
 
-def _lut(node: Operation) -> int:
+def _lut(node: Any) -> int:
     return getattr(node.op, "lut_index", -1)
 
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 import nvdla
+from nvdla.analysis.cycles.constants import Software
 from nvdla.analysis.cycles.schedule import busy_cycles
 from nvdla.analysis.study import Study
+from nvdla.errors import ConfigError
 
 SAMPLES = sorted((Path(__file__).resolve().parents[3] / "samples").glob("*.loadable"))
 CORPUS = Path(__file__).resolve().parents[4] / "shared" / "corpus"
@@ -94,7 +96,7 @@ def test_what_an_operation_waits_for_happens_before():
 
 
 def test_the_run_is_as_long_as_its_operations_one_after_the_other_at_most():
-    study = Study.of(nvdla.load(SAMPLES[0]))
+    study = Study.of(nvdla.load(SAMPLES[0]), software=Software(0, 0.0, 0.0, 0.0))
     leaders = [chain[0].key for chain in study.chains]
     total = sum(study.estimates[key].cycles or 0 for key in leaders)
     assert 0 < study.schedule.cycles <= total
@@ -103,8 +105,27 @@ def test_the_run_is_as_long_as_its_operations_one_after_the_other_at_most():
 
 def test_the_firmwares_time_comes_on_top():
     loadable = nvdla.load(SAMPLES[0])
-    plain, slow = Study.of(loadable).schedule, Study.of(loadable, software=1000).schedule
+    plain, slow = Study.of(loadable).schedule, Study.of(loadable, software=Software(answer=1000)).schedule
     assert slow.cycles >= plain.cycles + 1000
+
+
+def test_register_writes_take_their_time():
+    """The bus of a processor far away makes LeNet longer by each write that nothing hides."""
+    loadable = nvdla.load(SAMPLES[0])
+    near, far = (Study.of(loadable, software=Software(write=cycles)).schedule for cycles in (0.0, 100.0))
+    assert far.cycles > near.cycles + 12 * 71 * 100 / 4
+
+
+def test_a_cpu_operation_takes_cycles_for_each_element_of_its_output():
+    loadable = nvdla.load(Path(__file__).resolve().parents[3] / "samples" / "lenet.loadable")
+    none, some = (Study.of(loadable, software=Software(element=cycles)).schedule for cycles in (0.0, 70.0))
+    assert some.cycles - none.cycles == 10 * 70
+
+
+@pytest.mark.parametrize("bad", [{"answer": -1}, {"write": -0.5}, {"element": float("nan")}])
+def test_software_that_cannot_be_is_refused(bad):
+    with pytest.raises(ConfigError, match="must be 0"):
+        Software(**bad)
 
 
 def test_operations_that_wait_for_ever_are_listed():

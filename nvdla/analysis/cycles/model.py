@@ -1,0 +1,78 @@
+"""How long an operation takes alone: from its enabling to its interrupt, nothing else at work.
+
+A chain (:class:`~nvdla.analysis.cycles.shapes.Chain`) runs on the simulated units. Not measured, and so unproven:
+Winograd, batches, compressed weights, 16-bit precisions, BDMA, Rubik, CVSRAM.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from nvdla.analysis.cycles.constants import Constants, Memory
+from nvdla.analysis.cycles.hardware import Hardware, Run, bandwidth
+from nvdla.analysis.cycles.shapes import Chain, ConvolutionShape, mac_cycles, taps
+
+# Time beyond the unit's own work (in cycles) from which the memory is what bounds an operation.
+MEMORY_BOUND = 16
+FULL_USE = 1.05
+
+
+@dataclass(frozen=True)
+class Time:
+    """Cycles of a chain. ``bound``: what keeps it from being faster.
+
+    Convolutions: ``data_done`` and ``weights_done`` when CDMA has fetched all, ``first_mac``, ``last_mac``.
+    """
+
+    total: int
+    bound: str
+    data_done: int = 0
+    weights_done: int = 0
+    first_mac: int = 0
+    last_mac: int = 0
+
+
+def chain_time(chain: Chain, constants: Constants, memory: Memory) -> Time:
+    """The chain alone on idle units."""
+    hardware = Hardware(constants, memory)
+    run = hardware.start(chain, constants)
+    hardware.simulation.run()
+    total = math.ceil(run.done.time or 0.0)
+    if not chain.conv:
+        return Time(total, _bound(chain, run, constants, memory))
+    return Time(
+        total,
+        _convolution_bound(chain.conv, run, constants),
+        data_done=math.ceil(run.data_in.time or 0.0),
+        weights_done=math.ceil(run.weights_in.time or 0.0),
+        first_mac=math.ceil(run.first_mac),
+        last_mac=math.ceil(run.last_mac),
+    )
+
+
+def _bound(chain: Chain, run: Run, constants: Constants, memory: Memory) -> str:
+    if chain.copy:
+        return "memory"
+    unit = "PDP" if chain.pdp else "SDP" if chain.sdp else "CDP"
+    return "memory" if run.slowed > MEMORY_BOUND else unit
+
+
+def _convolution_bound(shape: ConvolutionShape, run: Run, constants: Constants) -> str:
+    """What most of a convolution's time goes to."""
+    parts = {"fetch": run.first_mac - run.started, "weights": run.waited, "memory": run.slowed}
+    name = max(parts, key=lambda part: parts[part])
+    if parts[name] > run.mac_time:
+        return name
+    macs = mac_cycles(shape, constants)
+    if run.mac_time <= macs * FULL_USE:
+        return "MAC"
+    if run.pace <= taps(shape, constants):
+        return "weight loading"
+    return "PDP" if run.chain.pdp and run.pace > constants.sdp_atom + 1 else "SDP"
+
+
+def least_cycles(read: int, write: int, constants: Constants, memory: Memory) -> float:
+    """No operation is faster than its traffic (bytes read and written)."""
+    rate = bandwidth(constants, memory)
+    return (read + write if memory.shared else max(read, write)) / rate
