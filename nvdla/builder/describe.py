@@ -119,7 +119,8 @@ class Describer:
         process: Process = hardware.operation
         result = process.destination
         precision = result.precision
-        op.src_precision = op.dst_precision = _PRECISION[precision]
+        op.src_precision = _PRECISION[process.source.precision if process.source is not None else precision]
+        op.dst_precision = _PRECISION[precision]
         op.lut_index = self._lut(process.lut)
         self._convert(op.out_cvt, process.convert, precision)
         op.batch_num = 1

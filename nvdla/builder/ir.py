@@ -22,7 +22,8 @@ DTYPES = {each.title: each.dtype.type for each in Precision}
 @dataclass(eq=False)
 class Root:
     """A whole cube in memory. ``scale``: real number of one step (1 for fp16). ``role``: "input", "output", "inner" or
-    "constant", which has its elements (C, H, W) in ``data``."""
+    "constant", which has its elements (C, H, W) in ``data``. ``paired``: an even number of surfaces, for conversion
+    between int8 and int16."""
 
     name: str
     channels: int
@@ -32,6 +33,7 @@ class Root:
     scale: float = 1.0
     role: str = "inner"
     data: np.ndarray | None = None
+    paired: bool = False
 
     @property
     def whole(self) -> Surface:

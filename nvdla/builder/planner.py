@@ -26,6 +26,7 @@ def layout_of(root: Root, config: Configuration) -> Layout:
     atom = config.memory_atom
     line = root.width * atom
     surfaces = ceil_div(root.channels * BYTES[root.precision], atom)
+    surfaces += surfaces % 2 if root.paired else 0
     return Layout(line, line * root.height, line * root.height * surfaces)
 
 

@@ -36,11 +36,13 @@ class Calibration:
     ``weight_scales``: int8 scales (K,) of the kernels of convolutions by layer name, where they are given: by a model
     that is quantised already, or by adaptive rounding. Those of other layers follow from their weights. ``means``: the
     mean (C,) of every channel of tensors by name; with it biases make up for the mean error of rounded weights.
+    ``precisions``: layers of an int8 network that are computed in int16, by name (nv_full).
     """
 
     magnitudes: Mapping[str, float]
     weight_scales: Mapping[str, np.ndarray] = field(default_factory=dict)
     means: Mapping[str, np.ndarray] = field(default_factory=dict)
+    precisions: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_scales(cls, scales: Mapping[str, float], precision: str = "int8") -> Calibration:

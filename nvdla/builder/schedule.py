@@ -191,6 +191,9 @@ class _Chains:
         pool, result = self.program.operations[position + 1], writes(operation)
         if not isinstance(pool, Pool) or pool.source.root is not result.root or result.root.role != "inner":
             return False
+        # The SDP does not convert on the way to the PDP (programming guide, SDP, DC).
+        if isinstance(operation, Process) and operation.source.precision != result.precision:
+            return False
         if result.shape != pool.source.shape or result.shape != (
             result.root.channels,
             result.root.height,

@@ -22,7 +22,8 @@ def describe(program: Program, config: str, tasks: list[Task]) -> dict[str, Any]
         "config": config,
         "precision": program.precision,
         "tensors": {
-            name: {"scale": surface.scale, "shape": list(surface.shape)} for name, surface in program.tensors.items()
+            name: {"scale": surface.scale, "shape": list(surface.shape), "precision": surface.precision}
+            for name, surface in program.tensors.items()
         },
         "tasks": [_task(number, task) for number, task in enumerate(tasks)],
     }

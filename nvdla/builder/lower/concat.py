@@ -24,6 +24,7 @@ def reserve(lowering: Lowering) -> None:
     for group in reversed(lowering.groups):
         if group.layer.kind != "concat":
             continue
+        lowering.precision = lowering.precisions[group.output.name]
         whole = lowering.target(group.output)
         for tensor, part in _parts(group, whole):
             same_scale = lowering.scales[tensor.name] == whole.scale

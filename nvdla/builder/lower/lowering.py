@@ -47,12 +47,16 @@ class Lowering:
             )
         if not network.inputs or not network.outputs:
             raise BuildError(f"network {network.name} needs at least one input and one output (Network.output)")
-        self.network, self.config, self.precision, self.per_channel = network, config, precision, per_channel
+        self.network, self.config, self.per_channel = network, config, per_channel
+        # That of the network, and that of the group which is being lowered.
+        self.default = self.precision = precision
         self.calibration = calibration
         self.operations: list[Operation] = []
         self.groups = group_layers(network)
+        self.precisions: dict[str, str] = {}
         self.scales = self._unify_scales()
         self.places: dict[str, Surface] = {}
+        self._converted: dict[tuple[str, str], Surface] = {}
         self.quantised: dict[str, Quantised] = {}
         self._temporaries = 0
 
@@ -68,16 +72,20 @@ class Lowering:
     def magnitude(self, tensor: Tensor, default: float) -> float:
         """The largest magnitude a tensor is meant to hold, for fitting tables."""
         if self.integer:
-            return self.scales[tensor.name] * (127 if self.precision == "int8" else 32767)
+            return self.scales[tensor.name] * LARGEST[self.precisions[tensor.name]]
         known = self.calibration.magnitudes if self.calibration else {}
         return float(known.get(tensor.name, default))
 
     # ---- scales
 
     def _unify_scales(self) -> dict[str, float]:
-        """The scale of every tensor between groups; pooling, concat and upsampling keep the scale of their input."""
+        """The scale of every tensor between groups; pooling, concat and upsampling keep the scale of their input.
+
+        What has one scale has one precision too: the wider one, where some of it is wanted in int16.
+        """
         tensors = list(self.network.inputs) + [group.output for group in self.groups]
         if not self.integer:
+            self.precisions = {tensor.name: self.default for tensor in tensors}
             return {tensor.name: 1.0 for tensor in tensors}
         if self.calibration is None:
             raise BuildError(
@@ -85,6 +93,21 @@ class Lowering:
                 f"samples)"
             )
         inputs = {tensor.name for tensor in self.network.inputs}
+        find = self._leaders(tensors, inputs)
+        wanted = self._wanted()
+        wide = {find(name) for name, precision in wanted.items() if precision == "int16"} - inputs
+        self.precisions = {tensor.name: "int16" if find(tensor.name) in wide else self.default for tensor in tensors}
+        scales: dict[str, float] = {}
+        for tensor in tensors:
+            lead = find(tensor.name)
+            if lead not in inputs:
+                scales[lead] = max(scales.get(lead, 0.0), self._own_scale(tensor.name))
+            else:
+                scales[lead] = self._own_scale(lead)
+        return {tensor.name: scales[find(tensor.name)] for tensor in tensors}
+
+    def _leaders(self, tensors: list[Tensor], inputs: set[str]) -> Callable[[str], str]:
+        """The tensor that speaks for all that have one scale with a given one."""
         leader = {tensor.name: tensor.name for tensor in tensors}
 
         def find(name: str) -> str:
@@ -103,23 +126,33 @@ class Lowering:
                 if second in inputs:
                     first, second = second, first
                 leader[second] = first
-        scales: dict[str, float] = {}
-        for name in leader:
-            lead = find(name)
-            own = self._own_scale(name)
-            if lead not in inputs:
-                scales[lead] = max(scales.get(lead, 0.0), own)
-            else:
-                scales[lead] = self._own_scale(lead)
-        return {name: scales[find(name)] for name in leader}
+        return find
+
+    def _wanted(self) -> dict[str, str]:
+        """Precisions that the calibration wants, by tensor; layers that share an operation go together."""
+        found = {}
+        for name, precision in self.calibration.precisions.items():
+            group = next((each for each in self.groups if name in each.members), None)
+            if group is None:
+                raise BuildError(
+                    f"precision {precision} for layer {name}: network {self.network.name} has no such layer"
+                )
+            if precision not in LARGEST or precision not in self.config.precisions or self.default != "int8":
+                raise BuildError(
+                    f"layer {name}: {precision} within a network of {self.default} on {self.config.name} is not "
+                    "possible; a network of int8 may have layers of int16, on nv_full"
+                )
+            if group.layer.kind != "softmax":
+                found[group.output.name] = precision
+        return found
 
     def _own_scale(self, name: str) -> float:
         group = next((each for each in self.groups if each.output.name == name), None)
         if group is not None and group.layer.kind == "softmax":
             return SOFTMAX_SCALE
         if group is not None and group.layer.kind == "constant":
-            return max(float(np.max(np.abs(group.layer.values))), 1e-30) / LARGEST[self.precision]
-        return self.calibration.scale(name, self.precision)
+            return max(float(np.max(np.abs(group.layer.values))), 1e-30) / LARGEST[self.precisions[name]]
+        return self.calibration.scale(name, self.precisions[name])
 
     def integers(self, group: Group, weights: np.ndarray, groups: int) -> tuple[np.ndarray | None, np.ndarray]:
         """Scales (K,) of weights (K, C / groups, R, S), None for fp16, and the bias (K,), corrected where the means of
@@ -139,7 +172,7 @@ class Lowering:
         else:
             scales = weight_scales(weights, self.precision, self.per_channel)
             if np.any(scales != scales[0]):
-                scales = exact_scales(scales, self.scales[source.name], self.scales[group.output.name])
+                scales = exact_scales(scales, self.source(source).scale, self.scales[group.output.name])
         bias, means = group.bias, self.calibration.means.get(source.name)
         if means is not None:
             bias = bias - mean_error(group, weights, scales, self.precision, means, groups)
@@ -149,8 +182,32 @@ class Lowering:
     # ---- places
 
     def source(self, tensor: Tensor) -> Surface:
-        """Where a tensor lies that was made before."""
-        return self.places[tensor.name]
+        """Where a tensor lies that was made before, in the precision of the group that is lowered."""
+        place = self.places[tensor.name]
+        if place.precision == self.precision:
+            return place
+        key = tensor.name, self.precision
+        if key not in self._converted:
+            self._converted[key] = self._convert(tensor, place)
+        return self._converted[key]
+
+    def _convert(self, tensor: Tensor, place: Surface) -> Surface:
+        """A copy in the other width of integers, by an SDP operation of its own (the only one that may convert).
+
+        The SDP takes and gives two int16 surfaces for one of int8 (cmod/sdp/NV_NVDLA_sdp.cpp:528, :1496).
+        """
+        name = f"{tensor.name}/{self.precision}"
+        if place.precision == "int16" and (place.root.role != "inner" or place.channels != place.root.channels):
+            whole = Root(f"{name}/copy", *place.shape, "int16", place.scale).whole
+            self.operations.append(Process(name, place, whole))
+            place = whole
+        # 256 steps of int16 are one of int8, so that widening is exact.
+        scale = place.scale / 256 if self.precision == "int16" else place.scale * LARGEST["int16"] / LARGEST["int8"]
+        result = Root(name, *tensor.shape, self.precision, scale).whole
+        for surface in (place, result):
+            surface.root.paired = surface.precision == "int16"
+        self.copy(name, place, result)
+        return result
 
     def target(self, tensor: Tensor) -> Surface:
         """Where a tensor is to be written: a place reserved in a concat, or a root of its own."""
@@ -158,7 +215,8 @@ class Lowering:
             role = "output" if tensor in self.network.outputs else "inner"
             channels, height, width = tensor.shape
             scale = self.scales[tensor.name]
-            self.places[tensor.name] = Root(tensor.name, channels, height, width, self.precision, scale, role).whole
+            precision = self.precisions[tensor.name]
+            self.places[tensor.name] = Root(tensor.name, channels, height, width, precision, scale, role).whole
         return self.places[tensor.name]
 
     def temporary(self, name: str, channels: int, height: int, width: int, scale: float) -> Surface:
@@ -184,14 +242,16 @@ class Lowering:
         for tensor in self.network.inputs:
             channels, height, width = tensor.shape
             scale = self.scales[tensor.name]
-            self.places[tensor.name] = Root(tensor.name, channels, height, width, self.precision, scale, "input").whole
+            self.places[tensor.name] = Root(tensor.name, channels, height, width, self.default, scale, "input").whole
         concat.reserve(self)
         for group in self.groups:
+            self.precision = self.precisions[group.output.name]
             LOWER[group.layer.kind](self, group)
+        self.precision = self.default
         outputs = [self._as_output(tensor) for tensor in self.network.outputs]
         return Program(
             self.network.name,
-            self.precision,
+            self.default,
             self.operations,
             [self.places[tensor.name].root for tensor in self.network.inputs],
             outputs,
@@ -205,7 +265,7 @@ class Lowering:
         if place.root.role == "output" and place.root.name == tensor.name:
             return place.root
         channels, height, width = tensor.shape
-        root = Root(tensor.name, channels, height, width, self.precision, place.scale, "output")
+        root = Root(tensor.name, channels, height, width, place.precision, place.scale, "output")
         self.copy(tensor.name, place, root.whole)
         return root
 
