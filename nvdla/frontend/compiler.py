@@ -6,7 +6,8 @@ import os
 import platform
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,9 @@ import numpy as np
 
 import nvdla
 from nvdla.builder import Built, Calibration, Recipe, Refined, build, quantize
-from nvdla.builder.accuracy import accuracy
+from nvdla.builder.accuracy import LayerAccuracy, accuracy
 from nvdla.errors import BuildError, FormatError
-from nvdla.frontend.data import Preprocessing, samples
+from nvdla.frontend.data import Preprocessing, Samples, samples
 from nvdla.frontend.importer import (
     ACCELERATOR,
     HOST,
@@ -28,7 +29,10 @@ from nvdla.frontend.importer import (
     import_graph,
 )
 from nvdla.frontend.model import Model, packages, read
+from nvdla.frontend.quantisation.activations import FloatModel
 from nvdla.frontend.quantisation.calibrate import Calibrated, Progress, calibrate, recipe_of, table_or
+from nvdla.frontend.quantisation.mixed import JUDGED_SAMPLES, choose, drop
+from nvdla.frontend.quantisation.tables import Table
 from nvdla.loadable.model import Loadable
 
 
@@ -118,6 +122,7 @@ def compile(
     host: bool = True,
     keep_on_host: tuple[str, ...] = (),
     progress: Progress | None = None,
+    max_drop: float = 0.005,
     **options: Any,
 ) -> Compiled:
     """Compile a model for one configuration.
@@ -126,12 +131,15 @@ def compile(
     "int16", "fp16", "auto". ``calibration``: an array (samples first), a mapping of input names to such arrays, an
     iterable of samples, a folder of images or arrays, or a :class:`nvdla.builder.Calibration`; not needed for fp16 nor
     where the model brings its scales. ``host``: False makes a node on the host an error.
+    ``max_drop``: what precision "auto" may lose (:func:`nvdla.frontend.quantisation.mixed.drop`).
     ``progress(done, all)`` is told of every sample that calibration has run. ``options`` are those of
     :class:`nvdla.builder.Recipe` (``method``, ``equalise``, ``per_channel`` ...) and of the builder. Raises
     FormatError, BuildError or ConfigError, one line each.
     """
     loaded = model if isinstance(model, Model) else read(model, shapes, weights)
     recipe, rest = recipe_of(options)
+    data = _data(loaded, calibration, preprocessing)
+    auto, precision = precision == "auto", "int8" if precision == "auto" else precision
     kept = set(keep_on_host)
     while True:
         imported = import_graph(loaded, config, precision, kept)
@@ -139,8 +147,10 @@ def compile(
             check_host(imported)
         details = _details(imported, preprocessing)
         try:
-            calibrated = _calibration(imported, calibration, preprocessing, recipe, progress)
+            calibrated = _calibration(imported, data, recipe, progress)
             details["calibration"] = calibrated.source
+            if auto:
+                calibrated = _mixed(imported, calibrated, data, rest, details, max_drop)
             return _build(imported, calibrated, rest, details)
         except _NodeFails as failure:
             # What only scales can show: the node goes to the host with what the builder says.
@@ -198,8 +208,15 @@ class _NodeFails(Exception):
         self.node, self.reason = node, reason
 
 
+def _data(model: Model, data: Any, preprocessing: Preprocessing | None) -> Calibration | Samples | Table | None:
+    """Calibration data, looked at once: an iterable cannot be gone through again."""
+    if data is None or isinstance(data, Calibration):
+        return data
+    return table_or(data, lambda each: samples(model, each, preprocessing))
+
+
 def _calibration(
-    imported: Imported, data: Any, preprocessing: Preprocessing | None, recipe: Recipe, progress: Progress | None
+    imported: Imported, data: Calibration | Samples | Table | None, recipe: Recipe, progress: Progress | None
 ) -> Calibrated:
     if isinstance(data, Calibration) or not imported.networks:
         given = data if isinstance(data, Calibration) else Calibration({})
@@ -210,12 +227,43 @@ def _calibration(
             f"{imported.model.name}: {imported.precision} needs scales; give calibration data (--calibrate) or a model "
             "that brings its scales"
         )
-    source = None if data is None else table_or(data, lambda each: samples(imported.model, each, preprocessing))
-    return calibrate(imported, source, recipe, progress)
+    return calibrate(imported, data, recipe, progress)
 
 
-def _build(imported: Imported, calibrated: Calibrated, options: dict[str, Any], details: dict[str, Any]) -> Compiled:
-    rows = imported.nodes
+def _mixed(
+    imported: Imported,
+    calibrated: Calibrated,
+    data: Calibration | Samples | Table | None,
+    options: dict[str, Any],
+    details: dict[str, Any],
+    max_drop: float,
+) -> Calibrated:
+    """Layers of int16 where int8 alone loses more than ``max_drop`` (docs/quantisation.md)."""
+    if "int16" not in imported.config.precisions:
+        raise BuildError(f"precision auto: {imported.config.name} has int8 alone; build for nv_full, or in int8")
+    if not isinstance(data, Samples):
+        raise BuildError("precision auto needs samples as calibration data, to measure on")
+    feeds = list(islice(data, JUDGED_SAMPLES))
+    outputs = [name for name in imported.model.outputs if name not in imported.model.constants]
+    model = FloatModel(imported, outputs)
+    exact = [{name: values[name] for name in outputs} for values in map(model.run, feeds)]
+    first = _build(imported, calibrated, options, dict(details))
+    rows = [LayerAccuracy(**row) for row in first.report["accuracy"]]
+
+    def loss(tensors: frozenset[str]) -> float:
+        trial = _build(imported, calibrated.in_int16(tensors), options, dict(details), measure=False)
+        return drop(exact, [trial.run(feed) for feed in feeds])
+
+    chosen = choose(rows, loss, max_drop)
+    lost = {"drop": loss(chosen), "int8_drop": loss(frozenset())}
+    details["mixed"] = {"max_drop": max_drop, "int16": sorted(chosen), **lost}
+    return calibrated.in_int16(chosen)
+
+
+def _build(
+    imported: Imported, calibrated: Calibrated, options: dict[str, Any], details: dict[str, Any], measure: bool = True
+) -> Compiled:
+    rows = [replace(row, operations=list(row.operations)) for row in imported.nodes]
     parts = []
     for number, part in enumerate(imported.parts):
         if part.network is None:
@@ -227,7 +275,8 @@ def _build(imported: Imported, calibrated: Calibrated, options: dict[str, Any], 
             built = build(refined.network, *chosen, **options)
         except BuildError as error:
             raise _NodeFails(_culprit(rows, str(error)), str(error)) from None
-        rows_of_part = [asdict(row) for row in accuracy(refined.network, built, calibrated.samples.get(number, ()))]
+        measured = calibrated.samples.get(number, ()) if measure else ()
+        rows_of_part = [asdict(row) for row in accuracy(refined.network, built, measured)]
         details["accuracy"] = [*details.get("accuracy", ()), *rows_of_part]
         own = {"accuracy": rows_of_part, "factors": _factors(refined)}
         built.sidecar.update({**_sidecar(imported, part, rows, details), **own})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,14 @@ class Calibrated:
     source: dict[str, Any]
     per_channel: bool
     samples: Mapping[int, list[dict[str, np.ndarray]]] = field(default_factory=dict)
+
+    def in_int16(self, tensors: Set[str]) -> Calibrated:
+        """The same with these tensors, and the layers that make them, in int16."""
+        parts = {}
+        for number, refined in self.parts.items():
+            own = {layer.name: "int16" for layer in refined.network.layers if layer.name in tensors}
+            parts[number] = replace(refined, calibration=replace(refined.calibration, precisions=own))
+        return replace(self, parts=parts)
 
 
 def calibrate(
