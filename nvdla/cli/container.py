@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table
+from nvdla.cli.output import add_format_options, escape, print_document, print_pairs, print_table, say
 from nvdla.containers import registry
 from nvdla.containers.parameters import Parameter
 from nvdla.errors import FormatError
 
 COMMAND = "container"
+_LONG_LIST = 8
+_LONG_TEXT = 120
 HELP = """Neighbouring compiled-model containers: IREE archives and modules, TVM model libraries, tensor files.
 
   nvdla container list model.irpa
@@ -37,12 +40,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     extract = _add_file(command("extract", "write the parts of a file below a folder"))
     extract.add_argument("names", nargs="*", metavar="NAME", help="only these parts")
+    extract.add_argument(
+        "--extract",
+        action="append",
+        default=[],
+        metavar="[SCOPE::]NAME=FILE",
+        help="write this part to this file (instead of below the folder)",
+    )
     extract.add_argument("-o", "--output", default=".", metavar="FOLDER", help="folder (default: here)")
     _configure_writers(command)
     run = _add_file(command("run", "run a function of a module in the interpreter"))
     run.add_argument("--function", required=True, metavar="NAME", help="exported function")
     run.add_argument("--input", action="append", default=[], metavar="VALUE", help="one argument; repeat in order")
-    _add_file(command("disassemble", "the programs of a file as text"))
+    disassemble = _add_file(command("disassemble", "the programs of a file as text"))
+    disassemble.add_argument("--function", metavar="NAME", help="only this function, by name or ordinal")
+    disassemble.add_argument("--source", action="store_true", help="with source lines, where the file has them")
 
 
 def _configure_writers(command: Any) -> None:
@@ -140,7 +152,26 @@ def _pair(text: str, what: str, form: str) -> tuple[str, str]:
 
 
 def _open(args: argparse.Namespace) -> registry.Container:
-    return registry.open(Path(args.file), _options(args), args.format)
+    return registry.open(_scoped(args.file)[1], _options(args), args.format)
+
+
+def _scoped(text: str) -> tuple[str, Path]:
+    """``SCOPE=FILE`` as IREE's tools take it (an archive does not record its scope), or ``FILE``, of scope ""."""
+    scope, separator, path = text.partition("=")
+    return (scope, Path(path)) if separator and "/" not in scope and not Path(text).exists() else ("", Path(text))
+
+
+def _part(text: str, scope: str) -> tuple[str, str]:
+    """(name, file) of ``[SCOPE::]NAME=FILE``; names may hold "=", so the last one counts."""
+    name, separator, target = text.rpartition("=")
+    if not separator or not name or not target:
+        raise FormatError(f"--extract {text}: expected [SCOPE::]NAME=FILE")
+    given, marked, key = name.partition("::")
+    if marked and given == scope:
+        return key, target
+    if scope:
+        raise FormatError(f"--extract {text}: the file's scope is {scope!r}, so the name begins with {scope}::")
+    return name, target
 
 
 def _run_formats(args: argparse.Namespace) -> int:
@@ -160,14 +191,54 @@ def _run_formats(args: argparse.Namespace) -> int:
 def _run_list(args: argparse.Namespace) -> int:
     container = _open(args)
     info, rows = container.info(), container.rows()
+    if scope := _scoped(args.file)[0]:
+        info = {"scope": scope, **info}
     if not print_document({"file": args.file, "format": container.format.name, "info": info, "rows": rows}, args):
-        print(f"{args.file}: {container.format.title}")
+        say(f"{args.file}: {container.format.title}")
         tables = {key: value for key, value in info.items() if _is_table(value)}
-        print_pairs("facts", {key: value for key, value in info.items() if key not in tables})
+        listed = {"metadata", "metadata_types"} if "metadata_types" in info else set()
+        print_pairs("facts", {k: _shown(k, v, rows) for k, v in info.items() if k not in {*tables, *listed}})
         for title, table in tables.items():
             print_table(title, table)
-        print_table("content", rows)
+        if listed:
+            kinds, values = info["metadata_types"], info["metadata"]
+            print_table("metadata", [{"key": k, "type": kinds[k], "value": _brief(v)} for k, v in values.items()])
+        for title, part in _by_kind(rows).items():
+            print_table(title, part)
     return 0
+
+
+def _by_kind(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    """Rows of unlike things (imports, functions, segments) as a table for each kind, signatures in words. Attributes
+    stand with the exports."""
+    if not any("kind" in row for row in rows):
+        return {"content": list(rows)}
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        hidden = {"kind", "signature", *(["attributes"] if row["kind"] == "function" else [])}
+        parts.setdefault(_plural(row["kind"]), []).append({k: v for k, v in row.items() if k not in hidden})
+    return parts
+
+
+def _plural(kind: str) -> str:
+    return kind if kind == "rodata" else f"{kind}s"
+
+
+def _shown(key: str, value: Any, rows: Sequence[dict[str, Any]]) -> Any:
+    """A fact on one line: pairs as ``name (number)``; of a long list that is a table below, the length."""
+    if not isinstance(value, list):
+        return value
+    if len(value) > _LONG_LIST and any(_plural(row.get("kind", "")) == key for row in rows):
+        return f"{len(value)} (see below)"
+    return [f"{each[0]} ({each[1]})" if isinstance(each, list) and len(each) == 2 else each for each in value]
+
+
+def _brief(value: Any) -> Any:
+    """A metadata value in a cell."""
+    if isinstance(value, dict):
+        return "not shown"
+    text = ", ".join(map(str, value)) if isinstance(value, list) else value
+    return f"{text[:_LONG_TEXT]}..." if isinstance(text, str) and len(text) > _LONG_TEXT else text
 
 
 def _is_table(value: Any) -> bool:
@@ -176,7 +247,7 @@ def _is_table(value: Any) -> bool:
 
 
 def _run_verify(args: argparse.Namespace) -> int:
-    source = registry.Source.of(Path(args.file))
+    source = registry.Source.of(_scoped(args.file)[1])
     form = registry.detect(source) if args.format is None else registry.format_named(args.format)
     findings = form.verify(source, args.strict, _options(args))
     passed = not any(finding.severity is registry.Severity.ERROR for finding in findings)
@@ -185,15 +256,19 @@ def _run_verify(args: argparse.Namespace) -> int:
     if not print_document(document, args):
         if rows:
             print_table("findings", rows)
-        print(f"{args.file}: {form.title}: {'passed' if passed else 'FAILED'}")
+        say(f"{args.file}: {form.title}: {'passed' if passed else 'FAILED'}")
     return 0 if passed else 1
 
 
 def _run_extract(args: argparse.Namespace) -> int:
     container = _open(args)
-    written = [str(path) for path in container.extract(args.output, args.names or None)]
+    chosen = [_part(text, _scoped(args.file)[0]) for text in args.extract]
+    written = [str(container.extract_to(name, target)) for name, target in chosen]
+    if args.names or not chosen:
+        written += [str(path) for path in container.extract(args.output, args.names or None)]
     if not print_document({"file": args.file, "format": container.format.name, "written": written}, args):
-        print("\n".join(written) if written else f"{args.file}: nothing to extract")
+        for path in written or [f"{args.file}: nothing to extract"]:
+            say(path)
     return 0
 
 
@@ -255,7 +330,7 @@ def _target(args: argparse.Namespace) -> tuple[registry.Format, dict[str, str]]:
 def _write(args: argparse.Namespace, target: registry.Format, write: Callable[[IO[bytes]], object]) -> int:
     size = registry.write_whole(args.output, write)
     if not print_document({"output": args.output, "format": target.name, "bytes": size}, args):
-        print(f"{args.output}: {target.title}, {size} bytes")
+        say(f"{args.output}: {target.title}, {size} bytes")
     return 0
 
 
@@ -282,7 +357,7 @@ def _run_edit(args: argparse.Namespace) -> int:
                 document["erased"] = erase(mapping, args.erase, args.scrub)
     document["appended_at"] = [append_file(args.file, group) for group in specs]
     if not print_document(document, args):
-        print(f"{args.file}: {document['erased']} erased, {len(contents)} replaced, {len(specs)} archives appended")
+        say(f"{args.file}: {document['erased']} erased, {len(contents)} replaced, {len(specs)} archives appended")
     return 0
 
 
@@ -290,6 +365,8 @@ def _run_run(args: argparse.Namespace) -> int:
     container = registry.open(Path(args.file), None, args.format)
     outcome = container.call(args.function, args.input, _options(args))
     if not print_document({"file": args.file, "function": args.function, **outcome}, args):
+        if "ran_on" in outcome:
+            say(f"the function needs a device: it ran on {outcome['ran_on']}, not in the interpreter", sys.stderr)
         for position, result in enumerate(outcome["results"]):
             print(f"result[{position}]: {result['type']}={result['value']}")
     return 0
@@ -297,7 +374,7 @@ def _run_run(args: argparse.Namespace) -> int:
 
 def _run_disassemble(args: argparse.Namespace) -> int:
     container = _open(args)
-    text = container.disassemble()
+    text = container.disassemble(args.function, args.source)
     if not print_document({"file": args.file, "format": container.format.name, "text": text}, args):
-        print(text, end="" if text.endswith("\n") else "\n")
+        print(escape(text), end="" if text.endswith("\n") else "\n")
     return 0

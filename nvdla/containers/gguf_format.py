@@ -37,6 +37,10 @@ TENSOR_TYPES: dict[int, tuple[str, str | None, int, int]] = {
 }  # fmt: skip
 _SCALARS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _STRING, _ARRAY = 8, 9
+_KIND_NAMES = {
+    0: "uint8", 1: "int8", 2: "uint16", 3: "int16", 4: "uint32", 5: "int32", 6: "float32", 7: "bool", 8: "string",
+    9: "array", 10: "uint64", 11: "int64", 12: "float64",
+}  # fmt: skip
 
 
 class GgufContainer(Container):
@@ -50,7 +54,8 @@ class GgufContainer(Container):
         if self.version not in (2, 3):
             raise FormatError(f"{source.name}: GGUF version {self.version} is not known, only 2 and 3 are")
         tensors, pairs = self._scalar("<Q", "tensor count"), self._scalar("<Q", "metadata count")
-        self.metadata = {self._string(f"key {n}"): self._value(f"value {n}") for n in self._counted(pairs, 13, "pairs")}
+        self.kinds: dict[str, str] = {}
+        self.metadata = dict(self._pair(n) for n in self._counted(pairs, 13, "pairs"))
         described = [self._description(n) for n in self._counted(tensors, 24, "tensors")]
         alignment = self.metadata.get("general.alignment", 32)
         if type(alignment) is not int or not 0 < alignment <= MAX_ALIGNMENT or alignment & (alignment - 1):
@@ -65,7 +70,7 @@ class GgufContainer(Container):
     def _take(self, length: int, what: str) -> memoryview:
         left = len(self.source.data) - self.position
         if length > left:
-            raise self._fail(what, f"takes {length} bytes, the file has {max(left, 0)} left")
+            raise self._fail(what, f"takes {length} bytes, the file has {max(left, 0)} left (cut off?)")
         self.position += length
         return self.source.data[self.position - length : self.position]
 
@@ -78,11 +83,21 @@ class GgufContainer(Container):
     def _counted(self, count: int, least: int, what: str) -> range:
         """range(count), after checking that so many things of at least ``least`` bytes can be in the file."""
         if count * least > len(self.source.data) - self.position:
-            raise self._fail(what, f"{count} are counted, more than the rest of the file can hold")
+            raise self._fail(what, f"{count} are counted, more than the rest of the file can hold (cut off?)")
         return range(count)
 
-    def _value(self, what: str, depth: int = 0) -> Any:
-        return self._typed_value(self._scalar("<I", what), what, depth)
+    def _pair(self, number: int) -> tuple[str, Any]:
+        """A key and its value; its type goes to ``kinds``: ``uint32``, ``string[5]`` for an array."""
+        key, what = self._string(f"key {number}"), f"value {number}"
+        kind = self._scalar("<I", what)
+        start = self.position
+        value = self._typed_value(kind, what, 0)
+        if kind == _ARRAY:
+            element, count = struct.unpack("<IQ", self.source.data[start : start + 12])
+            self.kinds[key] = f"{_KIND_NAMES.get(element, element)}[{count}]"
+        else:
+            self.kinds[key] = _KIND_NAMES[kind]
+        return key, value
 
     def _typed_value(self, kind: int, what: str, depth: int) -> Any:
         if kind in _SCALARS:
@@ -121,7 +136,8 @@ class GgufContainer(Container):
         length = packed_size(dtype, shape) if dtype else count // block * size
         start = self.data_start + offset
         if start > len(self.source.data) or length > len(self.source.data) - start:
-            raise FormatError(f"{where}: takes bytes {start} to {start + length} of a file of {len(self.source.data)}")
+            size = len(self.source.data)
+            raise FormatError(f"{where}: takes bytes {start} to {start + length} of a file of {size} (cut off?)")
         extra = {} if dtype else {"gguf_type": type_name, "gguf_shape": list(shape)}
         return Parameter(
             name,
@@ -140,6 +156,7 @@ class GgufContainer(Container):
             "alignment": self.alignment,
             "data_start": self.data_start,
             "metadata": self.metadata,
+            "metadata_types": self.kinds,
         }
 
     def rows(self) -> list[dict[str, Any]]:

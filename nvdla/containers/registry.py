@@ -142,8 +142,9 @@ class Container(ABC):
             )
         return chosen
 
-    def disassemble(self) -> str:
-        """The programs of the file as text. FormatError where the format holds none."""
+    def disassemble(self, function: str | None = None, source: bool = False) -> str:
+        """The programs of the file as text, or one function of them; ``source`` adds source lines where the file has
+        them. FormatError where the format holds none."""
         raise FormatError(f"{self.source.name}: a {self.format.name} file holds no program to disassemble")
 
     def call(self, function: str, inputs: Sequence[str], options: Options | None = None) -> dict[str, Any]:

@@ -50,7 +50,10 @@ class SafetensorsContainer(Container):
         begin, end = offsets
         available = len(self.source.data) - self.data_start
         if not begin <= end <= available:
-            raise FormatError(f"{where}: data_offsets {begin} to {end} do not lie in the file's {available} data bytes")
+            hint = " (cut off?)" if end > available else ""
+            raise FormatError(
+                f"{where}: data_offsets {begin} to {end} do not lie in the file's {available} data bytes{hint}"
+            )
         expected = packed_size(DTYPES[dtype], tuple(shape))
         if end - begin != expected:
             raise FormatError(f"{where}: {dtype} of shape {shape} takes {expected} bytes, not {end - begin}")
@@ -118,12 +121,12 @@ class SafetensorsContainer(Container):
 def _read_header(source: Source) -> tuple[dict[str, Any], int]:
     size = len(source.data)
     if size < 8:
-        raise FormatError(f"{source.name}: a safetensors file has at least 8 bytes, this has {size}")
+        raise FormatError(f"{source.name}: a safetensors file has at least 8 bytes, this has {size} (cut off?)")
     length = int.from_bytes(source.data[:8], "little")
     if length > min(size - 8, MAX_HEADER):
         raise FormatError(
             f"{source.name}: header length is {length}; the file has {size - 8} bytes after it and the "
-            f"limit is {MAX_HEADER}"
+            f"limit is {MAX_HEADER} (cut off?)"
         )
     try:
         header = json.loads(bytes(source.data[8 : 8 + length]), object_pairs_hook=_unique)

@@ -11,6 +11,7 @@ from nvdla.containers.registry import Container, Finding, Format, Options, Sourc
 from nvdla.containers.source import write_data
 from nvdla.containers.tvm import params
 from nvdla.containers.tvm.dtype import CURRENT_DIALECT
+from nvdla.errors import FormatError
 
 
 class ParamsContainer(Container):
@@ -20,7 +21,10 @@ class ParamsContainer(Container):
         self.format = format
         self.source = source
         self.dialect = dialect
-        self.file = params.read(source.data, dialect)
+        try:
+            self.file = params.read(source.data, dialect)
+        except FormatError as error:
+            raise FormatError(f"{source.name}: {error}") from None
 
     def info(self) -> dict[str, Any]:
         stored = sum(len(tensor.stored) for tensor in self.file.tensors)

@@ -9,7 +9,8 @@ from typing import IO, Any, ClassVar
 from nvdla.containers.registry import Container, Finding, Format, Options, Source, register
 from nvdla.containers.vmfb import module as modules
 from nvdla.containers.vmfb.generations import loaders
-from nvdla.containers.vmfb.module import Features, Function, Module
+from nvdla.containers.vmfb.module import Dependency, Features, Function, Module, Signature
+from nvdla.containers.vmfb.words import call_in_words, text_of
 from nvdla.errors import FormatError
 
 #: Options of ``run``: name -> limit.
@@ -31,10 +32,14 @@ class VmfbContainer(Container):
             "name": m.name, "version": m.version, "container": m.wrapping.kind, "fb_offset": m.wrapping.module_offset,
             "generation": m.generation.name, "candidates": m.candidates, "bytecode_version": version,
             "loads_in": loaders(m.major), "requirements": feature_names(m.requirements), "attributes": m.attributes,
-            "types": m.types, "dependencies": [f"{d.name} >= {d.minimum_version}" for d in m.dependencies],
+            "types": m.types, "dependencies": [_dependency(d) for d in m.dependencies],
             "imports": [i.name for i in m.imports], "exports": [[e.name, e.ordinal] for e in m.exports],
             "descriptors": len(m.functions), "bytecode_len": len(m.bytecode), "rodata": len(m.rodata),
             "rwdata": m.rwdata, "global_bytes": m.global_bytes, "global_refs": m.global_refs,
+            "flatbuffer_bytes": m.wrapping.flatbuffer_length,
+            "blocks": sum(f.blocks or 0 for f in m.functions),
+            "rodata_bytes": sum(len(s.data) for s in m.rodata),
+            "external_rodata_bytes": sum(len(s.data) for s in m.rodata if s.is_external),
             "locations": len(m.locations), "nested_modules": [index for index, _ in m.nested()],
         }  # fmt: skip
 
@@ -58,19 +63,26 @@ class VmfbContainer(Container):
         for segment in m.rodata:
             yield f"rodata/{segment.index}{'.vmfb' if segment.index in nested else '.bin'}", segment.data
 
-    def disassemble(self) -> str:
+    def disassemble(self, function: str | None = None, source: bool = False) -> str:
         from nvdla.containers.vmfb.disassembler import disassemble
 
-        texts = [disassemble(self.module)]
+        texts = [disassemble(self.module, function, source)]
+        if function is not None:
+            return texts[0]
         for index, inner in self.module.nested():
-            texts.append(f"// nested module in rodata[{index}]\n{disassemble(inner)}")
+            texts.append(f"// nested module in rodata[{index}]\n{disassemble(inner, None, source)}")
         return "\n".join(texts)
 
     def call(self, function: str, inputs: Sequence[str], options: Options | None = None) -> dict[str, Any]:
-        """Runs an exported function on numbers given as text."""
+        """Runs an exported function on numbers given as text. One that needs a device goes to IREE's own runtime where
+        that is installed; ``ran_on`` says so."""
+        from nvdla.containers.vmfb import device
         from nvdla.containers.vmfb.interpreter import LETTERS, Limits, Machine
 
         target = self.module.functions[self.module.export(function).ordinal]
+        if self._needs_device(target) and device.is_installed():
+            _limits(options)
+            return device.call(bytes(self.source.data), function, inputs)
         arguments = parse_arguments(self.module, target, inputs)
         machine = Machine(self.module, limits=Limits(**_limits(options)))
         values = machine.call(function, arguments)
@@ -81,6 +93,11 @@ class VmfbContainer(Container):
         ]
         return {"results": results, "instructions": machine.executed}
 
+    def _needs_device(self, function: Function) -> bool:
+        """Whether the function takes or gives references, in a module that imports functions of devices."""
+        letters = function.signature.arguments + function.signature.results
+        return "r" in letters and any(imported.name.startswith("hal.") for imported in self.module.imports)
+
     def convert_to(self, file: IO[bytes], target: Format, options: Options | None = None) -> None:
         """Re-wrapped, for a module; other formats have no place for one."""
         if target is not self.format:
@@ -90,12 +107,16 @@ class VmfbContainer(Container):
         file.write(rewrap(self.module, target.check_options(options).get("wrapping", "keep")))
 
 
+def _dependency(wanted: Dependency) -> str:
+    return f"{wanted.name} >= {wanted.minimum_version}, {'optional' if wanted.is_optional else 'required'}"
+
+
 def _rows(module: Module, prefix: str) -> Iterable[dict[str, Any]]:
     for imported in module.imports:
         yield _row(
             "import",
             prefix + imported.name,
-            signature=imported.signature.convention,
+            signature=imported.signature,
             attributes=imported.signature.attributes,
             optional=imported.is_optional,
         )
@@ -105,7 +126,7 @@ def _rows(module: Module, prefix: str) -> Iterable[dict[str, Any]]:
             "export",
             prefix + export.name,
             export.ordinal,
-            signature=function.signature.convention,
+            signature=function.signature,
             attributes=function.signature.attributes,
         )
     for function in module.functions:
@@ -115,9 +136,10 @@ def _rows(module: Module, prefix: str) -> Iterable[dict[str, Any]]:
             function.ordinal,
             module.bytecode_offset + function.offset,
             function.length,
-            function.signature.convention,
+            function.signature,
             function.signature.attributes,
             requirements=feature_names(function.requirements),
+            blocks=function.blocks,
             registers=function.registers,
             ref_registers=function.ref_registers,
         )
@@ -130,6 +152,7 @@ def _rows(module: Module, prefix: str) -> Iterable[dict[str, Any]]:
             segment.offset,
             len(segment.data),
             external=segment.is_external,
+            text=text_of(segment.data),
         )
         if segment.index in nested:
             yield from _rows(nested[segment.index], f"{prefix}rodata[{segment.index}]/")
@@ -141,18 +164,19 @@ def _row(
     ordinal: int | None = None,
     offset: int | None = None,
     length: int | None = None,
-    signature: str | None = None,
+    signature: Signature | None = None,
     attributes: Mapping[str, str] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    keys = ("requirements", "registers", "ref_registers", "optional", "external")
+    keys = ("requirements", "blocks", "registers", "ref_registers", "optional", "external", "text")
     return {
         "kind": kind,
         "name": name,
         "ordinal": ordinal,
         "offset": offset,
         "length": length,
-        "signature": signature,
+        "signature": None if signature is None else signature.convention,
+        "call": None if signature is None else call_in_words(signature),
         "attributes": dict(attributes or {}),
         **{key: more.get(key) for key in keys},
     }
@@ -180,7 +204,10 @@ def parse_arguments(module: Module, function: Function, inputs: Sequence[str]) -
 
 def _argument(letter: str, text: str, number: int) -> int | float:
     if letter == "r":
-        raise FormatError(f"input {number} is a reference (a tensor on a device), and this interpreter has no device")
+        raise FormatError(
+            f"input {number} is a reference (a tensor on a device), and this interpreter has no device; where "
+            "iree-base-runtime is installed (pip install nvdla[iree]) such functions run there"
+        )
     try:
         if letter in "fF":
             return float(text)

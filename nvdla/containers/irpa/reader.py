@@ -176,7 +176,7 @@ class _Parser:
             self.stop(
                 where,
                 offset,
-                f"an archive header takes {layout.HEADER_SIZE} bytes, but the file ends at {size}"
+                f"an archive header takes {layout.HEADER_SIZE} bytes, the file ends at {size} (cut off?)"
                 + (f"; the link of the header before is wrong{cycle}" if index else ""),
             )
         prefix = self.structure(layout.HeaderPrefix, offset)
@@ -187,7 +187,7 @@ class _Parser:
         if prefix.header_size != layout.HEADER_SIZE:
             self.stop(where, offset + 8, f"header_size is {prefix.header_size}, version 0.0 has {layout.HEADER_SIZE}")
         if offset + layout.HEADER_SIZE > size:
-            self.stop(where, offset, f"the header takes {layout.HEADER_SIZE} bytes, but the file ends at {size}")
+            self.stop(where, offset, f"the header takes {layout.HEADER_SIZE} bytes, the file ends at {size} (cut off?)")
         raw = self.structure(layout.HeaderV0, offset)
         spans = {
             name: self.segment(where, offset, name, getattr(raw, f"{name}_segment"))
@@ -202,7 +202,9 @@ class _Parser:
         start, size = base + span.offset, len(self.data)
         if start > size or span.length > size - start:
             self.fault(
-                f"{where}, {name} segment", base, f"takes bytes {start} to {start + span.length} of a file of {size}"
+                f"{where}, {name} segment",
+                base,
+                f"takes bytes {start} to {start + span.length} of a file of {size} (cut off?)",
             )
             return min(start, size), 0
         return start, span.length

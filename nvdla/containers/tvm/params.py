@@ -181,7 +181,8 @@ class _Reader:
         left = len(self.data) - self.offset
         if size > left:
             raise FormatError(
-                f"the parameter file is cut short: {what} at byte {self.offset} takes {size} bytes, {left} are left"
+                f"the parameter file is cut short: {what} at byte {self.offset} takes {size} bytes, "
+                f"{left} are left (cut off?)"
             )
         self.offset += size
         return self.data[self.offset - size : self.offset]

@@ -7,15 +7,15 @@ be. Jobs and answers go through the worker's standard input and output; both end
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-import pickle
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import IO, Any
 
 import numpy as np
 
@@ -27,6 +27,8 @@ from nvdla.limits import RunBudget
 #: What a loaded network takes beside the memory that its file asks for: the file's bytes as blobs, linked, and packed
 #: for the kernels.
 _COPIES_OF_THE_FILE = 3
+#: Key of a value that follows the text as bytes.
+_BLOB = "$bytes"
 _COMMAND = "from nvdla.containers.tvm.rpc_worker import main; main()"
 
 
@@ -61,14 +63,17 @@ class Worker:
     """The server's end of a process that loads and runs networks; it is started with the first job."""
 
     def __init__(self, threads: int | None = None, budget: RunBudget | None = None) -> None:
-        self._settings = (threads, budget or RunBudget())
+        self._settings = [threads, asdict(budget or RunBudget())]
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
         self._lock = threading.Lock()
 
     def load(self, data: bytes, config: str, abi: str, limit: int) -> NetworkInfo:
         """Loads a network that may take ``limit`` bytes. Raises NvdlaError."""
-        return self._do("load", data, config, abi, limit)
+        said = self._do("load", data, config, abi, limit)
+        for kind in ("inputs", "outputs"):
+            said[kind] = tuple(TensorInfo(**{**tensor, "shape": tuple(tensor["shape"])}) for tensor in said[kind])
+        return NetworkInfo(**said)
 
     def run(self, number: int, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Runs on tensors (N, C, H, W), one an input; the outputs. Raises NvdlaError."""
@@ -95,10 +100,9 @@ class Worker:
     def _do(self, name: str, *arguments: Any) -> Any:
         process = self._started()
         try:
-            pickle.dump((name, arguments), process.stdin, protocol=5)  # type: ignore[arg-type]
-            process.stdin.flush()  # type: ignore[union-attr]
-            kind, value = pickle.load(process.stdout)  # type: ignore[arg-type]
-        except (OSError, EOFError, pickle.UnpicklingError, ValueError):
+            send(process.stdin, [name, *arguments])
+            kind, value = receive(process.stdout)
+        except (OSError, EOFError, ValueError):
             self.close()
             raise FormatError("the process that held this caller's networks has ended; connect again") from None
         if kind is None:
@@ -114,7 +118,7 @@ class Worker:
                 self._process = subprocess.Popen(
                     [sys.executable, "-c", _COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE
                 )
-                pickle.dump(self._settings, self._process.stdin, protocol=5)  # type: ignore[arg-type]
+                send(self._process.stdin, self._settings)
             return self._process
 
 
@@ -127,7 +131,7 @@ class _Networks:
         self._loaded: dict[int, nvdla.Runtime] = {}
         self._next = 0
 
-    def load(self, data: bytes, config: str, abi: str, limit: int) -> NetworkInfo:
+    def load(self, data: bytes, config: str, abi: str, limit: int) -> dict[str, Any]:
         loadable = nvdla.load(data)
         kept = _COPIES_OF_THE_FILE * len(data) + sum(memory.size for memory in loadable.memories)
         _check_kept(kept, limit)
@@ -137,7 +141,7 @@ class _Networks:
         _check_kept(kept, limit)
         self._next += 1
         self._loaded[self._next] = runtime
-        return NetworkInfo(self._next, runtime.config.name, runtime.config_reason, inputs, outputs, kept)
+        return asdict(NetworkInfo(self._next, runtime.config.name, runtime.config_reason, inputs, outputs, kept))
 
     def run(self, number: int, inputs: list[np.ndarray]) -> list[np.ndarray]:
         runtime = self._loaded[number]
@@ -149,6 +153,54 @@ class _Networks:
 
     def free(self, number: int) -> None:
         del self._loaded[number]
+
+
+def send(stream: Any, value: Any) -> None:
+    """Plain values as JSON, behind its length; bytes and arrays follow it as they are."""
+    blobs: list[Any] = []
+    text = json.dumps(_lifted(value, blobs)).encode()
+    for piece in (len(text).to_bytes(8, "little"), text, *blobs):
+        stream.write(piece)
+    stream.flush()
+
+
+def _lifted(value: Any, blobs: list[Any]) -> Any:
+    if isinstance(value, (list, tuple)):
+        return [_lifted(each, blobs) for each in value]
+    if isinstance(value, dict):
+        return {key: _lifted(each, blobs) for key, each in value.items()}
+    if isinstance(value, np.ndarray):
+        plain = np.ascontiguousarray(value)
+        blobs.append(plain.reshape(-1).view(np.uint8).data if plain.nbytes else b"")
+        return {_BLOB: plain.nbytes, "dtype": plain.dtype.str, "shape": list(value.shape)}
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        blobs.append(value)
+        return {_BLOB: len(value)}
+    return value
+
+
+def receive(stream: Any) -> Any:
+    """What :func:`send` wrote. EOFError where the stream ends."""
+    size = int.from_bytes(_exactly(stream, 8), "little")
+    return _lowered(json.loads(_exactly(stream, size)), stream)
+
+
+def _lowered(value: Any, stream: IO[bytes]) -> Any:
+    if isinstance(value, list):
+        return [_lowered(each, stream) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if _BLOB not in value:
+        return {key: _lowered(each, stream) for key, each in value.items()}
+    data = _exactly(stream, value[_BLOB])
+    return np.frombuffer(data, value["dtype"]).reshape(value["shape"]) if "dtype" in value else data
+
+
+def _exactly(stream: IO[bytes], size: int) -> bytes:
+    data = stream.read(size)
+    if len(data) != size:
+        raise EOFError
+    return data
 
 
 def _check_kept(kept: int, limit: int) -> None:
@@ -167,20 +219,20 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, and that ends the workers
     jobs, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
-    networks = _Networks(*pickle.load(jobs))
+    threads, budget = receive(jobs)
+    networks = _Networks(threads, RunBudget(**budget))
     while True:
         try:
-            name, arguments = pickle.load(jobs)
+            name, *arguments = receive(jobs)
         except EOFError:
             return
         try:
-            answer = None, getattr(networks, name)(*arguments)
+            answer = [None, getattr(networks, name)(*arguments)]
         except NvdlaError as error:
-            answer = type(error).__name__, str(error)
+            answer = [type(error).__name__, str(error)]
         except MemoryError:
-            answer = "FormatError", "the machine has too little memory for this"
+            answer = ["FormatError", "the machine has too little memory for this"]
         except Exception as error:
             sys.excepthook(type(error), error, error.__traceback__)
-            answer = "FormatError", f"internal fault: {type(error).__name__}; the server's log has it"
-        pickle.dump(answer, answers, protocol=5)
-        answers.flush()
+            answer = ["FormatError", f"internal fault: {type(error).__name__}; the server's log has it"]
+        send(answers, answer)

@@ -12,12 +12,17 @@ from typing import Any
 
 from nvdla.containers.vmfb.instructions import IMPORT_BIT, MOVE_BIT, REF_BIT, REF_MASK, Branch, Decoder, Instruction
 from nvdla.containers.vmfb.module import Function, Module
+from nvdla.containers.vmfb.words import source_lines
+from nvdla.errors import FormatError
 
 _TYPE_NAMES = {"i": "i32", "I": "i64", "f": "f32", "F": "f64", "r": "!vm.ref<?>"}
 
 
-def disassemble(module: Module) -> str:
-    """The whole module: directives, then every function."""
+def disassemble(module: Module, function: str | None = None, source: bool = False) -> str:
+    """The whole module: directives, then every function; or one function, given by its name or ordinal. ``source`` puts
+    lines of the debug database before the instructions that were made of them."""
+    if function is not None:
+        return "\n".join(function_lines(module, named(module, function), source)) + "\n"
     lines = [f"vm.module @{module.name} version {module.version}"]
     lines += [f"vm.type {name}" for name in module.types]
     lines += [
@@ -26,12 +31,24 @@ def disassemble(module: Module) -> str:
     ]
     lines += [f"vm.rodata[{segment.index}] = {segment.data.hex().upper()}" for segment in module.rodata]
     lines.append("")
-    for function in module.functions:
-        lines += [*function_lines(module, function), ""]
+    for each in module.functions:
+        lines += [*function_lines(module, each, source), ""]
     return "\n".join(lines[:-1] if module.functions else lines) + "\n"
 
 
-def function_lines(module: Module, function: Function) -> list[str]:
+def named(module: Module, name: str) -> Function:
+    """The function of this name (its own, or one that it is exported by) or ordinal. FormatError otherwise."""
+    ordinals = [each.ordinal for each in module.exports if each.name == name]
+    ordinals += [each.ordinal for each in module.functions if name in (each.name, f"fn{each.ordinal}")]
+    if not ordinals and name.isdecimal() and int(name[:9]) < len(module.functions):
+        ordinals = [int(name[:9])]
+    if not ordinals:
+        known = ", ".join(repr(each.name or each.ordinal) for each in module.functions[:20]) or "none"
+        raise FormatError(f"{module.source.name}: no function {name!r}; there are {known}")
+    return module.functions[ordinals[0]]
+
+
+def function_lines(module: Module, function: Function, source: bool = False) -> list[str]:
     """One function: its exports, its signature, its instructions with their offsets."""
     name = function.name or f"fn{function.ordinal}"
     lines = [
@@ -43,10 +60,13 @@ def function_lines(module: Module, function: Function) -> list[str]:
     instructions = list(Decoder(module, function).all())
     blocks = block_starts(instructions)
     printer = _Printer(module, blocks)
+    places = source_lines(module, function) if source else {}
     for instruction in instructions:
         label = f"^bb{blocks[instruction.pc]}:" if instruction.pc in blocks else ""
         if label:
             lines.append(f"[{instruction.pc:08X}]{label}")
+        if instruction.pc in places:
+            lines.append(f"            // {places[instruction.pc]}")
         if instruction.mnemonic != "block":
             lines.append(f"[{instruction.pc:08X}]  {printer.text(instruction)}")
     return [*lines, "}"]

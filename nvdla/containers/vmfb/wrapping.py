@@ -53,11 +53,11 @@ def find(source: Source) -> Wrapping:
     if bytes(data[:4]) == LOCAL_MAGIC:
         member = local_member(data, 0)
         if member is None:
-            raise FormatError(f"{source.name}: begins as a ZIP archive, but its first header does not fit the file")
+            raise FormatError(f"{source.name}: a ZIP archive whose first header does not fit the file (cut off?)")
         start, kind = member.data_offset, "zip+"
     left = len(data) - start
     if left < 16:
-        raise FormatError(f"{source.name}: {left} bytes are left for a module at byte {start}, at least 16 are needed")
+        raise FormatError(f"{source.name}: {left} bytes at byte {start}, a module has at least 16 (cut off?)")
     if bytes(data[start + 4 : start + 8]) == IDENTIFIER:
         return Wrapping(f"{kind}bare", start, start, left, None)
     if bytes(data[start + 8 : start + 12]) != IDENTIFIER:
@@ -69,7 +69,7 @@ def find(source: Source) -> Wrapping:
     if size > left - 4:
         raise FormatError(
             f"{source.name}: the size prefix at byte {start} says {size} bytes, the file has {left - 4} "
-            "after it: it is cut off, or the prefix is wrong"
+            "after it (cut off?), or the prefix is wrong"
         )
     end = start + 4 + size
     return Wrapping(f"{kind}size-prefixed", start, start + 4, size, align(end, ALIGNMENT))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from support.iree_assembler import Code, module
 from nvdla.cli.main import main
 from nvdla.containers import irpa, registry
 from nvdla.containers.parameters import Parameter
+from nvdla.errors import FormatError
 
 
 def run(capsys, *words: object) -> tuple[int, str, str]:
@@ -177,6 +179,63 @@ def test_disassemble_prints_text(capsys, program, archive):
     assert code == 0 and "vm.func @abs(%i0: i32) -> (i32) {" in out and "%i0 = vm.abs.i32 %i0" in out
     assert "vm.func" in run_json(capsys, "disassemble", program)["text"]
     assert run(capsys, "disassemble", archive)[0] == 2
+
+
+def test_parts_are_extracted_to_files_and_scopes_are_told_apart(capsys, archive, tmp_path):
+    out = tmp_path / "w.bin"
+    assert run_json(capsys, "extract", archive, "--extract", f"w={out}")["written"] == [str(out)]
+    assert out.read_bytes() == bytes(range(6))
+    scoped = f"model={archive}"
+    assert run_json(capsys, "list", scoped)["info"]["scope"] == "model"
+    run_json(capsys, "extract", scoped, "--extract", f"model::s={out}")
+    assert out.read_bytes() == b"\0\0\x80?" * 4
+    for words in (["--extract", "w"], ["--extract", f"absent={out}"], ["--extract", f"other::w={out}"]):
+        assert run(capsys, "extract", scoped, *words)[0] == 2
+
+
+def test_names_with_escape_codes_are_shown_escaped(capsys, tmp_path):
+    path = tmp_path / "a\n\x1b[31m.irpa"
+    path.write_bytes(registry.format_named("irpa").create([Parameter.from_bytes("n\x1b[2J", b"1")]))
+    calls = (["list", path], ["verify", path], ["extract", path, "-o", tmp_path / "out"])
+    for words in (*calls, ["convert", path, tmp_path / "b\x1b.npz"]):
+        code, out, err = run(capsys, *words)
+        assert code == 0 and "\x1b" not in out + err, words
+    path.write_bytes(path.read_bytes()[:90])
+    code, out, err = run(capsys, "list", path)
+    assert code == 2 and "\x1b" not in err and err.count("\n") == 1 and "cut off?" in err
+
+
+def test_files_cut_off_are_named_and_said_to_be(tmp_path):
+    parameters = [Parameter.from_array("w", np.arange(6, dtype=np.int8))]
+    for name in ("irpa", "npz", "safetensors", "tvm-params"):
+        data = registry.format_named(name).create(parameters)
+        path = tmp_path / f"cut.{name}"
+        for length in (len(data) - 3, len(data) // 2):
+            path.write_bytes(data[:length] if name != "irpa" else data[: length // 30])
+            with pytest.raises(FormatError) as caught:
+                registry.open(path, format=name)
+            assert str(path) in str(caught.value) and "cut off?" in str(caught.value), (name, str(caught.value))
+
+
+def test_metadata_of_gguf_is_listed_with_types_and_counts(capsys, tmp_path):
+    path = tmp_path / "a.gguf"
+
+    def text(value: str) -> bytes:
+        return len(value).to_bytes(8, "little") + value.encode()
+
+    pairs = text("a") + struct.pack("<II", 4, 7) + text("b") + struct.pack("<IIQ", 9, 8, 2) + text("x") + text("y")
+    path.write_bytes(b"GGUF" + struct.pack("<IQQ", 3, 0, 2) + pairs)
+    info = run_json(capsys, "list", path)["info"]
+    assert info["metadata"] == {"a": 7, "b": ["x", "y"]} and info["metadata_types"] == {"a": "uint32", "b": "string[2]"}
+    out = run(capsys, "list", path)[1]
+    assert "string[2]" in out and "x, y" in out
+
+
+def test_lists_of_modules_do_not_spill(capsys, program):
+    """Pairs are `name (number)`, and every kind of row has a table of its own."""
+    out = run(capsys, "list", program)[1]
+    assert "abs (0), half (1), spin (2)" in out and "(f32) -> (f32)" in out
+    assert "further columns" not in out and "exports" in out and "functions" in out
 
 
 def test_formats_lists_options(capsys):

@@ -9,10 +9,12 @@ from support.iree_corpus import FORMATS, vmfb_records
 
 from nvdla.containers import registry
 from nvdla.containers.registry import Severity
+from nvdla.containers.vmfb import device, wrapping
 from nvdla.containers.vmfb import module as modules
-from nvdla.containers.vmfb import wrapping
 from nvdla.containers.vmfb.disassembler import disassemble
 from nvdla.containers.vmfb.generations import GENERATIONS
+from nvdla.containers.vmfb.module import Location, SourceMap
+from nvdla.containers.vmfb.words import source_lines
 from nvdla.errors import FormatError
 
 FOLDER = FORMATS / "vmfb"
@@ -109,7 +111,8 @@ def test_every_function_of_every_version_disassembles(name):
 
 
 @pytest.mark.parametrize(("name", "run"), RUNS, ids=[f"{n}-{r['function']}" for n, r in RUNS])
-def test_functions_answer_what_iree_answered_or_say_what_they_lack(name, run):
+def test_functions_answer_what_iree_answered_or_say_what_they_lack(name, run, monkeypatch):
+    monkeypatch.setattr(device, "is_installed", lambda: False)
     container = registry.open(read(name))
     cut = name.startswith(("2022", "2023")) and run["function"] == "mix64"
     inputs = [CUT_INPUT.get(text, text) if cut else text for text in run["args"]]
@@ -206,3 +209,49 @@ def test_instruction_numbers_are_those_of_each_version(formats):
         theirs = sorted(tables[day].values())
         ours = sorted(number for table in numbers(major).values() for number in table)
         assert ours == theirs, day
+
+
+@pytest.mark.parametrize("name", ["3.13.0/simple_abs_vmvx.vmfb", "3.13.0/simple_abs_cpu.vmfb"])
+def test_functions_that_need_a_device_run_on_irees_runtime(name):
+    pytest.importorskip("iree.runtime")
+    container = registry.open(read(name))
+    outcome = container.call("abs", ["f32=-3.5"])
+    assert outcome["results"] == [{"type": "f32", "value": 3.5}]
+    assert outcome["ran_on"].startswith("iree-base-runtime")
+    for inputs in ([], ["2xf32=1 2 3"], ["f99=1"], ["@none.npy"], ["100000x100000xf32=1"], ["f32=x"]):
+        with pytest.raises(FormatError):
+            container.call("abs", inputs)
+
+
+def test_listings_say_in_words_what_the_module_holds():
+    container = registry.open(read("3.13.0/simple_abs_vmvx.vmfb"))
+    rows = {(row["kind"], row["name"]): row for row in container.rows()}
+    create = rows["import", "hal.buffer_view.create"]
+    assert create["call"] == "(!vm.ref<?>, i64, i64, i32, i32, tuple<i64>...) -> (!vm.ref<?>)"
+    assert rows["export", "__init"]["call"] == "() -> ()"
+    assert rows["rodata", "rodata[3]"]["text"] == "vmvx-bytecode-fb" and rows["rodata", "rodata[4]"]["text"] is None
+    assert rows["function", "abs"]["blocks"] == 4
+    info = container.info()
+    assert info["dependencies"] == ["hal >= 7, required"] and info["blocks"] == 15
+    assert (info["flatbuffer_bytes"], info["rodata_bytes"], info["external_rodata_bytes"]) == (4540, 1171, 1077)
+
+
+def test_one_function_is_disassembled_with_its_source_lines():
+    container = registry.open(read("3.13.0/arith_polyglot.vmfb"))
+    text = container.disassemble("mix64", source=True)
+    assert text.count("vm.func") == 1 and "// _in_arith.mlir:19:8 < _in_arith.mlir:18:1" in text
+    assert container.disassemble("3") == container.disassemble("mix64")
+    assert "//" not in container.disassemble("mix64")
+    with pytest.raises(FormatError, match="no function 'absent'"):
+        container.disassemble("absent")
+
+
+def test_locations_that_lead_in_circles_end():
+    """A call site whose caller is itself, a name of itself, a location that is not there."""
+    module = modules.read(read("3.13.0/arith_polyglot.vmfb"))
+    module.locations[:] = [
+        Location("callsite", children=(0, 0)), Location("name", "n", children=(1,)), Location("fused", children=(9,))
+    ]  # fmt: skip
+    module.source_maps[:] = [SourceMap("mix64", ((0, 0), (1, 1), (2, 2), (3, 99)))]
+    lines = source_lines(module, next(f for f in module.functions if f.name == "mix64"))
+    assert set(lines) == {0, 1, 2, 3} and all(len(line) < 400 for line in lines.values())
