@@ -88,7 +88,11 @@ class Runtime:
     (28-byte data cube) or "new" (``abi_reason``). ``threads``: how many the kernels use, None = all cores.
     ``memory_limit``: bytes that the memory list may ask for in all. ``budget``: the work that a run may
     take. ``strides``: other strides of bound tensors by name, (element, line, surface) in bytes. ``task_limits``: how
-    many operations and LUTs the tasks may have.
+    many operations and LUTs the tasks may have. ``hardware_only``: go on where NVIDIA's C model waits for ever, and
+    hardware does not (a warning then).
+
+    ``warnings``: one line for each thing that the hardware does in silence, though the file can hardly mean it.
+    Some are known only after the first run.
 
     Raises NvdlaError for a file that cannot run: broken references (LinkError, DescriptorError), what the
     configuration lacks (ConfigError), more work or memory than allowed (ScheduleError, LinkError); ArgumentTypeError,
@@ -107,6 +111,7 @@ class Runtime:
         budget: RunBudget | None = None,
         strides: Mapping[str, tuple[int, ...]] | None = None,
         task_limits: TaskLimits | None = None,
+        hardware_only: bool = False,
     ) -> None:
         self.loadable = loadable = loadable if isinstance(loadable, Loadable) else load(loadable)
         self.threads = None if threads is None else whole_number(threads, "threads", 1)
@@ -128,6 +133,8 @@ class Runtime:
         self.tasks = self._decode_tasks()
         check_budget(self._firmware_tasks(), self.budget)
         self.steps: list[ScheduleStep] = []
+        self.warnings: list[str] = []
+        self._hardware_only = hardware_only
         self._plan: Plan | None = None
         self._dirty: set[int] | None = set()
         self._instances = Instances(max(2, cores()))
@@ -276,7 +283,7 @@ class Runtime:
 
     def _recorded(self, on_operation: OnOperation | None, log: CsbLog | None) -> Plan:
         """Let firmware and hardware work, and record what the hardware does."""
-        machine = Machine(self.config, self.linked.space, self.threads, self.budget)
+        machine = Machine(self.config, self.linked.space, self.threads, self.budget, self._hardware_only)
         recorder = Recorder(on_operation)
         scheduler = Scheduler(machine, log, Observer(completed=recorder.completed, ran=recorder.ran))
         try:
@@ -287,6 +294,7 @@ class Runtime:
                     recorder.cpu(task)
         finally:
             machine.close()
+        self.warnings += [each for each in machine.warnings if each not in self.warnings]
         self.steps = scheduler.steps
         return recorder.plan(self.linked, [view for task in self._firmware_tasks() for view in task.written])
 

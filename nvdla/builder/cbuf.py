@@ -12,10 +12,8 @@ from nvdla.builder.ir import BYTES, Convolve
 from nvdla.builder.shapes import reach
 from nvdla.errors import BuildError
 from nvdla.hardware.configuration import Configuration
+from nvdla.hardware.convolution import slices
 from nvdla.rounding import align, ceil_div
-
-# The fetch of weights works in pieces of this many bytes; sizes are rounded up to it (kmd/firmware/conv.c).
-WEIGHT_ALIGNMENT = 128
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,7 @@ class Buffer:
 
 
 def buffer_of(config: Configuration) -> Buffer:
-    """nv_full's sources have entries of 128 bytes (cmod/include, nvdlav1), the others of one bank width."""
+    """The convolution buffer of a configuration."""
     entry = config.cbuf_entry_bytes
     return Buffer(config.cbuf_banks, config.cbuf_bank_entries, entry, entry // config.memory_atom)
 
@@ -59,16 +57,13 @@ class Fit:
     weight_banks: int
 
 
-def entries_per_slice(channels: int, width: int, precision: str, config: Configuration, buffer: Buffer) -> int:
-    """Entries that one line of a feature cube takes. Atoms of a whole entry lie side by side, the rest is packed."""
-    atoms = ceil_div(channels * BYTES[precision], config.memory_atom)
-    whole, rest = divmod(atoms, buffer.atoms_per_entry)
-    packed = width if rest == 3 else ceil_div(rest * width, buffer.atoms_per_entry)
-    return whole * width + packed
+def entries_per_slice(channels: int, width: int, precision: str, config: Configuration) -> int:
+    """Entries that one line of a feature cube takes."""
+    return slices.entries_per_slice(channels * BYTES[precision], width, config)
 
 
 def weight_bytes(kernels: int, channels: int, rows: int, columns: int, precision: str) -> int:
-    """Bytes of uncompressed weights before the rounding to 128."""
+    """Bytes of uncompressed weights before the rounding to entries."""
     return kernels * channels * rows * columns * BYTES[precision]
 
 
@@ -77,62 +72,55 @@ def kernel_group(config: Configuration, precision: str) -> int:
     return config.mac_atomic_k // BYTES[precision]
 
 
-def rounded(size: int) -> int:
-    return align(size, WEIGHT_ALIGNMENT)
+def rounded(size: int, config: Configuration) -> int:
+    """The size of weights that is fetched: whole entries of the convolution buffer, so that what is fetched is what
+    is released.
+
+    More than that is never released: the next convolution reads its weights too early, or waits for ever
+    (:mod:`nvdla.hardware.convolution.books`).
+    """
+    return align(size, config.cbuf_entry_bytes)
 
 
-def fit(
-    operation: Convolve, config: Configuration, avoid_weight_banks: frozenset[int] = frozenset(), spare: int = 0
-) -> Fit:
+def fit(operation: Convolve, config: Configuration) -> Fit:
     """Banks and tiles of a convolution: whole if possible, else the fewest tiles.
 
-    ``avoid_weight_banks``: numbers of weight banks not to take. (In the C model of the small configurations a layer
-    reads wrong weights when the layer before had a weight size that is no multiple of 128 and the same banks.)
-    ``spare``: banks to leave free.
     Raises BuildError naming the layer when one kernel group does not fit.
     """
     buffer = buffer_of(config)
     choices = _weight_choices(operation, config, buffer)
     best: Fit | None = None
     for banks in choices:
-        for extra in range(3):
-            weight_banks = banks + extra
-            if weight_banks + spare >= buffer.banks:
-                break
-            if weight_banks not in avoid_weight_banks:
-                candidate = _with_weight_banks(operation, config, buffer, weight_banks, spare)
-                if candidate is not None and (best is None or len(candidate.tiles) < len(best.tiles)):
-                    best = candidate
-                break
+        candidate = _with_weight_banks(operation, config, buffer, banks) if banks < buffer.banks else None
+        if candidate is not None and (best is None or len(candidate.tiles) < len(best.tiles)):
+            best = candidate
     if best is None:
         raise BuildError(_does_not_fit(operation, config, buffer, choices[-1]))
     return best
 
 
 def _weight_choices(operation: Convolve, config: Configuration, buffer: Buffer) -> list[int]:
-    """Banks for all weights, for two kernel groups (loading hides behind computing), for one; 128 bytes to spare."""
+    """Banks for all weights, for two kernel groups (loading hides behind computing), for one."""
     kernels, channels, rows, columns = operation.weights.shape
     precision = operation.source.precision
     group = kernel_group(config, precision)
     sizes = [
-        rounded(weight_bytes(min(count, kernels), channels, rows, columns, precision))
+        rounded(weight_bytes(min(count, kernels), channels, rows, columns, precision), config)
         for count in (kernels, 2 * group, group)
     ]
-    banks = [ceil_div(size + WEIGHT_ALIGNMENT, buffer.bank_bytes) for size in sizes]
+    banks = [ceil_div(size, buffer.bank_bytes) for size in sizes]
     return sorted(set(banks), reverse=True)
 
 
-def _with_weight_banks(
-    operation: Convolve, config: Configuration, buffer: Buffer, weight_banks: int, spare: int
-) -> Fit | None:
+def _with_weight_banks(operation: Convolve, config: Configuration, buffer: Buffer, weight_banks: int) -> Fit | None:
     """The tiles when the rest of the banks holds data; None if not even one window fits."""
-    capacity = (buffer.banks - weight_banks - spare) * buffer.entries
+    capacity = (buffer.banks - weight_banks) * buffer.entries
     height, width = operation.process.destination.shape[1:]
     precision, channels = operation.source.precision, operation.source.channels
     for parts in range(1, width + 1):
         columns = ceil_div(width, parts)
         widest = max(_extent(operation, 1, first, min(columns, width - first))[1] for first in range(0, width, columns))
-        entries = entries_per_slice(channels, widest, precision, config, buffer)
+        entries = entries_per_slice(channels, widest, precision, config)
         rows = _rows_that_fit(operation, capacity // entries, height)
         if rows == 0 or (columns == 1 and rows == 1 and (height, width) != (1, 1)):
             continue

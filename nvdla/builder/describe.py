@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.builder.addresses import CONSTANTS, Addresses, Constants, Cube
-from nvdla.builder.cbuf import buffer_of, entries_per_slice, kernel_group, rounded, weight_bytes
+from nvdla.builder.cbuf import entries_per_slice, kernel_group, rounded, weight_bytes
 from nvdla.builder.ir import BYTES, Convert, Convolve, Normalize, Pool, Process, Stage, Surface
 from nvdla.builder.lut import Lut, Table
 from nvdla.builder.schedule import HardwareOperation
@@ -82,8 +82,7 @@ class Describer:
         source, result = operation.source, operation.process.destination
         _, channels, rows, columns = operation.weights.shape
         precision = source.precision
-        buffer = buffer_of(self.config)
-        op.entry_per_slice = entries_per_slice(channels, source.width, precision, self.config, buffer)
+        op.entry_per_slice = entries_per_slice(channels, source.width, precision, self.config)
         op.data_bank, op.weight_bank = hardware.data_banks, hardware.weight_banks
         op.data_format, op.pixel_override = DataFormat.FEATURE, PixelOverride.INT
         op.fetch_grain = op.batch = 1
@@ -108,7 +107,7 @@ class Describer:
         _, channels, rows, columns = operation.weights.shape
         precision = operation.source.precision
         data = pack_direct(operation.weights, kernel_group(self.config, precision), self.config.mac_atomic_c)
-        size = rounded(len(data))
+        size = rounded(len(data), self.config)
         offset = self.constants.add(data.ljust(size, b"\0"))
         cube = Cube(CONSTANTS, offset, channels, rows, columns, 0, 0, size)
         self._cube(field, cube)

@@ -6,14 +6,16 @@ The order of the list is the order in every engine's queue; a chain (convolution
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from nvdla.builder.cbuf import WEIGHT_ALIGNMENT, Fit, fit, weight_bytes
+import numpy as np
+
+from nvdla.builder.cbuf import fit
 from nvdla.builder.ir import (
     BYTES,
     Convolve,
     Normalize,
+    Operand,
     Operation,
     Pool,
     Process,
@@ -119,12 +121,10 @@ def schedule(program: Program, config: Configuration) -> list[Task]:
 
 
 class _Chains:
-    """Turns operations into chains; remembers what convolutions leave in the convolution buffer."""
+    """Turns operations into chains."""
 
     def __init__(self, program: Program, config: Configuration) -> None:
         self.program, self.config = program, config
-        self._avoid: frozenset[int] = frozenset()
-        self._first: int | None = None
 
     def make(self, position: int) -> tuple[list[HardwareOperation], int]:
         """Hardware operations of the operation at a position, and how many operations they cover."""
@@ -150,39 +150,17 @@ class _Chains:
         return [hardware for chain in made for hardware in chain], used
 
     def _convolution(self, operation: Convolve, position: int) -> list[list[HardwareOperation]]:
-        chosen, weight_banks = self._fit(operation)
+        chosen = fit(operation, self.config)
         chains = []
-        for number, tile in enumerate(chosen.tiles):
+        for tile in chosen.tiles:
             process = _cropped(operation.process, tile.out_rows, tile.out_columns)
             source = operation.source.crop(*tile.in_rows, *tile.in_columns)
-            part = replace(operation, source=source, padding=tile.padding, process=process)
-            conv = HardwareOperation(OpType.CONV, part, position, destination_flies=True)
-            conv.data_banks, conv.weight_banks = chosen.data_banks, weight_banks[number % len(weight_banks)]
-            chains.append([conv, HardwareOperation(OpType.SDP, process, position, source_flies=True)])
+            whole = replace(operation, source=source, padding=tile.padding, process=process)
+            for part in legal_convolutions(whole, self.config):
+                conv = HardwareOperation(OpType.CONV, part, position, destination_flies=True)
+                conv.data_banks, conv.weight_banks = chosen.data_banks, chosen.weight_banks
+                chains.append([conv, HardwareOperation(OpType.SDP, part.process, position, source_flies=True)])
         return chains
-
-    def _fit(self, operation: Convolve) -> tuple[Fit, tuple[int, ...]]:
-        """The tiles, and the numbers of weight banks that they take in turn.
-
-        Where a weight size is no multiple of 128 the next convolution must not have as many weight banks (a defect of
-        the C model of the configurations other than nv_full, see :func:`nvdla.builder.cbuf.fit`); that holds for the
-        tiles of one layer too, and for the first layer of the next run behind the last one of this.
-        """
-        size = weight_bytes(*operation.weights.shape, operation.source.precision)
-        defect = size % WEIGHT_ALIGNMENT != 0 and self.config.weight_alignment != WEIGHT_ALIGNMENT
-        chosen = fit(operation, self.config, self._avoid)
-        if defect and self._first is not None and chosen.weight_banks == self._first:
-            with suppress(BuildError):
-                chosen = fit(operation, self.config, self._avoid | {self._first})
-        banks: tuple[int, ...] = (chosen.weight_banks,)
-        if defect and len(chosen.tiles) > 1:
-            chosen = fit(operation, self.config, self._avoid, spare=1)
-            banks = (chosen.weight_banks, chosen.weight_banks + 1)
-        if self._first is None:
-            self._first = banks[0]
-        last = banks[(len(chosen.tiles) - 1) % len(banks)]
-        self._avoid = frozenset({last}) if defect else frozenset()
-        return chosen, banks
 
     def _pool_follows(self, operation: Operation, position: int) -> bool:
         """Whether the next operation pools exactly this result, narrow enough for the PDP's line buffer."""
@@ -247,6 +225,41 @@ def _cropped(process: Process, rows: tuple[int, int], columns: tuple[int, int]) 
     return replace(
         process, destination=process.destination.crop(*rows, *columns), x1=stage(process.x1), x2=stage(process.x2)
     )
+
+
+def legal_convolutions(operation: Convolve, config: Configuration) -> list[Convolve]:
+    """A convolution as ones whose results the SDP can address: one pixel of a larger cube goes surface by surface, as
+    in :func:`legal_copies`."""
+    process = operation.process
+    cubes = [process.destination, *(surface for stage in process.stages for surface in stage.surfaces)]
+    atom = config.memory_atom // BYTES[process.destination.precision]
+    channels = process.destination.channels
+    if channels <= atom or not any(_is_scattered(cube) for cube in cubes):
+        return [operation]
+    parts = [(first, min(atom, channels - first)) for first in range(0, channels, atom)]
+    return [
+        replace(
+            operation, weights=operation.weights[first : first + count], process=_of_channels(process, first, count)
+        )
+        for first, count in parts
+    ]
+
+
+def _of_channels(process: Process, first: int, count: int) -> Process:
+    """The SDP operation for some of its channels, behind a convolution of as many kernels."""
+
+    def some(operand: Operand | None) -> Operand | None:
+        if isinstance(operand, Surface):
+            return operand.channel_range(first, count)
+        return operand[first : first + count] if np.ndim(operand) else operand
+
+    def stage(whole: Stage | None) -> Stage | None:
+        if whole is None:
+            return None
+        return replace(whole, alu_operand=some(whole.alu_operand), multiplier=some(whole.multiplier))
+
+    destination = process.destination.channel_range(first, count)
+    return replace(process, destination=destination, x1=stage(process.x1), x2=stage(process.x2))
 
 
 def legal_copies(process: Process, config: Configuration) -> list[Process]:

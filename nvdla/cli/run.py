@@ -36,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", default="auto", help="hardware configuration (default: decided from the file)")
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
     parser.add_argument("--threads", type=int, default=None, metavar="N", help="threads of the kernels (default: all)")
+    parser.add_argument("--hardware-only", action="store_true", help=_HARDWARE_ONLY_HELP)
     add_format_options(parser)
     add_image_options(parser)
     result = parser.add_argument_group("results")
@@ -56,6 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     result.add_argument("--quiet", "-q", action="store_true", help="no progress on the terminal")
 
 
+_HARDWARE_ONLY_HELP = "go on where NVIDIA's C model waits for ever and hardware does not"
 _COMPARE_HELP = "compare an output: .bin byte by byte, .npy and .dimg element by element; exit code 1 if different"
 
 
@@ -71,7 +73,9 @@ def run(args: argparse.Namespace) -> int:
     labels = read_labels(args.labels) if args.labels else None
     for name in args.output:
         ending(split_name(name)[1], OUTPUT_ENDINGS, "an output")
-    runtime = nvdla.Runtime(loadable, config=args.config, abi=args.abi, threads=args.threads)
+    runtime = nvdla.Runtime(
+        loadable, config=args.config, abi=args.abi, threads=args.threads, hardware_only=args.hardware_only
+    )
     outputs = _named(args.output, [tensor.name for tensor in runtime.outputs], "output")
     goldens = _named(args.compare, [tensor.name for tensor in runtime.outputs], "output")
     files = _inputs(args, runtime)
@@ -81,6 +85,8 @@ def run(args: argparse.Namespace) -> int:
     with watcher:
         raw = runtime.run_raw(surfaces, on_operation=watcher.callback)
     seconds = time.perf_counter() - began
+    for warning in runtime.warnings:
+        print(f"{args.loadable}: warning: {warning}", file=sys.stderr)
     rows = [] if args.profile is None else profile(runtime, surfaces, args.profile)
     tensors = runtime.unpack(raw)
     for name, path in outputs.items():
@@ -202,6 +208,7 @@ def _report(
         "configuration_reason": runtime.config_reason,
         "abi": runtime.abi,
         "seconds": seconds,
+        "warnings": list(runtime.warnings),
         "outputs": [
             {
                 "name": name,

@@ -242,7 +242,7 @@ class FusedConvolution(Job):
 
     def _lines(self) -> np.ndarray:
         """The lines that CDMA makes, int8 (1, height, width, channels)."""
-        lines = self.conv.source.read()
+        lines = self.conv.source.read()[..., : self.conv.settings.extended.channels]
         if self.conv.settings.image:
             missing = self._plane[1] - lines.shape[2]
             lines = np.pad(lines, ((0, 0), (0, 0), (0, max(missing, 0)), (0, 0)))

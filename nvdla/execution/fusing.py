@@ -24,8 +24,11 @@ def fuse_steps(steps: Sequence[Step], constant: Constant, forget: Forget) -> lis
 
     From last to first, since a job can only be fused when the next convolution needs nothing from the convolution
     buffer: it takes no data, and weights only where it is fused itself (then it has its own copy). ``constant`` tells
-    whether views lie where no run changes anything; ``forget`` is told what need not be read again.
+    whether views lie where no run changes anything; ``forget`` is told what need not be read again. Nothing is fused
+    where a convolution reads from the wrong place of the buffer.
     """
+    if any(conv.displaced for conv in filter(None, map(_convolution, steps))):
+        return list(steps)
     left = _weights_left(steps)
     shared = Shared()
     fused: list[Step] = []
@@ -37,15 +40,14 @@ def fuse_steps(steps: Sequence[Step], constant: Constant, forget: Forget) -> lis
             continue
         sdp = step.jobs[1]
         job = None
-        takes_data = conv.settings.data_reuse or conv.settings.keep_data
         weights = left[id(conv)]
-        if not next_needs_buffer and not takes_data and constant(_constants(conv, sdp, weights)):
+        if not next_needs_buffer and conv.data.in_place and constant(_constants(conv, sdp, weights)):
             job = fuse(conv, sdp, shared, None if weights is None else weights.weight_source.read())
         if job is not None:
             forget(_constants(conv, sdp, None))
         elif constant(conv.weight_source.views):
             conv.keep_weights = True  # unpacked once
-        next_needs_buffer = conv.settings.data_reuse or (job is None and conv.settings.weight_reuse)
+        next_needs_buffer = not conv.data.in_place or (job is None and not conv.weights.in_place)
         fused.append(step if job is None else Chain((job, *step.jobs[2:])))
     return fused[::-1]
 
@@ -85,13 +87,7 @@ def _weights_left(steps: Sequence[Step]) -> dict[int, ConvolutionJob | None]:
     left: dict[int, ConvolutionJob | None] = {}
     before: ConvolutionJob | None = None
     for conv in filter(None, map(_convolution, steps)):
-        reuses = (
-            before is not None
-            and conv.settings.weight_reuse
-            and before.settings.keep_weights
-            and before.settings.layout == conv.settings.layout
-        )
-        left[id(conv)] = (left[id(before)] or before) if reuses else None
+        left[id(conv)] = None if before is None or conv.weights.fetches else left[id(before)] or before
         before = conv
     return left
 

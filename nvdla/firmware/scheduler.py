@@ -77,6 +77,7 @@ class Scheduler:
         self.processors = {op_type: Processor(op_type) for op_type in OpType}
         self.steps: list[ScheduleStep] = []
         self._stages: dict[tuple[str, int], Stage] = {}
+        machine.place = self._place
 
     def run(self, task: FirmwareTask) -> None:
         """Execute a task to its end. Raises ScheduleError when it cannot get there."""
@@ -242,6 +243,11 @@ class Scheduler:
             if not at_work or at_work[0] in str(error):
                 raise
             raise type(error)(f"{', '.join(at_work)}: {error}") from error
+
+    def _place(self, engine: str) -> str:
+        """The operation that an engine works on, for what the machine has to say about it."""
+        at_work = (group for group in self._groups() if group.active and self._in((engine,), group))
+        return next((str(group.operation) for group in at_work), engine)
 
     def _in(self, chain: tuple[str, ...], group: Group) -> bool:
         """Whether the group is the one that its engine works from, in a chain of engines."""

@@ -69,6 +69,7 @@ class Configuration:
     cbuf_entry_bytes: int
     weight_alignment: int
     image_offset_atom: int
+    c_model_stops: bool
     register_map: str
 
     @property

@@ -10,6 +10,7 @@ for ever.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -100,7 +101,8 @@ class Completion:
 class Machine:
     """One NVDLA of configuration ``config`` on ``memory``. ``threads``: how many the kernels may use (None = all).
 
-    ``budget``: the work that it does before it stops with a ScheduleError.
+    ``budget``: the work that it does before it stops with a ScheduleError. ``hardware_only``: do not wait for ever
+    where NVIDIA's C model does and hardware does not. ``warnings``: what runs, but not as the settings mean it.
     """
 
     def __init__(
@@ -109,8 +111,12 @@ class Machine:
         memory: AddressSpace,
         threads: int | None = None,
         budget: RunBudget | None = None,
+        hardware_only: bool = False,
     ) -> None:
         self.config = config
+        self.hardware_only = hardware_only
+        self.warnings: list[str] = []
+        self.place: Callable[[str], str] = lambda engine: engine
         self.memory = memory
         self.threads = threads
         self.meter = Meter(budget)
@@ -133,6 +139,12 @@ class Machine:
             self._engines[name] = getattr(importlib.import_module(module), attribute)(self)
         return self._engines[name]
 
+    def warn(self, engine: str, text: str) -> None:
+        """Note what hardware does in silence, once, with the name that ``place`` has for the engine's operation."""
+        text = f"{self.place(engine)}: {text}"
+        if text not in self.warnings:
+            self.warnings.append(text)
+
     def close(self) -> None:
         """No register will be touched any more: forget engines and hooks, which refer back to the machine.
 
@@ -140,6 +152,7 @@ class Machine:
         until the garbage collector looks for circles.
         """
         self._engines.clear()
+        self.place = lambda engine: engine
         self.registers.forget_hooks()
 
     def step(self) -> Completion | None:

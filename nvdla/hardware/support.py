@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from nvdla.errors import NvdlaError
 from nvdla.hardware.configuration import Configuration
+from nvdla.hardware.convolution.slices import entries_per_slice
 from nvdla.hardware.machine import ENGINES, Machine
 from nvdla.memory.address_space import AddressSpace, Space
 
@@ -102,8 +103,9 @@ def _base(probe: Probe, config: Configuration) -> dict[str, int]:
     precision = PRECISIONS.index(probe.precision)
     line = SIDE * config.memory_atom
     strides = (line, line * SIDE)
+    if probe.engine == "conv":
+        return _convolution(precision, strides, config)
     return {
-        "conv": _convolution,
         "sdp": _sdp,
         "pdp": _pdp,
         "cdp": _cdp,
@@ -112,12 +114,14 @@ def _base(probe: Probe, config: Configuration) -> dict[str, int]:
     }[probe.engine](precision, strides)
 
 
-def _convolution(precision: int, strides: tuple[int, int]) -> dict[str, int]:
+def _convolution(precision: int, strides: tuple[int, int], config: Configuration) -> dict[str, int]:
     """A 1x1 direct convolution with 16 kernels."""
     side, kernels, element = SIDE - 1, 16, 2 if precision else 1
+    entries = entries_per_slice(CHANNELS * element, SIDE, config)
     result = {"CSC.D_ZERO_PADDING_VALUE": 0, "CACC.D_CLIP_CFG": 0}
     for unit in ("CDMA", "CSC"):
         result |= {f"{unit}.D_MISC_CFG.IN_PRECISION": precision, f"{unit}.D_BANK": 7 | 7 << 16}
+        result[f"{unit}.D_ENTRY_PER_SLICE"] = entries - 1
     for unit in ENGINES["conv"].units:
         result[f"{unit}.D_MISC_CFG.PROC_PRECISION"] = precision
     return result | {

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 
 from nvdla.descriptors.enums import ConvMode, MemType, OpType, Precision, WeightFormat
-from nvdla.hardware.configuration import Configuration
+from nvdla.hardware.convolution.slices import entries_per_slice
 from nvdla.lint.context import Context
 from nvdla.lint.registry import Said, rule
 from nvdla.program.operation import Operation
-from nvdla.rounding import ceil_div
+from nvdla.rounding import align
 
 WEIGHT_ALIGNMENT = 128
-
-
-def cbuf_entry(config: Configuration) -> tuple[int, int]:
-    """(bytes of an entry, entries of a bank) of the convolution buffer."""
-    return config.cbuf_entry_bytes, config.cbuf_bank_entries
 
 
 @rule("error", "Lower data_bank or weight_bank.")
@@ -39,23 +33,20 @@ def direct_feature(subject: Operation) -> bool:
     return op.conv_mode == ConvMode.DIRECT and not subject.is_image and Precision(op.in_precision).known
 
 
-@rule("warning", "Compile for this configuration: entry_per_slice depends on its buffer's width.", of_atoms=True)
+@rule("error", "Compile for this configuration: entry_per_slice depends on its buffer's width.", of_atoms=True)
 def slices_have_the_entries_of_the_buffer(context: Context) -> Iterator[Said]:
     """entry_per_slice is the number of buffer entries that one line of the input takes on this configuration.
 
     Whole entries of atoms stand side by side, the rest is packed (NVDLA hardware documents, CONV_BUF;
-    cmod/csc/NV_NVDLA_csc.cpp:646 of branch master stops when it differs, nv_full's C model prints a message).
+    cmod/csc/NV_NVDLA_csc.cpp:659 of branch master stops when it differs, nv_full's C model prints a message).
     """
-    entry, _ = cbuf_entry(context.config)
+    entry = context.config.cbuf_entry_bytes
     for subject in context.of_type(OpType.CONV):
         if not direct_feature(subject):
             continue
         cube = subject.surface.src_data
-        in_entry = max(entry // subject.atom, 1)
-        atoms = ceil_div(cube.channel * Precision(subject.op.in_precision).bytes, subject.atom)
-        whole, rest = divmod(atoms, in_entry)
-        packed = cube.width if in_entry == 4 and rest == 3 else ceil_div(rest * cube.width, in_entry)
-        expected = whole * cube.width + packed
+        size = cube.channel * Precision(subject.op.in_precision).bytes
+        expected = entries_per_slice(size, cube.width, context.config)
         if subject.op.entry_per_slice != expected:
             yield (
                 subject,
@@ -69,7 +60,7 @@ def slices_have_the_entries_of_the_buffer(context: Context) -> Iterator[Said]:
 @rule("error", "Give the data more banks, or split the input in height.", of_atoms=True)
 def data_fit_their_banks(context: Context) -> Iterator[Said]:
     """The lines that one kernel needs at once fit the banks for data."""
-    _, entries = cbuf_entry(context.config)
+    entries = context.config.cbuf_bank_entries
     for subject in context.of_type(OpType.CONV):
         if not direct_feature(subject):
             continue
@@ -208,18 +199,18 @@ def convolutions_hand_over_on_the_fly(context: Context) -> Iterator[Said]:
             yield subject, f"dst_data has memory type {MemType(subject.surface.dst_data.type).name}, must be on the fly"
 
 
-@rule("note", "Round the weights up to 128 bytes, or change the number of weight banks from layer to layer.")
-def weights_do_not_trip_the_c_model(context: Context) -> Iterator[Said]:
-    """On the small configurations NVIDIA's C model reads the weights of a convolution wrongly when the one before had
-    the same banks and a weight size that is no multiple of 128. The hardware does not; this only matters when results
-    are compared with the C model.
+@rule("note", "Round the size of weight_data up to an entry of the convolution buffer, not more.")
+def weights_are_fetched_as_far_as_they_are_used(context: Context) -> Iterator[Said]:
+    """The size of uncompressed weights is rounded up to entries of the convolution buffer, and no further.
+
+    What is fetched beyond is never released: the next convolution reads its weights too early, or waits for ever when
+    the banks change (in NVIDIA's C model; hardware does not wait). Where that happens, the dry run says so.
     """
-    if context.config.weight_alignment == WEIGHT_ALIGNMENT:  # such sizes cannot be
-        return
-    for task_id in context.tasks:
-        chain = [each for each in context.of_type(OpType.CONV) if each.task == task_id]
-        for before, after in itertools.pairwise(chain):
-            banks = [(each.op.conv_mode, each.op.data_bank, each.op.weight_bank) for each in (before, after)]
-            size = before.surface.dst_data.channel * before.op.bytes_per_kernel
-            if banks[0] == banks[1] and size % WEIGHT_ALIGNMENT and not after.op.weight_reuse:
-                yield after, f"operation {before.index} before it has {size} bytes of weights in the same banks"
+    entry = context.config.cbuf_entry_bytes
+    for subject in context.of_type(OpType.CONV):
+        op, size = subject.op, subject.surface.weight_data.size
+        if op.weight_format == WeightFormat.COMPRESSED or op.weight_reuse:
+            continue
+        used = align(subject.surface.dst_data.channel * op.bytes_per_kernel, entry)
+        if size > used:
+            yield subject, f"weight_data has {size} bytes, its kernels take {used} in whole entries of {entry} bytes"

@@ -18,15 +18,17 @@ from nvdla.memory.linker import LinkedLoadable
 
 
 class _Job:
-    """A prepared job that does nothing."""
+    """A prepared job that does nothing, but that a convolution enters the books of its buffer."""
 
     def __init__(self, job: Any) -> None:
+        self._account = getattr(job, "account", None)
         self.destination = job.destination
         self.work = job.work
         self.statistics: dict[str, int] = {}
 
     def run(self, source: Any = None) -> None:
-        return None
+        if self._account:
+            self._account()
 
 
 class _Engine:

@@ -65,16 +65,20 @@ def wide_data_have_wide_operands(context: Context) -> Iterator[Said]:
                 yield subject, f"{name}_op has operands of one byte for {Precision(op.src_precision).name} data"
 
 
-@rule("error", "Set the surface stride of 1 x 1 operands to one atom of them.", of_atoms=True)
-def single_pixel_inputs_are_packed(context: Context) -> Iterator[Said]:
-    """Reading a 1 x 1 cube with several surfaces from memory, the SDP takes them as one line: the surface stride is
-    one memory atom (cmod/sdp/NV_NVDLA_sdp.cpp:385)."""
+@rule("error", "Set the surface stride of a 1 x 1 cube to one atom.", of_atoms=True)
+def single_pixels_of_the_sdp_are_packed(context: Context) -> Iterator[Said]:
+    """The surfaces of a 1 x 1 cube that the SDP reads or writes in memory lie one behind the other.
+
+    NVIDIA's C model stops at another surface stride (cmod/sdp/NV_NVDLA_sdp.cpp:385 and :1497), hardware takes no
+    notice of it.
+    """
     for subject in context.of_type(OpType.SDP):
-        source = subject.surface.src_data
-        if source.type == MemType.HW or (source.width, source.height) != (1, 1):
-            continue
-        if subject.surfaces(source, subject.element_bytes("src_data")) > 1 and source.surf_stride != subject.atom:
-            yield subject, f"src_data is 1 x 1 with surface stride {source.surf_stride}, must be {subject.atom}"
+        for name in ("src_data", "dst_data"):
+            cube = getattr(subject.surface, name)
+            if cube.type == MemType.HW or (cube.width, cube.height) != (1, 1) or subject.op.batch_num > 1:
+                continue
+            if cube.surf_stride != subject.atom:
+                yield subject, f"{name} is 1 x 1 with surface stride {cube.surf_stride}, must be {subject.atom}"
 
 
 @rule("error", "Bind an address for the operands, or let the stage take its operand from the descriptor (per layer).")

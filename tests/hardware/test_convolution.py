@@ -182,15 +182,21 @@ def test_a_first_layer_finds_nothing_when_a_recorded_run_is_done_again():
     assert (as_cube(job.run(None)[0], 4) == expected(cube[::-1], weights, layer)).all()
 
 
-def test_data_of_another_shape_cannot_be_used_again():
-    bench, *_ = small(data=(5, 4, 9), kernel=(3, 3, 9), surfaces=2)
+def test_lines_of_another_shape_are_used_again_as_they_lie_in_the_buffer_and_it_is_told():
+    """Two atoms a column fill two blocks of entries on nv_small; a layer of one atom finds the first block of each
+    line, and the second one where the next line should be."""
+    bench, layer, cube, weights = small(data=(5, 4, 16), kernel=(3, 3, 16), surfaces=2)
     bench.write(CDMA__D_MISC_CFG__SKIP_DATA_RLS=1, CSC__D_MISC_CFG__SKIP_DATA_RLS=1)
     bench.run()
     bench.write(CDMA__D_MISC_CFG__DATA_REUSE=1, CSC__D_MISC_CFG__DATA_REUSE=1)
     bench.write(CDMA__D_DATAIN_SIZE_1=7, CSC__D_DATAIN_SIZE_EXT_1=7, CDMA__D_WEIGHT_SIZE_0=71)
-    bench.write(CSC__D_WEIGHT_SIZE_EXT_1__WEIGHT_CHANNEL_EXT=7)
-    with pytest.raises(ConfigError, match="holds 1 batches of 9 channels"):
-        bench.run()
+    bench.write(CSC__D_WEIGHT_SIZE_EXT_1__WEIGHT_CHANNEL_EXT=7, CDMA__D_ENTRY_PER_SLICE=4, CSC__D_ENTRY_PER_SLICE=4)
+    narrow = {**layer, "data": (5, 4, 8), "kernel": (3, 3, 8)}
+    found = np.concatenate([cube[line, None, :, part : part + 8] for line in (0, 1) for part in (0, 8)])
+    kernels = weights.reshape(-1)[: weights.shape[0] * 72].reshape(weights.shape[0], 3, 3, 8)
+    load(bench, narrow, cube[:, :, :8], kernels)
+    assert (as_cube(bench.run()[0], weights.shape[0]) == expected(found, kernels, narrow)).all()
+    assert any("another width, number of channels" in each for each in bench.warnings)
 
 
 def test_lines_that_were_not_released_come_before_the_fetched_ones():
@@ -221,8 +227,8 @@ def test_the_next_layer_can_use_the_weights_again():
         (ScheduleError, "waits for ever", {"CDMA__D_WEIGHT_SIZE_0": 10}),
         (ScheduleError, "waits for ever", {"CDMA__D_BANK": 3}),
         (ScheduleError, "waits for ever", {"CACC__D_DATAOUT_SIZE_0": 0}),
-        (ScheduleError, "lines", {"CSC__D_DATAIN_SIZE_EXT_0__DATAIN_HEIGHT_EXT": 9}),
-        (ScheduleError, "waits for ever: CDMA.D_WEIGHT_BYTES", {"CDMA__D_WEIGHT_BYTES": 128}),
+        (ScheduleError, "entries of data", {"CSC__D_DATAIN_SIZE_EXT_0__DATAIN_HEIGHT_EXT": 9}),
+        (ScheduleError, "waits for ever: D_WEIGHT_BYTES", {"CDMA__D_WEIGHT_BYTES": 128}),
         (ScheduleError, "waits for ever: CDMA fetches 5x4x9", {"CDMA__D_DATAIN_SIZE_1": 8}),
         (ConfigError, r"20 \+ 20 banks", {f"{u}__D_BANK": 19 | 19 << 16 for u in ("CDMA", "CSC")}),
         (ConfigError, "needs 130x4", {"CSC__D_DATAOUT_SIZE_0": 0x1007F, "CACC__D_DATAOUT_SIZE_0": 0x1007F}),

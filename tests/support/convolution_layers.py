@@ -9,6 +9,7 @@ import numpy as np
 
 from nvdla.hardware.configuration import configuration
 from nvdla.hardware.convolution.engine import Convolution
+from nvdla.hardware.convolution.slices import entries_per_slice
 from nvdla.hardware.register_file import RegisterFile, register_map
 from nvdla.memory.address_space import AddressSpace, Space
 
@@ -25,7 +26,9 @@ class Bench:
         for base in (DATA, WEIGHTS, SECOND):
             self.memory.map(f"region 0x{base:x}", Space.DRAM, base, size)
         self.registers = RegisterFile(register_map(self.config.register_map))
-        machine = SimpleNamespace(config=self.config, memory=self.memory, registers=self.registers)
+        self.warnings: list[str] = []
+        machine = SimpleNamespace(config=self.config, memory=self.memory, registers=self.registers, hardware_only=False)
+        machine.warn = lambda engine, text: self.warnings.append(text)
         self.engine = Convolution(machine)
 
     def write(self, **values: int) -> None:
@@ -53,6 +56,7 @@ def program(bench: Bench, **layer) -> None:
     columns, rows, kernel_channels = layer["kernel"]
     precision = layer.get("precision", 0)
     element = 2 if precision else 1
+    entry = bench.config.cbuf_entry_bytes
     both = {
         "D_MISC_CFG__IN_PRECISION": precision,
         "D_BATCH_NUMBER__BATCHES": layer.get("batches", 1) - 1,
@@ -60,6 +64,7 @@ def program(bench: Bench, **layer) -> None:
     for unit in ("CDMA", "CSC"):
         bench.write(**{f"{unit}__{key}": value for key, value in both.items()})
         bench.write(**{f"{unit}__D_BANK": 7 | 7 << 16})
+        bench.write(**{f"{unit}__D_ENTRY_PER_SLICE": entries_per_slice(channels * element, width, bench.config) - 1})
     for unit in UNITS:
         bench.write(**{f"{unit}__D_MISC_CFG__PROC_PRECISION": precision})
     bench.write(
@@ -76,7 +81,7 @@ def program(bench: Bench, **layer) -> None:
         CDMA__D_WEIGHT_ADDR_LOW=WEIGHTS,
         CDMA__D_WEIGHT_SIZE_0=columns * rows * kernel_channels * element - 1,
         CDMA__D_WEIGHT_SIZE_1=kernels - 1,
-        CDMA__D_WEIGHT_BYTES=-(-columns * rows * kernel_channels * element * kernels // 128) * 128,
+        CDMA__D_WEIGHT_BYTES=-(-columns * rows * kernel_channels * element * kernels // entry) * entry,
         CDMA__D_ZERO_PADDING=layer["padding"][0] | 63 << 8 | layer["padding"][1] << 16 | 63 << 24,
         CSC__D_DATAIN_SIZE_EXT_0=width - 1 | height - 1 << 16,
         CSC__D_DATAIN_SIZE_EXT_1=channels - 1,

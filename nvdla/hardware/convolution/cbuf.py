@@ -1,73 +1,172 @@
-"""The convolution buffer as the layers see it: what one layer leaves behind for the next.
+"""The convolution buffer: its cells, and what a convolution finds in them.
 
-The banks, entries and slices of the hardware decide only *whether* data fit; what a layer may re-use is decided by
-few rules (cmod/cdma/NV_NVDLA_cdma.cpp:225, cmod/csc/NV_NVDLA_csc.cpp:185), which this module states.
+What is fetched and read at the same place (:mod:`nvdla.hardware.convolution.books`) never goes through here but to be
+found by a later convolution: that uses data or weights again, or reads from the wrong place.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
 
 import numpy as np
 
-from nvdla.errors import ScheduleError
+from nvdla.hardware.configuration import Configuration
+from nvdla.hardware.convolution.books import Access, DataBook, Layer, WeightBook
+from nvdla.hardware.convolution.checks import fetched_weight_bytes
 from nvdla.hardware.convolution.settings import ConvolutionSettings
+from nvdla.hardware.convolution.slices import from_entries, to_entries
+from nvdla.rounding import ceil_div
 
 
-@dataclass(frozen=True)
-class Left:
-    """What a layer finds and uses. ``complete``: the lines are all its data, nothing is to be fetched."""
-
-    lines: np.ndarray | None = None
-    weights: np.ndarray | None = None
-    complete: bool = False
-
-
-@dataclass
 class ConvolutionBuffer:
-    """What the layer before left: ``lines`` (batches, lines, ...) and ``weights``, None when nothing is left.
+    """Cells of entries, data banks first, and the two books. All cells are zero at the beginning of a run.
 
-    ``whole``: it released no line at all. ``layout``: its mode, input format and banks.
+    ``read_back``: whether any convolution so far has read what it did not fetch itself.
+    ``patient``: see :class:`nvdla.hardware.convolution.books.DataBook`.
     """
 
-    lines: np.ndarray | None = None
-    weights: np.ndarray | None = None
-    whole: bool = False
-    layout: tuple | None = None
+    def __init__(self, config: Configuration, patient: bool = True) -> None:
+        self.config = config
+        self.read_back = False
+        self._data = DataBook(patient)
+        self._weights = WeightBook(patient, lenient=not config.c_model_stops)
+        self._cells = np.zeros((config.cbuf_banks * config.cbuf_bank_entries, config.cbuf_entry_bytes), np.uint8)
+        self.steps = 0
 
-    def left(self, settings: ConvolutionSettings) -> Left:
-        """What this layer uses again: nothing unless its mode, input format and banks are those of the one before."""
-        if self.layout != settings.layout:
-            return Left()
-        lines = self.lines if settings.data_reuse else None
-        weights = self.weights if settings.weight_reuse else None
-        return Left(lines, weights, lines is not None and self.whole)
+    def account(self, settings: ConvolutionSettings) -> tuple[Access, Access]:
+        """Enter the next convolution into the books: where it finds data and weights. Raises ScheduleError."""
+        layer = layer_of(settings, self.config)
+        self.steps += 1
+        return self._data.step(layer), self._weights.step(layer)
 
-    def finish(self, settings: ConvolutionSettings, lines: np.ndarray | None, weights: np.ndarray | None) -> None:
-        """The layer has run: release what it releases, keep the rest (its last lines).
+    def apart(self) -> ConvolutionBuffer:
+        """The same buffer with cells of its own, for convolutions that have been accounted for."""
+        buffer = copy.copy(self)
+        buffer._cells = np.zeros_like(self._cells)
+        return buffer
 
-        ``lines`` and ``weights`` may be None where the settings release them all.
+    def clear(self) -> None:
+        """The state at the beginning of a run."""
+        self._cells[:] = 0
+
+    def write_lines(self, settings: ConvolutionSettings, access: Access, lines: np.ndarray) -> None:
+        """Put lines (batches, lines, columns, channels) where the convolution fetches them to."""
+        batches, height, width = lines.shape[:3]
+        rows = np.ascontiguousarray(lines.transpose(1, 0, 2, 3)).view(np.uint8).reshape(batches * height, width, -1)
+        count = settings.entries_per_slice
+        if _verbatim(settings):
+            entries = np.zeros((len(rows), count * self.config.cbuf_entry_bytes), np.uint8)
+            flat = rows.reshape(len(rows), -1)[:, : entries.shape[1]]
+            entries[:, : flat.shape[1]] = flat
+            entries = entries.reshape(-1, self.config.cbuf_entry_bytes)
+        else:
+            entries = to_entries(rows, self.config).reshape(-1, self.config.cbuf_entry_bytes)
+        capacity = self._data_entries(settings)
+        entries = entries[:capacity]
+        self._cells[(access.written + np.arange(len(entries))) % capacity] = entries
+
+    def read_lines(self, settings: ConvolutionSettings, access: Access) -> np.ndarray:
+        """The lines (batches, lines, columns, channels) that the convolution finds where it reads."""
+        size, element = settings.extended, settings.precision.bytes
+        lines = settings.batches * size.height
+        at = (access.read + np.arange(lines * settings.entries_per_slice)) % self._data_entries(settings)
+        entries = self._cells[at].reshape(lines, settings.entries_per_slice, -1)
+        channel_bytes = size.channels * element
+        if _verbatim(settings):
+            width = size.width + (settings.fetch_padding.left + settings.fetch_padding.right if settings.image else 0)
+            flat = np.zeros((lines, width * channel_bytes), np.uint8)
+            found = entries.reshape(lines, -1)[:, : flat.shape[1]]
+            flat[:, : found.shape[1]] = found
+            rows = flat.reshape(lines, width, channel_bytes)
+        else:
+            rows = from_entries(entries, size.width, channel_bytes, self.config)[:, :, :channel_bytes]
+        rows = np.ascontiguousarray(rows).view(settings.precision.bits)
+        return rows.reshape(size.height, settings.batches, *rows.shape[1:]).transpose(1, 0, 2, 3)
+
+    def write_weights(self, settings: ConvolutionSettings, access: Access, data: np.ndarray) -> None:
+        """Put the bytes of the weights where the convolution fetches them to; of more than fit, the last stay."""
+        entries = self._as_entries(data)
+        first, capacity = self._weight_entries(settings)
+        skipped = max(len(entries) - capacity, 0)
+        at = (access.written + np.arange(skipped, len(entries))) % capacity
+        self._cells[first + at] = entries[skipped:]
+
+    def read_weights(self, settings: ConvolutionSettings, access: Access, data: np.ndarray | None) -> np.ndarray:
+        """The weight elements that the convolution finds where it reads. ``data``: bytes that it fetches itself.
+
+        CDMA never gets ahead of CSC by more than the banks hold, so what lies before ``data`` is still in the cells.
         """
-        released = 0 if settings.keep_data else settings.released_lines
-        left = None if lines is None else lines[:, released:]
-        self.lines = left if left is not None and left.shape[1] else None
-        self.whole = settings.keep_data
-        self.weights = np.array(weights) if settings.keep_weights else None
-        self.layout = settings.layout
+        first, capacity = self._weight_entries(settings)
+        count = ceil_div(settings.kernel_bytes, self.config.cbuf_entry_bytes)
+        at = access.read + np.arange(count)
+        found = self._cells[first + at % capacity]
+        if data is not None:
+            own = self._as_entries(data)
+            inside = (at >= access.written) & (at < access.written + len(own))
+            found[inside] = own[at[inside] - access.written]
+        return found.reshape(-1)[: settings.kernel_bytes].view(settings.precision.bits)
+
+    def _as_entries(self, data: np.ndarray) -> np.ndarray:
+        entry = self.config.cbuf_entry_bytes
+        whole = np.zeros((ceil_div(data.size, entry), entry), np.uint8)
+        whole.reshape(-1)[: data.size] = data
+        return whole
+
+    def _data_entries(self, settings: ConvolutionSettings) -> int:
+        return settings.banks[0] * self.config.cbuf_bank_entries
+
+    def _weight_entries(self, settings: ConvolutionSettings) -> tuple[int, int]:
+        """(first entry, number of entries) of the banks for weights."""
+        return self._data_entries(settings), settings.banks[1] * self.config.cbuf_bank_entries
 
 
-def join_lines(left: np.ndarray | None, fetched: np.ndarray, wanted: int) -> np.ndarray:
-    """The lines that are left followed by the fetched ones; ``wanted`` are needed (CSC.D_DATAIN_SIZE_EXT_0)."""
-    if left is not None:
-        if left.shape[::2] != fetched.shape[::2] or left.shape[2:] != fetched.shape[2:] or left.dtype != fetched.dtype:
-            raise ScheduleError(
-                f"data re-use: the lines left in the convolution buffer are {left.shape[2:]} {left.dtype}, "
-                f"the fetched ones {fetched.shape[2:]} {fetched.dtype}"
-            )
-        fetched = np.concatenate((left, fetched), axis=1)
-    if fetched.shape[1] < wanted:
-        raise ScheduleError(
-            f"the convolution waits for ever: it needs {wanted} lines of data (CSC.D_DATAIN_SIZE_EXT_0), "
-            f"the convolution buffer gets {fetched.shape[1]}"
-        )
-    return fetched[:, :wanted]
+def _verbatim(settings: ConvolutionSettings) -> bool:
+    """Whether lines lie in the buffer as they come, one element behind the other."""
+    return settings.image or settings.winograd
+
+
+def layer_of(settings: ConvolutionSettings, config: Configuration) -> Layer:
+    """What the books must know of a convolution."""
+    entry, slices = config.cbuf_entry_bytes, settings.entries_per_slice
+    size = fetched_weight_bytes(settings, config)
+    return Layer(
+        layout=settings.layout,
+        data_banks=settings.banks[0],
+        weight_banks=settings.banks[1],
+        bank=config.cbuf_bank_entries,
+        entry=entry,
+        line=(settings.extended.width, settings.extended.channels, slices, settings.precision),
+        data=_reports(settings),
+        needed=settings.batches * settings.extended.height * slices,
+        released=settings.released_lines * slices,
+        fetched_bytes=size,
+        weight_entries=size // entry,
+        groups=_groups(settings, config),
+        compressed=settings.compressed,
+        data_reuse=settings.data_reuse,
+        weight_reuse=settings.weight_reuse,
+        keep_data=settings.keep_data,
+        keep_weights=settings.keep_weights,
+    )
+
+
+def _reports(settings: ConvolutionSettings) -> tuple[int, ...]:
+    """Entries that CDMA reports at a time: an image as a whole, Winograd data four lines, features by their grain."""
+    size, slices = settings.data, settings.entries_per_slice
+    if settings.image:
+        return (size.height * slices,)
+    if settings.winograd:
+        return (4 * slices,) * (settings.extended.height // 4)
+    grain = min(settings.fetched_lines, size.height)
+    whole, rest = divmod(size.height, grain)
+    pieces = [grain] * whole + [rest] * (rest > 0)
+    return tuple(lines * slices for lines in pieces for _ in range(settings.batches))
+
+
+def _groups(settings: ConvolutionSettings, config: Configuration) -> tuple[tuple[int, int], ...]:
+    """(kernels, entries of all kernels up to its end) of each kernel group."""
+    group, each = config.mac_atomic_k // settings.precision.bytes, settings.kernel_bytes // settings.kernels
+    ends = [min(first + group, settings.kernels) for first in range(0, settings.kernels, group)]
+    starts = [0, *ends[:-1]]
+    entry = config.cbuf_entry_bytes
+    return tuple((end - start, ceil_div(end * each, entry)) for start, end in zip(starts, ends, strict=True))

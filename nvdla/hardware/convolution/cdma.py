@@ -14,6 +14,7 @@ import numpy as np
 
 from nvdla.errors import ConfigError, ScheduleError
 from nvdla.hardware.configuration import Configuration
+from nvdla.hardware.convolution.checks import fetched_weight_bytes
 from nvdla.hardware.convolution.settings import (
     ConvolutionSettings,
     data_space,
@@ -102,17 +103,17 @@ class FeatureSource(_Source):
         return [view.view(self.settings.input_precision.bits) for view in self.views]
 
     def read(self) -> np.ndarray:
-        """The lines as an array (batches, height, width, channels)."""
+        """The lines as an array (batches, height, width, channels of whole atoms)."""
         settings = self.settings
         size = settings.data
-        lines = np.empty((settings.batches, size.height, size.width, size.channels), settings.precision.bits)
+        lines = []
         self.specials = Specials()
-        for batch, view in enumerate(self.views):
+        for view in self.views:
             cube = np.ascontiguousarray(view.transpose(1, 2, 0, 3)).view(settings.input_precision.bits)
             if settings.input_precision is Precision.FP16:
                 self.specials.count(cube)
-            lines[batch] = self._convert(cube.reshape(size.height, size.width, -1)[:, :, : size.channels])
-        return lines
+            lines.append(self._convert(cube.reshape(size.height, size.width, -1)))
+        return np.stack(lines)
 
     def _convert(self, cube: np.ndarray) -> np.ndarray:
         settings = self.settings
@@ -272,6 +273,9 @@ class WeightSource(_Source):
             masks = [memory.view(space, mask_address, ceil_div(self.count, 8), "weight mask (WMB)")]
         address = cdma.address("D_WEIGHT_ADDR_HIGH", "D_WEIGHT_ADDR_LOW")
         self.views = [memory.view(space, address, size, f"weights of {settings.kernels} kernels {kernel}"), *masks]
+        self._size = fetched_weight_bytes(settings, config)
+        room = memory.find(space, address, size).end - address
+        self._there = memory.view(space, address, min(self._size, room))
 
     def _check(self, cdma: RegisterGroup) -> None:
         settings = self.settings
@@ -283,21 +287,29 @@ class WeightSource(_Source):
                 f"the convolution waits for ever: CDMA fetches {kernels} kernels of {said} bytes, "
                 f"CSC wants {settings.kernels} of {real}"
             )
-        fetched = cdma["D_WEIGHT_BYTES"]
-        if not settings.compressed and fetched < real * kernels:
-            raise ScheduleError(
-                f"the convolution waits for ever: CDMA.D_WEIGHT_BYTES is {fetched}, the weights have {real * kernels}"
-            )
+
+    def fetched(self) -> np.ndarray:
+        """All bytes that CDMA fetches, those behind the last kernel included (zeros where no memory is)."""
+        return np.pad(self._there, (0, self._size - self._there.size))
+
+    def moved(self, move: Move) -> Self:
+        source = super().moved(move)
+        source._there = move(self._there)
+        return source
+
+    def elements(self, stored: np.ndarray) -> np.ndarray:
+        """Bytes of uncompressed weights as elements in the order of the memory layout; counts the special ones."""
+        elements = stored.view(self.settings.precision.bits)
+        if self.settings.precision is Precision.FP16:
+            self.specials = Specials()
+            self.specials.count(elements)
+        return elements
 
     def read(self) -> np.ndarray:
         """All weight elements in the order of the memory layout, decompressed (a view where nothing changes)."""
         element_bytes = self.settings.precision.bytes
         stored, *masks = self.views
-        elements = np.ascontiguousarray(stored[: stored.size // element_bytes * element_bytes])
-        elements = elements.view(self.settings.precision.bits)
-        if self.settings.precision is Precision.FP16:
-            self.specials = Specials()
-            self.specials.count(elements)
+        elements = self.elements(np.ascontiguousarray(stored[: stored.size // element_bytes * element_bytes]))
         return decompress(elements, masks[0], self.count) if masks else elements
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from nvdla.errors import ConfigError, ScheduleError
 from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.convolution.settings import ConvolutionSettings, padded_size
+from nvdla.hardware.convolution.slices import entries_per_slice
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.precision import Precision
+from nvdla.rounding import align, ceil_div
 
 LARGEST_CUBE = 1 << 28
 """Elements of the largest cube that is computed: far above what networks have, below what fills a machine."""
@@ -22,6 +24,7 @@ FIELDS_OF_CDMA_AND_CSC = (
     "D_BATCH_NUMBER.BATCHES",
     "D_BANK.DATA_BANK",
     "D_BANK.WEIGHT_BANK",
+    "D_ENTRY_PER_SLICE.ENTRIES",
 )
 FIELDS_OF_CACC_AND_CSC = (
     "D_DATAOUT_SIZE_0.DATAOUT_WIDTH",
@@ -41,7 +44,10 @@ def check(groups: dict[str, RegisterGroup], settings: ConvolutionSettings, confi
         _check_winograd(settings)
     else:
         _check_windows(settings)
+        if not settings.image:
+            _check_slices(settings, config)
     _check_buffer(settings, config)
+    _check_weights(settings, config)
 
 
 def _check_configuration(settings: ConvolutionSettings, config: Configuration) -> None:
@@ -156,6 +162,50 @@ def _check_buffer(settings: ConvolutionSettings, config: Configuration) -> None:
                 f"the convolution waits for ever: {what} of {size} bytes do not fit its {banks} banks of "
                 f"{config.cbuf_bank_bytes} bytes in the convolution buffer (D_BANK)"
             )
+
+
+def _check_slices(settings: ConvolutionSettings, config: Configuration) -> None:
+    """Lines as the C model insists on them (csc:659, cdma:1056, 1093, 1283); nv_full's only complains, and goes on."""
+    size = settings.data
+    entries = entries_per_slice(size.channels * settings.input_precision.bytes, size.width, config)
+    if settings.entries_per_slice != entries:
+        raise ConfigError(
+            f"CSC.D_ENTRY_PER_SLICE says {settings.entries_per_slice} entries, a line of {size.width} columns of "
+            f"{size.channels} channels takes {entries} of {config.cbuf_entry_bytes} bytes on {config.name}"
+        )
+    if settings.fetched_lines > 1 and not settings.packed_lines:
+        raise ConfigError(
+            f"CDMA.D_FETCH_GRAIN asks for {settings.fetched_lines} lines at a time, but the lines do not follow each "
+            "other without a gap (D_DAIN_MAP): only one at a time can be fetched"
+        )
+    single = settings.packed_cube and size.width == size.height == 1
+    if settings.fetched_lines > size.height and not single and config.c_model_stops:
+        raise ConfigError(
+            f"CDMA.D_FETCH_GRAIN asks for {settings.fetched_lines} lines at a time, the input has {size.height}"
+        )
+
+
+def _check_weights(settings: ConvolutionSettings, config: Configuration) -> None:
+    """CDMA reports kernels by whole entries: all must lie in those that D_WEIGHT_BYTES has (cdma:2087)."""
+    entry, size = config.cbuf_entry_bytes, fetched_weight_bytes(settings, config)
+    if not settings.compressed and size // entry * entry < align(settings.kernel_bytes, entry):
+        raise ScheduleError(
+            f"the convolution waits for ever: D_WEIGHT_BYTES is {settings.weight_bytes}, the kernels take "
+            f"{settings.kernel_bytes} bytes, which must be rounded up to whole entries of {entry}"
+        )
+    if settings.keep_weights and ceil_div(size, entry) > settings.banks[1] * config.cbuf_bank_entries:
+        raise ScheduleError(
+            f"the convolution cannot keep its weights (SKIP_WEIGHT_RLS): {size} bytes do not fit {settings.banks[1]} "
+            f"banks of {config.cbuf_bank_bytes}"
+        )
+
+
+def fetched_weight_bytes(settings: ConvolutionSettings, config: Configuration) -> int:
+    """Bytes of weights that CDMA fetches: whole atoms; nv_full's register has no lower 7 bits."""
+    size = settings.weight_bytes
+    if config.weight_alignment > 1:
+        return size // config.weight_alignment * config.weight_alignment
+    return align(size, config.memory_atom)
 
 
 def _check_winograd(settings: ConvolutionSettings) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 
 from nvdla.errors import ConfigError
 from nvdla.hardware.convolution.arithmetic import arithmetic
-from nvdla.hardware.convolution.cbuf import ConvolutionBuffer, Left, join_lines
+from nvdla.hardware.convolution.books import Access
+from nvdla.hardware.convolution.cbuf import ConvolutionBuffer
 from nvdla.hardware.convolution.cdma import Specials, WeightSource, input_source
 from nvdla.hardware.convolution.checks import check
 from nvdla.hardware.convolution.settings import Size, decode
@@ -27,28 +28,29 @@ class Convolution:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.buffer = ConvolutionBuffer()
-        self._fetched: tuple[np.ndarray | None, np.ndarray | None] | None = None
+        self.buffer = ConvolutionBuffer(machine.config, patient=not machine.hardware_only)
+        self._fetched: tuple[np.ndarray, np.ndarray] | None = None
 
     def prepare(self, groups: dict[str, RegisterGroup]) -> ConvolutionJob:
         """Decode and check everything. Raises NvdlaError."""
         return ConvolutionJob(self, groups)
 
     def fetch(self, groups: dict[str, RegisterGroup]) -> None:
-        """Fill the convolution buffer now, before SDP is ready to take the results.
+        """Fetch data and weights now, before SDP is ready to take the results.
 
         The next operation then works on what memory held at this moment.
         """
-        self._fetched = self.prepare(groups).fetch()
+        job = self.prepare(groups)
+        self._fetched = job.source.read(), np.array(job.weight_source.fetched())
 
     def apart(self) -> Convolution:
         """The same engine with a convolution buffer of its own, for jobs that run at the same time."""
         engine = copy.copy(self)
-        engine.buffer, engine._fetched = ConvolutionBuffer(), None
+        engine.buffer, engine._fetched = self.buffer.apart(), None
         return engine
 
     def take_fetched(self) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Lines and weights that :meth:`fetch` has read (once), None for what it has not."""
+        """Lines and bytes of weights that :meth:`fetch` has read (once), None without it."""
         fetched, self._fetched = self._fetched, None
         return fetched or (None, None)
 
@@ -57,7 +59,8 @@ class ConvolutionJob(Job):
     """One convolution, decoded and checked. ``run`` returns the accumulators for SDP.
 
     ``keep_weights`` may be set by a caller who knows that the weights in memory do not change from run to run: they
-    are then unpacked once; :meth:`invalidate` drops them.
+    are then unpacked once; :meth:`invalidate` drops them. ``data`` and ``weights`` say where it finds them in the
+    convolution buffer, once it has been accounted for: at its first run.
     """
 
     def __init__(self, engine: Convolution, groups: dict[str, RegisterGroup]) -> None:
@@ -71,8 +74,10 @@ class ConvolutionJob(Job):
         self.arithmetic = arithmetic(self.settings, machine.config)
         self.statistics: dict[str, int] = {}
         self.keep_weights = False
+        self.data: Access | None = None
+        self.weights: Access | None = None
+        self._is_first = False
         self._packed: Any = None
-        self._uses_left: tuple[bool, bool] | None = None
 
     @property
     def work(self) -> Work:
@@ -102,88 +107,95 @@ class ConvolutionJob(Job):
         """Forget unpacked weights: the next run reads them from memory again."""
         self._packed = None
 
-    def fetch(self) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """Data lines and weight elements as memory holds them now; None for what is left in the buffer."""
-        left = self._left()
-        lines = None if left.complete else self.source.read()
-        weights = np.array(self.weight_source.read()) if left.weights is None else None
-        return lines, weights
+    def account(self) -> None:
+        """Enter the convolution into the books of the buffer. Raises ScheduleError when it waits for ever."""
+        buffer = self.engine.buffer
+        self._is_first = buffer.steps == 0
+        self.data, self.weights = buffer.account(self.settings)
+        buffer.read_back |= not (self.data.in_place and self.weights.in_place)
+        for note in (*self.data.notes, *self.weights.notes):
+            self.engine.machine.warn("conv", note)
+
+    @property
+    def displaced(self) -> bool:
+        """Whether it works on other lines or weights than those that its settings mean."""
+        return bool(self.data.notes or self.weights.notes)
 
     def run(self, source: Handed = None) -> np.ndarray:
         """Convolve. Returns (batches, surfaces, height, width, atom elements): int32, or fp32 bits for fp16."""
-        left = self._left()
         fetched_lines, fetched_weights = self.engine.take_fetched()
-        packed, elements = self._weights(left, fetched_weights)
-        if self.plain and fetched_lines is None:
-            lines = None
+        buffer, recording = self.engine.buffer, self.data is None
+        if recording:
+            self.account()
+        elif self._is_first:
+            buffer.clear()
+        recording |= buffer.read_back
+        packed = self._weights(fetched_weights, recording)
+        lines = self._lines(fetched_lines, recording)
+        if lines is None:
             accumulators = self.arithmetic.compute_surfaces(self.source.surfaces(), packed)
         else:
-            lines = self._lines(left, fetched_lines)
             accumulators = self.arithmetic.compute(lines, packed)
-        self.engine.buffer.finish(self.settings, lines, elements)
-        self._count(Specials() if left.complete else self.source.specials)
+        self._count(self.source.specials if self.data.fetches else Specials())
         return accumulators
-
-    def _left(self) -> Left:
-        """What the layer before left and this one uses.
-
-        The first run decides whether there is any, so that the first layer of a later run finds nothing of the run
-        before.
-        """
-        left = self.engine.buffer.left(self.settings)
-        if self._uses_left is None:
-            self._uses_left = left.lines is not None, left.weights is not None
-        lines, weights = self._uses_left
-        return Left(left.lines if lines else None, left.weights if weights else None, lines and left.complete)
 
     @property
     def plain(self) -> bool:
-        """True when the data can be taken from memory as they lie: none are left from before, and none are kept."""
-        settings = self.settings
-        return (
-            self.arithmetic.takes_surfaces
-            and self.source.verbatim
-            and not settings.data_reuse
-            and not settings.keep_data
-            and settings.released_lines >= settings.extended.height
-            and settings.extended.height <= settings.data.height
-        )
+        """True when the data can be taken from memory as they lie."""
+        return self.arithmetic.takes_surfaces and self.source.verbatim and self._reads_own_lines
 
-    def _weights(self, left: Left, fetched: np.ndarray | None) -> tuple[Any, np.ndarray | None]:
-        """Packed weights and, where they were read, their elements in memory order."""
-        if self._packed is not None and not self.settings.weight_reuse and not self.settings.keep_weights:
-            return self._packed, None
-        elements = self._elements(left.weights, fetched)
-        packed = self.arithmetic.pack(elements)
-        self._packed = packed if self.keep_weights else None
-        return packed, elements
-
-    def _lines(self, left: Left, fetched: np.ndarray | None) -> np.ndarray:
-        """The lines in the convolution buffer: what is left, then what is fetched."""
+    @property
+    def _reads_own_lines(self) -> bool:
+        """Whether all lines are fetched by itself, and read from where they were fetched to."""
         settings = self.settings
-        if left.complete:
-            lines = join_lines(None, left.lines, settings.extended.height)
+        lines = settings.extended.height if settings.winograd else settings.data.height
+        return self.data.in_place and settings.extended.height <= lines
+
+    def _weights(self, fetched: np.ndarray | None, recording: bool) -> Any:
+        """Packed weights: fetched now or before, or what lies in the buffer."""
+        buffer, access, source = self.engine.buffer, self.weights, self.weight_source
+        if access.in_place and self._packed is not None and not recording:
+            return self._packed
+        data = None
+        if access.fetches and (recording or not access.in_place):
+            data = source.fetched() if fetched is None else fetched
+        if access.in_place:
+            elements = source.read() if fetched is None else self._from_fetched(fetched)
+        elif self.settings.compressed:
+            raise ConfigError("compressed weights that another convolution has fetched cannot be computed with")
         else:
-            fetched = self.source.read() if fetched is None else fetched
-            lines = join_lines(left.lines, fetched, settings.extended.height)
-        found = (lines.shape[0], lines.shape[3], lines.dtype)
-        wanted = (settings.batches, settings.extended.channels, settings.precision.bits)
-        if found != wanted:
-            raise ConfigError(
-                f"data re-use: the convolution buffer holds {found[0]} batches of {found[1]} channels ({found[2]}), "
-                f"the convolution works on {wanted[0]} of {wanted[1]} ({wanted[2]})"
-            )
-        return lines
+            elements = buffer.read_weights(self.settings, access, data)
+            if data is not None:
+                source.elements(data[: self.settings.kernel_bytes])  # counts what was fetched
+        if data is not None:
+            buffer.write_weights(self.settings, access, data)
+        packed = self.arithmetic.pack(elements)
+        self._packed = packed if self.keep_weights and access.in_place else None
+        return packed
 
-    def _elements(self, left: np.ndarray | None, fetched: np.ndarray | None) -> np.ndarray:
-        """Weight elements in memory order: left in the buffer, fetched before, or read now."""
-        if left is None:
-            return self.weight_source.read() if fetched is None else fetched
-        if left.size < self.weight_source.count:
-            raise ConfigError(
-                f"weight re-use: {self.weight_source.count} weights needed, the convolution buffer holds {left.size}"
-            )
-        return left
+    def _from_fetched(self, fetched: np.ndarray) -> np.ndarray:
+        """Weight elements of the bytes that CDMA fetched."""
+        source = self.weight_source
+        if len(source.views) > 1:
+            return source.read()
+        return source.elements(fetched[: self.settings.kernel_bytes])
+
+    def _lines(self, fetched: np.ndarray | None, recording: bool) -> np.ndarray | None:
+        """The lines that CSC works on, None where memory holds them as they are."""
+        settings, buffer = self.settings, self.engine.buffer
+        plain = self.plain and fetched is None
+        if plain and not recording:
+            return None
+        if self.data.fetches:
+            fetched = self.source.read() if fetched is None else fetched
+            if recording or not self._reads_own_lines:
+                buffer.write_lines(settings, self.data, fetched)
+        if plain:
+            return None
+        if self._reads_own_lines:
+            used = fetched[:, : settings.extended.height]
+            return used if settings.winograd else used[..., : settings.extended.channels]
+        return buffer.read_lines(settings, self.data)
 
     def _count(self, data: Specials) -> None:
         """The statistics registers of CACC and CDMA (cmod/cacc/NV_NVDLA_cacc.cpp:111, cdma/NV_NVDLA_cdma.cpp:196)."""

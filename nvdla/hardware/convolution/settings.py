@@ -50,7 +50,8 @@ class ConvolutionSettings:
     """One convolution layer. Sizes are real sizes (register + 1), padding values are signed 16-bit numbers.
 
     ``fetch_pad_value`` is what CDMA writes beside image lines and around Winograd data, ``pad_value`` what CSC
-    puts in everywhere else (cmod/cdma/NV_NVDLA_cdma.cpp:2470, csc/NV_NVDLA_csc.cpp:770).
+    puts in everywhere else (cmod/cdma/NV_NVDLA_cdma.cpp:2470, csc/NV_NVDLA_csc.cpp:770). ``fetched_lines``: how many
+    CDMA fetches at a time. ``packed_lines``: lines follow each other without a gap, ``packed_cube``: surfaces, too.
     """
 
     winograd: bool
@@ -78,6 +79,11 @@ class ConvolutionSettings:
     keep_weights: bool
     released_lines: int
     banks: tuple[int, int]
+    entries_per_slice: int
+    fetched_lines: int
+    packed_lines: bool
+    packed_cube: bool
+    weight_bytes: int
     truncate: int
     pra_truncate: int
     nan_to_zero: bool
@@ -95,9 +101,15 @@ class ConvolutionSettings:
         return not converter.enabled or (identity and self.input_precision is self.precision)
 
     @property
-    def layout(self) -> tuple[bool, bool, tuple[int, int]]:
-        """What must be the same for a layer to re-use what the one before left in the convolution buffer."""
-        return self.winograd, self.image, self.banks
+    def kernel_bytes(self) -> int:
+        """Bytes of all kernels, uncompressed."""
+        kernel = self.kernel
+        return self.kernels * kernel.width * kernel.height * kernel.channels * self.precision.bytes
+
+    @property
+    def layout(self) -> tuple[bool, bool]:
+        """What must be the same, beside the banks, for a layer to re-use what the one before left in the buffer."""
+        return self.winograd, self.image
 
 
 def decode(groups: dict[str, RegisterGroup]) -> ConvolutionSettings:
@@ -145,6 +157,11 @@ def decode(groups: dict[str, RegisterGroup]) -> ConvolutionSettings:
         keep_weights=bool(csc["D_MISC_CFG.SKIP_WEIGHT_RLS"]),
         released_lines=csc["D_RELEASE.RLS_SLICES"] + 1,
         banks=(csc["D_BANK.DATA_BANK"] + 1, csc["D_BANK.WEIGHT_BANK"] + 1),
+        entries_per_slice=csc["D_ENTRY_PER_SLICE.ENTRIES"] + 1,
+        fetched_lines=cdma["D_FETCH_GRAIN.GRAINS"] + 1,
+        packed_lines=bool(cdma["D_DAIN_MAP.LINE_PACKED"]),
+        packed_cube=bool(cdma["D_DAIN_MAP.LINE_PACKED"] and cdma["D_DAIN_MAP.SURF_PACKED"]),
+        weight_bytes=cdma["D_WEIGHT_BYTES"],
         truncate=cacc["D_CLIP_CFG.CLIP_TRUNCATE"],
         pra_truncate=csc["D_PRA_CFG.PRA_TRUNCATE"],
         nan_to_zero=bool(cdma["D_NAN_FLUSH_TO_ZERO.NAN_TO_ZERO"]),

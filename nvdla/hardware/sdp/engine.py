@@ -11,7 +11,15 @@ from nvdla.errors import ScheduleError
 from nvdla.hardware.job import Handed, Job
 from nvdla.hardware.lut import LookupTables
 from nvdla.hardware.register_file import RegisterGroup
-from nvdla.hardware.sdp.operands import InputCube, Operands, cube_view, input_cube, operand_source, ram_space
+from nvdla.hardware.sdp.operands import (
+    InputCube,
+    Operands,
+    cube_view,
+    input_cube,
+    operand_source,
+    ram_space,
+    require_packed_pixel,
+)
 from nvdla.hardware.sdp.settings import decode
 from nvdla.limits import Work
 from nvdla.memory.lanes import Move
@@ -151,6 +159,7 @@ class SdpJob(Job):
                 f"of {settings.atom}-channel surfaces, not {settings.surfaces}"
             )
         shape = (surfaces, settings.height, settings.width, self.config.memory_atom)
+        require_packed_pixel(settings, group["D_DST_SURFACE_STRIDE"], self.config.memory_atom, "output", "1497")
         base = group.address("D_DST_BASE_ADDR_HIGH", "D_DST_BASE_ADDR_LOW")
         return [
             cube_view(

@@ -72,6 +72,16 @@ def check_cube(rdma: RegisterGroup, settings: SdpSettings) -> None:
         )
 
 
+def require_packed_pixel(settings: SdpSettings, stride: int, atom: int, what: str, line: str) -> None:
+    """Surfaces of a 1x1 cube lie one behind the other: the C model stops at another stride, hardware takes no notice
+    of it (RTL: NV_NVDLA_SDP_WDMA_cmd.v:225). Hardware batches are written image by image, by their strides."""
+    if settings.batches == settings.width == settings.height == 1 and stride != atom:
+        raise ConfigError(
+            f"SDP: the {what} of 1x1 has a surface stride of {stride} bytes, it must be one atom ({atom}): hardware "
+            f"takes it as packed, the C model stops (cmod/sdp/NV_NVDLA_sdp.cpp:{line})"
+        )
+
+
 def operand_source(
     rdma: RegisterGroup | None,
     block: XBlock | YBlock,
@@ -108,6 +118,7 @@ def operand_source(
     if per_element:
         shape = (settings.surfaces, settings.height, settings.width, length)
         line, surface = rdma[f"D_{block.name}_LINE_STRIDE"], rdma[f"D_{block.name}_SURFACE_STRIDE"]
+    require_packed_pixel(settings, rdma[f"D_{block.name}_SURFACE_STRIDE"], length, f"{unit} operands", "385")
     view = cube_view(memory, space, address, shape, line, surface, f"SDP {unit} operands")
     return Operands(view, size, use == USE_BOTH)
 
@@ -191,6 +202,7 @@ def input_cube(
             f"SDP waits for ever: {source.name.lower()} data processed as {processing.name.lower()} need an even "
             f"number of {settings.atom}-channel surfaces, not {settings.surfaces}"
         )
+    require_packed_pixel(settings, rdma["D_SRC_SURFACE_STRIDE"], atom, "input", "385")
     view = cube_view(
         memory,
         ram_space(rdma["D_SRC_DMA_CFG.SRC_RAM_TYPE"], config),
