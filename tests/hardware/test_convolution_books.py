@@ -19,7 +19,8 @@ def layer(**changes) -> Layer:
     """Four lines of 10 entries in 1 bank of 256, 8 kernels of 5 entries together in another."""
     plain = {
         "layout": (False, False), "data_banks": 1, "weight_banks": 1, "bank": 256, "entry": 8, "line": (10, 8, 10, 0),
-        "data": (10,) * 4, "needed": 40, "released": 40, "fetched_bytes": 40, "weight_entries": 5,
+        "weights": (0, 5), "data": (10,) * 4, "needed": 40, "released": 40,
+        "fetched_bytes": 40, "weight_entries": 5,
         "groups": ((8, 5),), "compressed": False, "data_reuse": False, "weight_reuse": False, "keep_data": False,
         "keep_weights": False,
     }  # fmt: skip

@@ -19,11 +19,11 @@ from nvdla.rounding import ceil_div
 class Layer:
     """What one convolution asks of the buffer. Counts are entries; ``bank`` is the entries of a bank, ``entry`` bytes.
 
-    ``line``: what a line is made of. ``data``: entries that CDMA reports at a time. ``needed``: entries of all data
-    that CSC works on. ``released``: entries that it releases at the end. ``fetched_bytes``: bytes of weights that CDMA
-    fetches, ``weight_entries`` the whole entries of D_WEIGHT_BYTES. ``groups``: of each kernel group, the kernels and
-    the entries that all kernels up to its end take. ``compressed``: all weights are released at the end, whatever was
-    read.
+    ``line``: what a line is made of; ``weights``: which weights they are. ``data``: entries that CDMA reports at a
+    time. ``needed``: entries of all data that CSC works on. ``released``: entries that it releases at the end.
+    ``fetched_bytes``: bytes of weights that CDMA fetches, ``weight_entries`` the whole entries of D_WEIGHT_BYTES.
+    ``groups``: of each kernel group, the kernels and the entries that all kernels up to its end take.
+    ``compressed``: all weights are released at the end, whatever was read.
     """
 
     layout: tuple
@@ -32,6 +32,7 @@ class Layer:
     bank: int
     entry: int
     line: tuple
+    weights: tuple
     data: tuple[int, ...]
     needed: int
     released: int
@@ -213,6 +214,8 @@ class WeightBook:
                 f"the convolution waits for ever: it uses {layer.kernels} kernels again (WEIGHT_REUSE), the "
                 f"convolution buffer keeps {self._kernels - self._used}"
             )
+        if again and before.weights != layer.weights:
+            notes.append("it uses weights again (WEIGHT_REUSE) that are not its own: address or kernel size differ")
         if not again and written != read:
             notes.append(
                 f"it reads its weights {(written - read) * layer.entry} bytes too early in the convolution buffer: "

@@ -136,6 +136,7 @@ def layer_of(settings: ConvolutionSettings, config: Configuration) -> Layer:
         bank=config.cbuf_bank_entries,
         entry=entry,
         line=(settings.extended.width, settings.extended.channels, slices, settings.precision),
+        weights=(settings.weight_address, settings.kernel_bytes // settings.kernels),
         data=_reports(settings),
         needed=settings.batches * settings.extended.height * slices,
         released=settings.released_lines * slices,

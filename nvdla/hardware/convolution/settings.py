@@ -84,6 +84,7 @@ class ConvolutionSettings:
     packed_lines: bool
     packed_cube: bool
     weight_bytes: int
+    weight_address: int
     truncate: int
     pra_truncate: int
     nan_to_zero: bool
@@ -162,6 +163,7 @@ def decode(groups: dict[str, RegisterGroup]) -> ConvolutionSettings:
         packed_lines=bool(cdma["D_DAIN_MAP.LINE_PACKED"]),
         packed_cube=bool(cdma["D_DAIN_MAP.LINE_PACKED"] and cdma["D_DAIN_MAP.SURF_PACKED"]),
         weight_bytes=cdma["D_WEIGHT_BYTES"],
+        weight_address=cdma.address("D_WEIGHT_ADDR_HIGH", "D_WEIGHT_ADDR_LOW"),
         truncate=cacc["D_CLIP_CFG.CLIP_TRUNCATE"],
         pra_truncate=csc["D_PRA_CFG.PRA_TRUNCATE"],
         nan_to_zero=bool(cdma["D_NAN_FLUSH_TO_ZERO.NAN_TO_ZERO"]),
