@@ -34,16 +34,16 @@ def test_precisions_are_asked_of_the_configuration():
 
 
 def test_a_build_of_ones_own_comes_from_a_file(tmp_path, samples):
-    """nv_small with half its convolution buffer runs what nv_small runs, with the same bytes."""
-    path = tmp_path / "half.yaml"
-    path.write_text("base: nv_small\ncbuf_bank_depth_entries: 256\n")
+    """nv_small with twice its convolution buffer runs what nv_small runs, with the same bytes."""
+    path = tmp_path / "twice.yaml"
+    path.write_text("base: nv_small\ncbuf_bank_depth_entries: 1024\n")
     own = configuration(str(path))
-    assert own == dataclasses.replace(configuration("nv_small"), name="half", cbuf_bank_depth_entries=256)
+    assert own == dataclasses.replace(configuration("nv_small"), name="twice", cbuf_bank_depth_entries=1024)
     loadable = nvdla.load(samples / "lenet.loadable")
     runs = [nvdla.Runtime(loadable, name) for name in ("nv_small", str(path))]
     data = [bytes(range(256)) * (runs[0].inputs[0].size // 256 + 1)][0][: runs[0].inputs[0].size]
     assert runs[0].run_raw([data]) == runs[1].run_raw([data])
-    assert runs[1].config.name == "half"
+    assert runs[1].config.name == "twice"
 
 
 @pytest.mark.parametrize(
