@@ -48,6 +48,7 @@ def test_json_has_stable_keys(nvdla_command, lenet, digit):
         "configuration_reason",
         "abi",
         "seconds",
+        "warnings",
         "outputs",
         "differences",
         "statistics",
