@@ -47,6 +47,7 @@ def run(args: argparse.Namespace) -> int:
         calibration=read_calibration(args.calibration) if args.calibration else None,
         inputs=inputs if args.input or args.random_input is not None or not loadable.inputs else None,
         threads=args.threads,
+        random=bool(loadable.inputs) and not args.input,
     )
     document = {"format": FORMAT, "version": VERSION, **found.as_dict(), "loadable": args.loadable}
     if not print_document(document, args):
@@ -62,6 +63,8 @@ def _print(args: argparse.Namespace, found: Examination) -> None:
         print_table(f"outputs of {found.runs} run{'s' * (found.runs != 1)}", [_tensor(each) for each in found.tensors])
     counts = found.as_dict()["counts"]
     say(f"{args.loadable} on {found.configuration}: {summary(counts)}.")
+    if found.runs and args.random_input is not None and not args.input:
+        print("The inputs were random: saturation, unused range and dead channels of real data are not judged.")
     if not found.runs and not found.run_error:
         print("It was not run: give --input IMAGE (as often as you like) for saturation, range and dead channels.")
 

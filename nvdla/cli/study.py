@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 import nvdla
-from nvdla.errors import FormatError
+from nvdla.errors import ConfigError, FormatError
 
 if TYPE_CHECKING:
     from nvdla.analysis.study import Study
@@ -69,11 +69,26 @@ def study_of(args: argparse.Namespace) -> Study:
                 raise FormatError(f"--{option} {value}: must be 0 .. {MAX_SOFTWARE} cycles")
         scale = args.csb_cycles / CSB_WRITE
         software = Software(args.software, args.csb_cycles, CSB_READ * scale, args.cpu_cycles)
+    loadable = nvdla.load(args.loadable)
+    if args.config != "auto":
+        _require_that_it_runs(loadable, args)
     return Study.of(
-        nvdla.load(args.loadable),
+        loadable,
         args.config,
         args.abi,
         Memory(args.latency, args.bandwidth, args.shared) if timing else Memory(),
         names_for(args.loadable, args.layers).layers,
         software,
     )
+
+
+def _require_that_it_runs(loadable: nvdla.Loadable, args: argparse.Namespace) -> None:
+    """Figures for a configuration that refuses the file would be of nothing. Raises ConfigError."""
+    from nvdla.lint.linter import refusal
+
+    reason = refusal(loadable, args.config, args.abi)
+    if reason is not None:
+        raise ConfigError(
+            f"{args.loadable} cannot run on {args.config}: {reason}; see 'nvdla lint {args.loadable} --config "
+            f"{args.config}'"
+        )

@@ -76,22 +76,35 @@ def lint(
     config: str = "auto",
     abi: str = "auto",
     layers: dict[tuple[int, int], str] | None = None,
+    dry: bool = True,
 ) -> Report:
-    """Apply every rule. ``layers``: names for the findings. Raises ConfigError, or DescriptorError for descriptors
-    that fit neither ABI."""
+    """Apply every rule. ``layers``: names for the findings; ``dry=False`` leaves the dry run out.
+
+    Raises ConfigError, or DescriptorError for descriptors that fit neither ABI.
+    """
     program = Program.of(loadable, config, abi, layers, checked=False)
     context = Context(program)
     findings: list[Finding] = []
     left_out = 0
     for each in rules():
         errors = {finding.rule for finding in findings if finding.severity == "error"}
-        if (each.name == DRY_RUN and errors) or (each.of_atoms and OTHER_ATOMS in errors):
+        if (each.name == DRY_RUN and (errors or not dry)) or (each.of_atoms and OTHER_ATOMS in errors):
             continue  # the dry run stops at the first problem, which is known already
         found = list(_limited(each, context))
         left_out += max(len(found) - MOST_OF_A_RULE, 0)
         findings += found[:MOST_OF_A_RULE]
     ordered = tuple(sorted(findings, key=sort_key))
     return Report(loadable.name, program.config, program.config_reason, program.abi.name, ordered, left_out)
+
+
+def refusal(loadable: Loadable, config: str, abi: str = "auto") -> str | None:
+    """Why a loadable cannot run on a configuration, by the rules alone (no dry run); None where nothing forbids it."""
+    report = lint(loadable, config, abi, dry=False)
+    errors = [finding for finding in report.findings if finding.severity == "error"]
+    if not errors:
+        return None
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    return f"{errors[0].place}: {errors[0].evidence}{more}"
 
 
 def _limited(each: Rule, context: Context) -> list[Finding]:

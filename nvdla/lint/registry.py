@@ -21,7 +21,8 @@ RULES: list[Rule] = []
 class Rule:
     """One rule. ``text`` is its documentation, ``chapter`` the room of the documentation it stands in.
 
-    ``of_atoms``: it says nothing useful when the loadable has atoms of another size than the configuration.
+    ``of_atoms``: it says nothing useful when the loadable has atoms of another size than the configuration;
+    ``of_data``: nor when a run was on random numbers.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Rule:
     text: str
     check: Check
     of_atoms: bool = False
+    of_data: bool = False
 
     def findings(self, context: Any) -> Iterator[Finding]:
         for said in self.check(context):
@@ -43,7 +45,11 @@ class Rule:
 
 
 def rule(
-    severity: str, advice: str, of_atoms: bool = False, into: list[Rule] | None = None
+    severity: str,
+    advice: str,
+    of_atoms: bool = False,
+    of_data: bool = False,
+    into: list[Rule] | None = None,
 ) -> Callable[[Check], Check]:
     """Register a rule; its name is the function's with hyphens, its documentation the docstring.
 
@@ -54,7 +60,7 @@ def rule(
     def register(check: Check) -> Check:
         text = inspect.cleandoc(check.__doc__ or "")
         chapter = check.__module__.rpartition(".")[2].removesuffix("_rules").removesuffix("_checks")
-        rules.append(Rule(check.__name__.replace("_", "-"), chapter, severity, advice, text, check, of_atoms))
+        rules.append(Rule(check.__name__.replace("_", "-"), chapter, severity, advice, text, check, of_atoms, of_data))
         return check
 
     return register

@@ -12,7 +12,7 @@ from nvdla.descriptors.meaning import precisions_of
 from nvdla.descriptors.task import DlaOperation, DlaTask, EmuTask
 from nvdla.errors import ConfigError
 from nvdla.firmware.conv import WEIGHT_ALIGNMENT
-from nvdla.hardware.configuration import Configuration, configurations, configurations_with
+from nvdla.hardware.configuration import FEATURES, Configuration, configurations, configurations_with
 from nvdla.loadable.enums import MemoryDomain, PixelFormat
 from nvdla.loadable.model import Loadable
 from nvdla.precision import Precision
@@ -54,8 +54,9 @@ def check_atoms(loadable: Loadable, config: Configuration) -> None:
 def choose_configuration(loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTask]) -> tuple[Configuration, str]:
     """The configuration and, in one line, why. ``tasks`` as from :func:`nvdla.descriptors.decode_tasks`.
 
-    When none has all that the file asks for (a compiler's mistake), it is the one whose atoms fit, and the reason says
-    so: the checks of the operations then refuse what it lacks.
+    When none has all that the file asks for (a compiler's mistake), it is the one whose atoms fit; and when the
+    convolutions were laid out for the convolution buffer of one that lacks something (NVIDIA's compiler emits Rubik for
+    nv_large), it is that one. The reason says so, and the checks of the operations then refuse what it lacks.
     """
     needs = _needs(loadable, tasks)
     known = list(configurations().values())
@@ -65,6 +66,14 @@ def choose_configuration(loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTa
         return nearest, f"{_describe(needs)}; no configuration has all of this"
     fitting.sort(key=lambda each: (-_entry_matches(each, needs), _preference(each)))
     chosen = fitting[0]
+    meant = max(known, key=lambda each: (_entry_matches(each, needs), -_preference(each)))
+    if _entry_matches(meant, needs) > _entry_matches(chosen, needs) and meant.memory_atom == chosen.memory_atom:
+        lacks = ", ".join(FEATURES[feature] for feature in needs.features if not getattr(meant, feature))
+        if lacks:
+            return meant, (
+                f"{_describe(needs)}, CBUF entries of {meant.cbuf_entry_bytes} bytes ({chosen.name} would have "
+                f"{chosen.cbuf_entry_bytes}); {meant.name} has no {lacks}"
+            )
     others = [each.name for each in fitting[1:] if each.name in PREFERRED]
     reason = _describe(needs)
     if others and _entry_matches(chosen, needs) > max(_entry_matches(each, needs) for each in fitting[1:]):

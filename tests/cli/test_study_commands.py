@@ -184,3 +184,13 @@ def test_the_json_is_as_documented(nvdla_command, documented, obeys, command, na
             obeys(row, documented(f"{command}.md", heading))
     if command == "timeline":
         obeys(document["otherData"], documented("timeline.md", "What the trace is of"))
+
+
+@pytest.mark.parametrize("command", ["cycles", "timeline", "memory", "graph"])
+def test_a_configuration_that_refuses_the_file_is_refused(nvdla_command, samples, command):
+    """Figures of a run that cannot be are refused, as run and lint refuse it."""
+    code, out, err = nvdla_command(command, samples / "lenet.loadable", "--config", "nv_large")
+    assert (code, out) == (2, "")
+    assert "lenet.loadable cannot run on nv_large: " in err
+    assert "tensor data has atoms of 8 bytes" in err
+    assert err.count("\n") == 1

@@ -392,3 +392,17 @@ def test_the_loadables_of_the_corpus_are_examined(cases, nvdla_command):
         assert json.loads(out)["configuration"] == case["config"]
         if case["expect"] != "ok":
             assert code == 1
+
+
+def test_random_numbers_give_no_advice_about_real_ones(nvdla_command, samples):
+    """What only data show (saturation, range, dead channels) is not judged from random input, and that is said."""
+    from nvdla.doctor.examination import checks
+
+    judged = {check.name for check in checks() if check.of_data}
+    assert {"outputs-use-their-range", "channels-are-alive", "outputs-are-not-cut-off"} <= judged
+    for name in ("lenet", "colour_digits", "lenet_nv_large"):
+        words = ("doctor", samples / f"{name}.loadable", "--random-input")
+        found = json.loads(nvdla_command(*words, "--json")[1])
+        assert found["runs"] == 1
+        assert judged.isdisjoint(each["rule"] for each in found["findings"])
+        assert "The inputs were random" in nvdla_command(*words)[1]

@@ -50,3 +50,17 @@ def test_lines_too_short_for_large_atoms_are_of_small_ones(corpus):
         assert case["config"] != "nv_small" or nvdla.Runtime(loadable).config.name == "nv_small", case["name"]
         if case["name"] == "CDP_L0_0_small":
             assert "lines of 8 atoms 64 bytes long" in nvdla.Runtime(loadable).config_reason
+
+
+def test_a_deconvolution_laid_out_for_nv_large_is_nv_larges(cases):
+    """NVIDIA's compiler emits Rubik for nv_large, which has none; the entries per slice say whom it meant."""
+    import nvdla
+
+    for case in cases:
+        if case["config"] in ("nv_large", "nv_full") and "deconv" in case["id"] and case["precision"] == "int8":
+            program = Program.of(nvdla.load(case["file"]))
+            assert program.config.name == case["config"], case["id"]
+            if case["config"] == "nv_large":
+                assert program.config_reason.endswith(
+                    "CBUF entries of 64 bytes (nv_full would have 128); nv_large has no Rubik"
+                )
