@@ -7,9 +7,10 @@ What a file may ask for when it is only read is in :class:`nvdla.loadable.Limits
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nvdla.errors import ScheduleError
+from nvdla.errors import LinkError, ScheduleError
 
 
 @dataclass(frozen=True)
@@ -30,18 +31,29 @@ class RunBudget:
 @dataclass(frozen=True)
 class Work:
     """What running a prepared operation costs: multiplications of a convolution, elements (times the elements of a
-    window) of the other engines, elements of the largest cube that it needs in one piece."""
+    window) of the other engines, elements of the largest cube that it needs in one piece, bytes of memory."""
 
     multiplications: int = 0
     elements: int = 0
     cube: int = 0
+    #: bytes besides simulated memory that a run takes while it lasts, and those that stay for later runs; not less than
+    #: what was measured (tests/attacks/test_memory_of_a_run.py)
+    scratch: int = 0
+    kept: int = 0
 
 
 class Meter:
-    """Counts the work of a run and stops it with a ScheduleError where it passes the budget."""
+    """Counts the work of a run and stops it with a ScheduleError where it passes the budget.
 
-    def __init__(self, budget: RunBudget | None = None) -> None:
+    ``room``: bytes that operations may take besides simulated memory (None: as many as there are); ``most``: how many
+    they took at once so far, with what they keep.
+    """
+
+    def __init__(self, budget: RunBudget | None = None, room: int | None = None) -> None:
         self.budget = budget or RunBudget()
+        self.room = room
+        self.most = 0
+        self.kept = 0
         self.operations = 0
         self.multiplications = 0
         self.elements = 0
@@ -58,6 +70,19 @@ class Meter:
                     f"{what}: the run takes {used:,} {name}, more than its budget of {limit:,} (RunBudget.{name})"
                 )
         self.allow(what, work)
+
+    def hold(self, what: str, works: Iterable[Work]) -> None:
+        """Before operations that go on at the same time are done: the memory that they take together."""
+        scratch = 0
+        for work in works:
+            scratch += work.scratch
+            self.kept += work.kept
+        self.most = max(self.most, self.kept + scratch)
+        if self.room is not None and self.kept + scratch > self.room:
+            raise LinkError(
+                f"{what}: up to {scratch:,} bytes for its data and {self.kept:,} for packed weights, but the memory "
+                f"limit leaves {self.room:,} besides the memory list; pass a higher memory_limit if that is meant"
+            )
 
     def spend(self, what: str, elements: int) -> None:
         """Before bytes are moved or compared without an operation."""

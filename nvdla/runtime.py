@@ -86,10 +86,10 @@ class Runtime:
 
     ``config``: a configuration's name, or "auto" (``config_reason`` says why it was chosen). ``abi``: "auto", "old"
     (28-byte data cube) or "new" (``abi_reason``). ``threads``: how many the kernels use, None = all cores.
-    ``memory_limit``: bytes that the memory list may ask for in all. ``budget``: the work that a run may
-    take. ``strides``: other strides of bound tensors by name, (element, line, surface) in bytes. ``task_limits``: how
-    many operations and LUTs the tasks may have. ``hardware_only``: go on where NVIDIA's C model waits for ever, and
-    hardware does not (a warning then).
+    ``memory_limit``: bytes that a run may take in all: the memory list, temporaries of operations, packed weights, and
+    what other callers at the same time need. ``budget``: the work that a run may take. ``strides``: other strides of
+    bound tensors by name, (element, line, surface) in bytes. ``task_limits``: how many operations and LUTs the tasks
+    may have. ``hardware_only``: go on where NVIDIA's C model waits for ever, and hardware does not (a warning then).
 
     ``warnings``: one line for each thing that the hardware does in silence, though the file can hardly mean it.
     Some are known only after the first run.
@@ -283,7 +283,8 @@ class Runtime:
 
     def _recorded(self, on_operation: OnOperation | None, log: CsbLog | None) -> Plan:
         """Let firmware and hardware work, and record what the hardware does."""
-        machine = Machine(self.config, self.linked.space, self.threads, self.budget, self._hardware_only)
+        room = self.linked.room()
+        machine = Machine(self.config, self.linked.space, self.threads, self.budget, self._hardware_only, room)
         recorder = Recorder(on_operation)
         scheduler = Scheduler(machine, log, Observer(completed=recorder.completed, ran=recorder.ran))
         try:
@@ -291,11 +292,13 @@ class Runtime:
                 if isinstance(task, FirmwareTask):
                     scheduler.run(task)
                 else:
+                    machine.meter.hold(f"task {task.id}", [task.work])
                     recorder.cpu(task)
         finally:
             machine.close()
         self.warnings += [each for each in machine.warnings if each not in self.warnings]
         self.steps = scheduler.steps
+        self.linked.hold_scratch(machine.meter.most)
         return recorder.plan(self.linked, [view for task in self._firmware_tasks() for view in task.written])
 
     def _firmware_tasks(self) -> list[FirmwareTask]:

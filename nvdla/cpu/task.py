@@ -14,6 +14,7 @@ from nvdla.descriptors.abi import Abi
 from nvdla.descriptors.enums import EmuOpType
 from nvdla.descriptors.task import EmuTask, TaskLimits
 from nvdla.errors import DescriptorError
+from nvdla.limits import Work
 from nvdla.loadable.model import TaskEntry
 from nvdla.memory.descriptor_source import MemorySource
 
@@ -74,6 +75,12 @@ class CpuTask:
         """The same for ``count`` images in lanes 1, 2 ..."""
         for operation in self.operations:
             operation.run_lanes(lanes, count)
+
+    @property
+    def work(self) -> Work:
+        """What a run costs: buffers as floats, one operation at a time."""
+        sizes = [max(each.source.data.size, each.destination.data.size) for each in self.operations]
+        return Work(elements=sum(sizes), cube=max(sizes, default=0), scratch=24 * max(sizes, default=0))
 
     @property
     def reads(self) -> list[np.ndarray]:

@@ -69,7 +69,8 @@ class BdmaJob(Job):
     @property
     def work(self) -> Work:
         """The bytes that are copied."""
-        return Work(elements=sum(written.size for _, written in self.copies))
+        sizes = [written.size for _, written in self.copies]
+        return Work(elements=sum(sizes), scratch=2 * max(sizes, default=0))
 
     @property
     def reads(self) -> list[np.ndarray]:

@@ -57,7 +57,7 @@ class CdpJob(Job):
     @property
     def work(self) -> Work:
         """Every element looks at its neighbours in the channel direction."""
-        return Work(elements=self.source.size * LARGEST_WINDOW, cube=self.source.size)
+        return Work(elements=self.source.size * LARGEST_WINDOW, cube=self.source.size, scratch=16 * self.source.size)
 
     @property
     def reads(self) -> list[np.ndarray]:

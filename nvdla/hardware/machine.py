@@ -102,7 +102,8 @@ class Machine:
     """One NVDLA of configuration ``config`` on ``memory``. ``threads``: how many the kernels may use (None = all).
 
     ``budget``: the work that it does before it stops with a ScheduleError. ``hardware_only``: do not wait for ever
-    where NVIDIA's C model does and hardware does not. ``warnings``: what runs, but not as the settings mean it.
+    where NVIDIA's C model does and hardware does not. ``room``: bytes that operations may take besides ``memory``
+    before they are refused with a LinkError. ``warnings``: what runs, but not as the settings mean it.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Machine:
         threads: int | None = None,
         budget: RunBudget | None = None,
         hardware_only: bool = False,
+        room: int | None = None,
     ) -> None:
         self.config = config
         self.hardware_only = hardware_only
@@ -119,7 +121,7 @@ class Machine:
         self.place: Callable[[str], str] = lambda engine: engine
         self.memory = memory
         self.threads = threads
-        self.meter = Meter(budget)
+        self.meter = Meter(budget, room)
         self.registers = RegisterFile(register_map(config.register_map))
         self.registers.on_write("GLB", self._glb_written)
         self.registers.on_read("GLB", self._glb_read)
@@ -161,6 +163,7 @@ class Machine:
         if chain is None:
             return self._prefetch()
         jobs = [self._prepared(name) for name in chain]
+        self.meter.hold("+".join(chain), (job.work for job in jobs))
         data = None
         for job in jobs:
             data = job.run(data)

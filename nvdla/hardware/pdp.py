@@ -110,7 +110,8 @@ class PdpJob(Job):
         settings = self.settings
         window = settings.vertical.kernel * max(piece.window.kernel for piece in settings.pieces)
         read = math.prod(self._expected_shape())
-        return Work(elements=read + self.destination.size * window, cube=max(read, self.destination.size))
+        largest = max(read, self.destination.size)
+        return Work(elements=read + self.destination.size * window, cube=largest, scratch=16 * largest)
 
     @property
     def reads(self) -> list[np.ndarray]:

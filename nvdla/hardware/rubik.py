@@ -36,7 +36,7 @@ class _Job(Job):
     @property
     def work(self) -> Work:
         largest = max(self.source.size, self.destination.size)
-        return Work(elements=self.source.size + self.destination.size, cube=largest)
+        return Work(elements=self.source.size + self.destination.size, cube=largest, scratch=4 * largest)
 
     @property
     def reads(self) -> list[np.ndarray]:

@@ -92,6 +92,9 @@ class LinkedLoadable:
         self.lanes = Lanes(1, changing)
         self.changing = {memory.id for memory in loadable.memories if _changes(memory)}
         self._account = _Account(limit, sum(align(size, PAGE) for size in self._sizes.values()))
+        self.scratch = 0
+        self._scratch_charges: list[_Charge] = []
+        self._bound_bytes = sum(memory.size for memory in (*loadable.inputs, *loadable.outputs))
         self._pages_of: dict[int, Pages] = {}
         self._forgotten = False
         self._place()
@@ -106,7 +109,7 @@ class LinkedLoadable:
         Raises LinkError where the memories together would pass the limit.
         """
         linked = copy.copy(self)
-        linked._charge = self._account.take(lane_count * self.lanes.stride)
+        linked._charge = self._account.take(lane_count * self.lanes.stride + self.scratch)
         linked.lanes = Lanes(lane_count, self.lanes.stride)
         linked._windows = {}
         linked.regions = {
@@ -120,7 +123,22 @@ class LinkedLoadable:
 
     def has_room(self, lane_count: int) -> bool:
         """True where :meth:`beside` keeps to the limit."""
-        return self._account.has_room(lane_count * self.lanes.stride)
+        return self._account.has_room(lane_count * self.lanes.stride + self.scratch)
+
+    def room(self) -> int:
+        """Bytes that the limit leaves for the temporaries of a run, besides the memory list, and inputs and outputs
+        once more, as the caller has them."""
+        return self._account.room() + self.scratch - self._bound_bytes
+
+    def taken(self) -> int:
+        """Bytes that one run takes in all, as far as it is known: the least memory limit, after the first run."""
+        return self._account.taken + self._bound_bytes
+
+    def hold_scratch(self, size: int) -> None:
+        """What a run takes besides the memory list, and every instance that works beside this one takes again."""
+        if size > self.scratch:
+            self._scratch_charges.append(self._account.take(size - self.scratch))
+            self.scratch = size
 
     def address_list(self, task: TaskEntry) -> list[Window]:
         """The task's address list; raises LinkError for an entry whose memory is not allocated."""
@@ -319,27 +337,30 @@ class _Account:
     """The bytes that a loadable and what was linked beside it take together."""
 
     def __init__(self, limit: int, taken: int) -> None:
-        self._limit, self._taken = limit, taken
+        self._limit, self.taken = limit, taken
         self._lock = threading.Lock()
 
+    def room(self) -> int:
+        return self._limit - self.taken
+
     def has_room(self, size: int) -> bool:
-        return self._taken + size <= self._limit
+        return self.taken + size <= self._limit
 
     def take(self, size: int) -> _Charge:
         """What must be kept as long as the memory is; raises LinkError beyond the limit."""
         with self._lock:
             if not self.has_room(size):
                 raise LinkError(
-                    f"another instance of the network takes {size} bytes besides {self._taken}, more than the memory "
+                    f"another instance of the network takes {size} bytes besides {self.taken}, more than the memory "
                     f"limit of {self._limit} bytes"
                 )
-            self._taken += size
+            self.taken += size
         charge = _Charge()
         weakref.finalize(charge, self._give_back, size)
         return charge
 
     def _give_back(self, size: int) -> None:
-        self._taken -= size
+        self.taken -= size
 
 
 class _Charge:

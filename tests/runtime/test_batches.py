@@ -137,9 +137,9 @@ def test_a_wrong_image_in_a_batch_is_named_and_does_no_harm(lenet_loadable):
 def test_a_batch_keeps_to_the_memory_limit(lenet_loadable):
     """Where the limit leaves no room for lanes the images go one by one."""
     single = nvdla.Runtime(lenet_loadable)
-    needed = sum(region.size for region in single.linked.space.regions())
-    runtime = nvdla.Runtime(lenet_loadable, memory_limit=needed)
-    images = random_images(runtime, 4)
+    images = random_images(single, 4)
+    single.run_raw(images[0])
+    runtime = nvdla.Runtime(lenet_loadable, memory_limit=single.linked.taken())
     assert runtime.run_many(images) == one_by_one(lenet_loadable, images)
     assert runtime._instances._batch is None
 

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
 
 
+#: windows that are laid out for a product of matrices at once (nvdla.kernels.conv.BLOCK_ELEMENTS), and their copy
+WINDOW_SCRATCH = 64 << 20
+
+
 class Convolution:
     """The engine. Its convolution buffer lives from operation to operation."""
 
@@ -86,7 +90,14 @@ class ConvolutionJob(Job):
         outputs = settings.batches * _volume(settings.output)
         data = settings.batches * max(_volume(settings.data), _volume(settings.extended))
         weights = settings.kernels * _volume(kernel)
-        return Work(outputs * _volume(kernel), data + weights, max(outputs, data, weights))
+        windows = min(16 * outputs * _volume(kernel), WINDOW_SCRATCH)
+        return Work(
+            outputs * _volume(kernel),
+            data + weights,
+            max(outputs, data, weights),
+            scratch=24 * outputs + 16 * data + 10 * weights + windows,
+            kept=8 * weights,
+        )
 
     @property
     def reads(self) -> list[np.ndarray]:

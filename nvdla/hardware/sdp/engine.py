@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from nvdla.hardware.sdp.floats import FloatPipeline
     from nvdla.hardware.sdp.integers import IntegerPipeline
 
+#: bytes an element: input, operands and results of X and Y as 32-bit numbers, LUT, output
+ELEMENT_SCRATCH = 32
+
 
 class Sdp:
     """The engine. Its lookup tables live from operation to operation and listen on the register port."""
@@ -79,7 +82,7 @@ class SdpJob(Job):
         """The elements of the cube, all images of a batch together."""
         settings = self.settings
         elements = settings.batches * settings.surfaces * settings.pixels * settings.atom
-        return Work(elements=elements, cube=elements)
+        return Work(elements=elements, cube=elements, scratch=ELEMENT_SCRATCH * elements)
 
     @property
     def reads(self) -> list[np.ndarray]:
