@@ -5,9 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from nvdla.containers import registry
+from nvdla.containers.npz_members import MAX_RATIO
+from nvdla.containers.parameters import MATERIALISE_LIMIT, Parameter
 from nvdla.errors import FormatError
 
 MAX_ROWS = 1 << 20
+
+
+def _extracted(container: registry.Container) -> None:
+    """All that extraction writes, without a disk: in proportion to the file."""
+    taken = 0
+    for name, content in container._chosen(None):
+        registry.safe_relative_path(name)
+        taken += content.length if isinstance(content, Parameter) else len(content)
+    if taken > (registry.MAX_SHARING + MAX_RATIO) * len(container.source.data) + MATERIALISE_LIMIT:
+        raise RuntimeError(f"{len(container.source.data)} bytes would become {taken}")
 
 
 def target(name: str) -> Callable[[bytes], None]:
@@ -25,7 +37,7 @@ def target(name: str) -> Callable[[bytes], None]:
             raise RuntimeError("more rows than bytes")
         for strict in (False, True):
             container.verify(strict)
-        for work in (container.parameters, lambda: list(container.parts()), container.disassemble):
+        for work in (container.parameters, lambda: _extracted(container), container.disassemble):
             try:
                 work()
             except FormatError:

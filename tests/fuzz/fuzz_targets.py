@@ -66,6 +66,8 @@ class Target:
             yield from _YAML
         if self.mutator == "mutate_loadable":
             yield from _networks()
+        if self.name == "serve":
+            yield from _calls()
         yield from _created(self.name)
         for base in (CORPUS, ROOT):
             for pattern in self.seeds:
@@ -95,6 +97,7 @@ TARGETS = {
         Target("params", "fuzz_params", "one_input", ("formats/params/**/*.params",), "", 1 << 13),
         Target("mlf", "fuzz_mlf", "one_input", ("formats/mlf/**/*.tar",), "", 1 << 15),
         Target("crt", "fuzz_crt", "one_input", ("formats/params/*.params",), "", 1 << 9),
+        Target("serve", "fuzz_serve", "one_input", (), "", 1 << 14),
         Target("tvm-params", "fuzz_containers", "tvm-params", ("formats/params/**/*.params",), "", 1 << 13),
         Target("irpa", "fuzz_irpa", "one_input", ("formats/irpa/**/*.irpa",), "", 1 << 13),
         Target("vmfb", "fuzz_vmfb", "one_input", ("formats/vmfb/**/*.vmfb",), "", 1 << 14),
@@ -167,6 +170,13 @@ def _networks() -> Iterator[bytes]:
     ]
     for ops in (chain(1), chain(3), chain(2, OpType.PDP, pool), mixed):
         yield to_bytes(network(ops))
+
+
+def _calls() -> Iterator[bytes]:
+    """What a remote caller does with a small network."""
+    import fuzz_serve
+
+    yield from fuzz_serve.seeds(min(_networks(), key=len))
 
 
 def _created(name: str) -> Iterator[bytes]:

@@ -21,6 +21,7 @@ from nvdla.containers.irpa.reader import Archive, Entry, read
 from nvdla.containers.irpa.writer import EntrySpec, chunks, header, index
 from nvdla.containers.source import write_data
 from nvdla.errors import FormatError
+from nvdla.rounding import align
 
 Buffer = bytearray | mmap.mmap | memoryview
 
@@ -196,7 +197,7 @@ def append_file(
         tail: Iterable[bytes | memoryview] = chunks(entries, alignment, base=start)
         patch_at, patch = link_at, link.to_bytes(8, "little")
     else:
-        start = layout.align(old_size, layout.FILE_ALIGNMENT)
+        start = align(old_size, layout.FILE_ALIGNMENT)
         patch_at, patch, tail = _joined(archive, list(entries), replaced or {}, alignment, start)
     with _writable(path) as file:
         try:
@@ -241,13 +242,13 @@ def _joined(
             places.append(None)
         if spec.data is None:
             continue
-        place = layout.align(end, spec.minimum_alignment or alignment)
+        place = align(end, spec.minimum_alignment or alignment)
         tail += [bytes(place - end), spec.data]
         places[number], end = place, place + len(spec.data)
     table, metadata = index([*specs, *new], [0 if p is None else p - storage_at for p in places], alignment)
-    table_at = layout.align(end, layout.ENTRY_ALIGNMENT)
+    table_at = align(end, layout.ENTRY_ALIGNMENT)
     metadata_at = table_at + len(table)
-    file_end = layout.align(metadata_at + len(metadata), layout.FILE_ALIGNMENT)
+    file_end = align(metadata_at + len(metadata), layout.FILE_ALIGNMENT)
     tail += [bytes(table_at - end), table, metadata, bytes(file_end - metadata_at - len(metadata))]
     spans = (table_at - base, len(table)), (metadata_at - base, len(metadata)), (storage_at - base, end - storage_at)
     return base, header(len(places), *spans), tail
@@ -256,7 +257,7 @@ def _joined(
 def _link(archive: Archive) -> tuple[int, int, int]:
     """(offset of a new archive, offset of the field that links to it, value of that field)."""
     last = archive.headers[-1]
-    start = layout.align(max(len(archive.source.data), last.end), layout.FILE_ALIGNMENT)
+    start = align(max(len(archive.source.data), last.end), layout.FILE_ALIGNMENT)
     return start, last.offset + layout.NEXT_HEADER_FIELD, start - last.offset
 
 

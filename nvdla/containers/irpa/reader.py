@@ -17,6 +17,7 @@ from nvdla.containers.irpa import layout
 from nvdla.containers.irpa.layout import EntryType
 from nvdla.containers.registry import Finding, Severity, Source
 from nvdla.errors import FormatError
+from nvdla.rounding import align
 
 
 @dataclass(frozen=True)
@@ -242,7 +243,7 @@ class _Parser:
                 break
             self.read_entry(header, where, here, raw)
             # Padding counts from the start of the table, as IREE's parser has it.
-            here = min(end, start + layout.align(here - start + raw.entry_size, layout.ENTRY_ALIGNMENT))
+            here = min(end, start + align(here - start + raw.entry_size, layout.ENTRY_ALIGNMENT))
         return here
 
     def read_entry(self, header: Header, where: str, here: int, raw: Any) -> None:

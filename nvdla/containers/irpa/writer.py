@@ -14,8 +14,9 @@ from nvdla.containers.irpa import layout
 from nvdla.containers.irpa.layout import EntryType
 from nvdla.containers.irpa.reader import Entry
 from nvdla.errors import FormatError
+from nvdla.rounding import align
 
-_ENTRIES_AT = layout.align(layout.HEADER_SIZE, layout.ENTRY_ALIGNMENT)
+_ENTRIES_AT = align(layout.HEADER_SIZE, layout.ENTRY_ALIGNMENT)
 _ZEROS = bytes(1 << 16)
 #: Bytes between data: what is always allowed, and for each entry. A small file may ask for gigabytes by alignment.
 PADDING_LIMIT, PADDING_OF_ENTRY = 1 << 26, 1 << 13
@@ -115,7 +116,7 @@ def chunks(
             yield spec.data
             position = storage_at + offset + len(spec.data)
     position_end = storage_at + storage_length
-    yield from _zeros(layout.align(position_end, file_alignment) - position)
+    yield from _zeros(align(position_end, file_alignment) - position)
 
 
 def _check(spec: EntrySpec, alignment: int) -> None:
@@ -157,7 +158,7 @@ def _check_padding(specs: Sequence[EntrySpec], length: int, asked: int) -> None:
 def _table_length(specs: Sequence[EntrySpec]) -> int:
     end = 0
     for spec in specs:
-        end = layout.align(end, layout.ENTRY_ALIGNMENT) + ctypes.sizeof(layout.ENTRY_STRUCTURES[spec.kind])
+        end = align(end, layout.ENTRY_ALIGNMENT) + ctypes.sizeof(layout.ENTRY_STRUCTURES[spec.kind])
     return end
 
 
@@ -168,13 +169,13 @@ def _place(
     needs = [packing or spec.minimum_alignment or alignment for spec in specs]
     largest = max((need for need, spec in zip(needs, specs, strict=True) if spec.data is not None), default=1)
     # The segment starts aligned in the file, so that offsets in it need only be aligned in it.
-    start = layout.align(base + header_end, largest) - base
+    start = align(base + header_end, largest) - base
     offsets, end = [], 0
     for spec, need in zip(specs, needs, strict=True):
         if spec.data is None:
             offsets.append(0)
             continue
-        end = layout.align(end, need)
+        end = align(end, need)
         offsets.append(end)
         end += len(spec.data)
     return start, offsets, end

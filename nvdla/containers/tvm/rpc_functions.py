@@ -45,12 +45,13 @@ class Service:
     transfer_limit: int = 256 << 20
     threads: int | None = None
     budget: RunBudget = field(default_factory=RunBudget)
+    make_worker: Callable[[int | None, RunBudget], Worker] = Worker
     _workers: weakref.WeakSet[Worker] = field(default_factory=weakref.WeakSet)
 
     def session(self) -> RpcSession:
         """A new caller's session with all functions registered."""
         runtime = CrtRuntime(_REGISTRY_BYTES, _MAX_MODULES, max_transfer_bytes=self.transfer_limit)
-        worker = Worker(self.threads, self.budget)
+        worker = self.make_worker(self.threads, self.budget)
         self._workers.add(worker)
         session = RpcSession(runtime, RemoteMemory(self.memory_limit), on_close=worker.close)
         Functions(self, session, worker).register()
