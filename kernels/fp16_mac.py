@@ -13,7 +13,8 @@ from __future__ import annotations
 import numpy as np
 
 from nvdla.kernels.integers import int_log2
-from nvdla.kernels.jit.compilation import njit, prange
+from nvdla.kernels.jit.compilation import njit
+from nvdla.kernels.jit.crew import share
 
 ATOM = 64
 LANES = 16
@@ -314,30 +315,36 @@ def _dot(words, word_exponents, word_nans, data, negatives, data_exponents, data
     return fp48_to_fp32(exponent, mantissa)
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def _convolve(bits, bases, offsets, blocks, words, word_exponents, word_nans, out):
+@njit(cache=True, nogil=True)
+def _convolve_piece(number, bits, bases, offsets, blocks, words, word_exponents, word_nans, out):
+    """Some kernels at some pixels."""
     kernels, places = words.shape
-    pixels = bases.size
     atom = out.shape[2]
-    pixel_tiles = (pixels + PIXEL_TILE - 1) // PIXEL_TILE
     kernel_tiles = (kernels + KERNEL_TILE - 1) // KERNEL_TILE
-    for job in prange(pixel_tiles * kernel_tiles):
-        first = job // kernel_tiles * PIXEL_TILE
-        count = min(PIXEL_TILE, pixels - first)
-        data = np.empty((PIXEL_TILE, places), np.uint32)
-        negatives = np.empty((PIXEL_TILE, places), np.uint32)
-        exponents = np.empty((PIXEL_TILE, places), np.int32)
-        nans = np.empty((PIXEL_TILE, places // ATOM), np.int32)
-        products = np.empty(ATOM, np.int32)
+    first = number // kernel_tiles * PIXEL_TILE
+    count = min(PIXEL_TILE, bases.size - first)
+    data = np.empty((PIXEL_TILE, places), np.uint32)
+    negatives = np.empty((PIXEL_TILE, places), np.uint32)
+    exponents = np.empty((PIXEL_TILE, places), np.int32)
+    nans = np.empty((PIXEL_TILE, places // ATOM), np.int32)
+    products = np.empty(ATOM, np.int32)
+    for p in range(count):
+        _gather(bits, bases[first + p], offsets, data[p], negatives[p], exponents[p], nans[p])
+    top = number % kernel_tiles * KERNEL_TILE
+    for k in range(top, min(top + KERNEL_TILE, kernels)):
         for p in range(count):
-            _gather(bits, bases[first + p], offsets, data[p], negatives[p], exponents[p], nans[p])
-        top = job % kernel_tiles * KERNEL_TILE
-        for k in range(top, min(top + KERNEL_TILE, kernels)):
-            for p in range(count):
-                out[k // atom, first + p, k % atom] = _dot(
-                    words[k], word_exponents[k], word_nans[k],
-                    data[p], negatives[p], exponents[p], nans[p], blocks, products,
-                )  # fmt: skip
+            out[k // atom, first + p, k % atom] = _dot(
+                words[k], word_exponents[k], word_nans[k],
+                data[p], negatives[p], exponents[p], nans[p], blocks, products,
+            )  # fmt: skip
+
+
+@njit(cache=True, nogil=True, shared=True)
+def _convolve(crew, bits, bases, offsets, blocks, words, word_exponents, word_nans, out):
+    pixel_tiles = (bases.size + PIXEL_TILE - 1) // PIXEL_TILE
+    kernel_tiles = (words.shape[0] + KERNEL_TILE - 1) // KERNEL_TILE
+    arguments = (bits, bases, offsets, blocks, words, word_exponents, word_nans, out)
+    share(crew, pixel_tiles * kernel_tiles, _convolve_piece, arguments)
 
 
 def convolve(

@@ -14,10 +14,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nvdla.kernels.jit.compilation import njit, prange
+from nvdla.kernels.jit.compilation import njit
+from nvdla.kernels.jit.crew import share
 
 JOB = 1 << 14
-PARALLEL_SIZE = 1 << 16
+SHARED_SIZE = 1 << 16
 """Elements that a thread takes at a time, and those of a cube from which several threads pay."""
 WORD = 8  # bytes
 BLOCK = 1 << 12  # words of the lines that are worked on together
@@ -162,15 +163,19 @@ def pool_extreme(source, out, kernel, stride, pad, least):
     _extreme_lines(source, out, kernel, stride, pad, flip, 0, out.shape[0] * out.shape[1])
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def pool_extreme_parallel(source, out, cubes, kernel, stride, pad, least):
-    """The same with several threads, for several images; source and out are flat (:class:`Cubes`)."""
+@njit(cache=True, nogil=True)
+def _extreme_piece(number, source, out, cubes, kernel, stride, pad, flip):
     lines, job, chunks = _chunks(cubes)
-    flip = -1 if least else 0
-    for number in prange(cubes.images * chunks):
-        first = number % chunks * job
-        cube, result = _image(source, out, cubes, number // chunks)
-        _extreme_lines(cube, result, kernel, stride, pad, flip, first, min(lines, first + job))
+    first = number % chunks * job
+    cube, result = _image(source, out, cubes, number // chunks)
+    _extreme_lines(cube, result, kernel, stride, pad, flip, first, min(lines, first + job))
+
+
+@njit(cache=True, nogil=True, shared=True)
+def pool_extreme_shared(crew, source, out, cubes, kernel, stride, pad, least):
+    """The same with several threads, for several images; source and out are flat (:class:`Cubes`)."""
+    pieces = cubes.images * _chunks(cubes)[2]
+    share(crew, pieces, _extreme_piece, (source, out, cubes, kernel, stride, pad, -1 if least else 0))
 
 
 @njit(cache=True, nogil=True)
@@ -245,22 +250,27 @@ def pool_average(source, out, kernel, stride, pad, pad_values, reciprocal, sum_b
     _average_lines(source, out, kernel, stride, pad, pad_values, reciprocal, sum_bits, 0, lines)
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def pool_average_parallel(source, out, cubes, kernel, stride, pad, pad_values, reciprocal, sum_bits):
-    """The same with several threads, for several images; source and out are flat (:class:`Cubes`)."""
+@njit(cache=True, nogil=True)
+def _average_piece(number, source, out, cubes, kernel, stride, pad, pad_values, reciprocal, sum_bits):
     lines, job, chunks = _chunks(cubes)
-    for number in prange(cubes.images * chunks):
-        first = number % chunks * job
-        cube, result = _image(source, out, cubes, number // chunks)
-        last = min(lines, first + job)
-        _average_lines(cube, result, kernel, stride, pad, pad_values, reciprocal, sum_bits, first, last)
+    first = number % chunks * job
+    cube, result = _image(source, out, cubes, number // chunks)
+    last = min(lines, first + job)
+    _average_lines(cube, result, kernel, stride, pad, pad_values, reciprocal, sum_bits, first, last)
+
+
+@njit(cache=True, nogil=True, shared=True)
+def pool_average_shared(crew, source, out, cubes, kernel, stride, pad, pad_values, reciprocal, sum_bits):
+    """The same with several threads, for several images; source and out are flat (:class:`Cubes`)."""
+    pieces = cubes.images * _chunks(cubes)[2]
+    share(crew, pieces, _average_piece, (source, out, cubes, kernel, stride, pad, pad_values, reciprocal, sum_bits))
 
 
 def _plain_cost(source, out, kernel, stride, *_) -> int:
     return out.size * max(kernel[0] * kernel[1], stride[0] * stride[1])
 
 
-def _parallel_cost(source, out, cubes, kernel, stride, *_) -> int:
+def _shared_cost(source, out, cubes, kernel, stride, *_) -> int:
     size = cubes.images * cubes.surfaces * cubes.out_height * cubes.out_width * cubes.atom
     return size * max(kernel[0] * kernel[1], stride[0] * stride[1])
 
@@ -300,13 +310,13 @@ def _pool_average_plain(source, out, kernel, stride, pad, pad_values, reciprocal
     out[:] = sums
 
 
-@pool_extreme_parallel.plain(_parallel_cost)
+@pool_extreme_shared.plain(_shared_cost)
 def _pool_extreme_images(source, out, cubes, *settings):
     for image in range(cubes.images):
         _pool_extreme_plain(*_image.py_func(source, out, cubes, image), *settings)
 
 
-@pool_average_parallel.plain(_parallel_cost)
+@pool_average_shared.plain(_shared_cost)
 def _pool_average_images(source, out, cubes, *settings):
     for image in range(cubes.images):
         _pool_average_plain(*_image.py_func(source, out, cubes, image), *settings)

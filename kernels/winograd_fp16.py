@@ -9,7 +9,8 @@ import numpy as np
 
 from nvdla.kernels.floats import FP17, fp16_to_fp17, fp17_to_fp16, fp_add, fp_sub
 from nvdla.kernels.fp16_mac import ATOM, decode_operand, fp48_add, fp48_to_fp32, product_atom
-from nvdla.kernels.jit.compilation import njit, prange
+from nvdla.kernels.jit.compilation import njit
+from nvdla.kernels.jit.crew import share
 
 CHANNELS = 4
 """Channels of a 4x4 tile that fill a MAC atom."""
@@ -25,21 +26,24 @@ def _transform(tile, stride, start):
     tile[start + 3 * stride] = fp_sub(d1, d3, FP17)
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def _transform_tiles(tiles, out):
-    count, _, _, channels = tiles.shape
-    for t in prange(count):
-        tile = np.empty(16, np.int64)
-        for channel in range(channels):
-            for i in range(16):
-                tile[i] = fp16_to_fp17(np.int64(tiles[t, i // 4, i % 4, channel]))
-            for column in range(4):
-                _transform(tile, 4, column)
-            for row in range(4):
-                _transform(tile, 1, 4 * row)
-            for i in range(16):
-                place = i * CHANNELS + channel % CHANNELS
-                out[t, channel // CHANNELS, place] = np.uint16(fp17_to_fp16(tile[i]))
+@njit(cache=True, nogil=True)
+def _transform_tile(t, tiles, out):
+    tile = np.empty(16, np.int64)
+    for channel in range(tiles.shape[3]):
+        for i in range(16):
+            tile[i] = fp16_to_fp17(np.int64(tiles[t, i // 4, i % 4, channel]))
+        for column in range(4):
+            _transform(tile, 4, column)
+        for row in range(4):
+            _transform(tile, 1, 4 * row)
+        for i in range(16):
+            place = i * CHANNELS + channel % CHANNELS
+            out[t, channel // CHANNELS, place] = np.uint16(fp17_to_fp16(tile[i]))
+
+
+@njit(cache=True, nogil=True, shared=True)
+def _transform_tiles(crew, tiles, out):
+    share(crew, tiles.shape[0], _transform_tile, (tiles, out))
 
 
 def transform_data(tiles: np.ndarray) -> np.ndarray:
@@ -95,34 +99,38 @@ def _accumulate(state, nan, largest, sums):
         state[i, 0], state[i, 1] = exponent, mantissa
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def convolve(tiles, tile_columns, words, word_exponents, word_nans, out):
-    """All outputs: ``tiles`` (count, atoms, 64) uint16 from :func:`transform_data`, ``out`` (S, H, W, A) uint32."""
-    count, atoms, _ = tiles.shape
+@njit(cache=True, nogil=True)
+def _convolve_tile(t, tiles, tile_columns, words, word_exponents, word_nans, out):
+    """All kernels at one tile."""
+    _, atoms, _ = tiles.shape
     atom = out.shape[3]
-    kernels = words.shape[0]
-    for t in prange(count):
-        data = np.empty((atoms, ATOM), np.uint32)
-        negatives = np.empty((atoms, ATOM), np.uint32)
-        exponents = np.empty((atoms, ATOM), np.int32)
-        nans = np.empty(atoms, np.int32)
-        products = np.empty(ATOM, np.int32)
-        sums = np.empty(4, np.int64)
+    data = np.empty((atoms, ATOM), np.uint32)
+    negatives = np.empty((atoms, ATOM), np.uint32)
+    exponents = np.empty((atoms, ATOM), np.int32)
+    nans = np.empty(atoms, np.int32)
+    products = np.empty(ATOM, np.int32)
+    sums = np.empty(4, np.int64)
+    for b in range(atoms):
+        nans[b] = _decode(tiles[t, b], data[b], negatives[b], exponents[b])
+    y, x = t // tile_columns * 2, t % tile_columns * 2
+    for k in range(words.shape[0]):
+        state = np.zeros((4, 2), np.int64)
         for b in range(atoms):
-            nans[b] = _decode(tiles[t, b], data[b], negatives[b], exponents[b])
-        y, x = t // tile_columns * 2, t % tile_columns * 2
-        for k in range(kernels):
-            state = np.zeros((4, 2), np.int64)
-            for b in range(atoms):
-                nan = word_nans[k, b] if word_nans[k, b] >= 0 else nans[b]
-                largest = np.int64(0)
-                if nan < 0:
-                    at = b * ATOM
-                    largest = product_atom(
-                        words[k, at : at + ATOM], word_exponents[k, at : at + ATOM],
-                        data[b], negatives[b], exponents[b], products,
-                    )  # fmt: skip
-                    _transform_sums(products, sums)
-                _accumulate(state, nan, largest << 2, sums)
-            for i in range(4):
-                out[k // atom, y + i // 2, x + i % 2, k % atom] = fp48_to_fp32(state[i, 0], state[i, 1])
+            nan = word_nans[k, b] if word_nans[k, b] >= 0 else nans[b]
+            largest = np.int64(0)
+            if nan < 0:
+                at = b * ATOM
+                largest = product_atom(
+                    words[k, at : at + ATOM], word_exponents[k, at : at + ATOM],
+                    data[b], negatives[b], exponents[b], products,
+                )  # fmt: skip
+                _transform_sums(products, sums)
+            _accumulate(state, nan, largest << 2, sums)
+        for i in range(4):
+            out[k // atom, y + i // 2, x + i % 2, k % atom] = fp48_to_fp32(state[i, 0], state[i, 1])
+
+
+@njit(cache=True, nogil=True, shared=True)
+def convolve(crew, tiles, tile_columns, words, word_exponents, word_nans, out):
+    """All outputs: ``tiles`` (count, atoms, 64) uint16 from :func:`transform_data`, ``out`` (S, H, W, A) uint32."""
+    share(crew, tiles.shape[0], _convolve_tile, (tiles, tile_columns, words, word_exponents, word_nans, out))

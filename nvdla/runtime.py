@@ -42,6 +42,7 @@ from nvdla.firmware.task import FirmwareTask
 from nvdla.hardware.configuration import configuration
 from nvdla.hardware.job import Job
 from nvdla.hardware.machine import Machine
+from nvdla.kernels.jit.cores import usable_cores
 from nvdla.loadable import Loadable, load
 from nvdla.loadable.enums import Interface
 from nvdla.loadable.model import MemoryEntry
@@ -51,7 +52,7 @@ from nvdla.program.choice import check_atoms
 from nvdla.program.program import Program
 from nvdla.tensors.files import fit, read_tensor
 from nvdla.tensors.images import Preprocessing
-from nvdla.threads import cores, limited
+from nvdla.threads import limited
 
 Input = np.ndarray | bytes | bytearray | memoryview | str | os.PathLike
 
@@ -137,7 +138,7 @@ class Runtime:
         self._hardware_only = hardware_only
         self._plan: Plan | None = None
         self._dirty: set[int] | None = set()
-        self._instances = Instances(max(2, cores()))
+        self._instances = Instances(max(2, usable_cores()))
 
     def run(
         self,

@@ -1,8 +1,7 @@
-"""How many threads a run uses: those of numba's kernels, and those of numpy's matrix products."""
+"""How many threads a run uses: those of the kernels, and those of numpy's matrix products."""
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from functools import cache
 from typing import Any
 
 from nvdla.kernels.jit.compilation import use_threads
+from nvdla.kernels.jit.cores import usable_cores
 
 
 @contextmanager
@@ -23,11 +23,11 @@ def limited(threads: int | None) -> Iterator[None]:
     if threads is None:
         yield
         return
-    _blas_limits.enter(min(threads, cores()))
+    _blas_limits.enter(min(threads, usable_cores()))
     try:
         yield
     finally:
-        _blas_limits.leave(min(threads, cores()))
+        _blas_limits.leave(min(threads, usable_cores()))
 
 
 class _BlasLimits:
@@ -61,10 +61,6 @@ class _BlasLimits:
 
 
 _blas_limits = _BlasLimits()
-
-
-def cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @cache

@@ -20,7 +20,8 @@ from typing import NamedTuple
 import numpy as np
 
 from nvdla.kernels.cdp import COUNTERS, SATURATED, Converter, Function, Priority, Table, choose, look_up
-from nvdla.kernels.jit.compilation import njit, prange
+from nvdla.kernels.jit.compilation import njit
+from nvdla.kernels.jit.crew import share
 
 HALO = 4  # channels that the widest window reaches to either side
 WORD = 8  # bytes; every memory atom is a multiple
@@ -217,11 +218,16 @@ def _pixels(source, out, first, last, channels, settings, low, values, steps, co
                     out[s, start + pixel, word] = gathered[pixel, s, word]
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def _parallel(source, out, job, channels, settings, low, values, steps, counted):  # type: ignore[no-untyped-def]
-    for number in prange(counted.shape[0]):
-        last = min(source.shape[1], (number + 1) * job)
-        _pixels(source, out, number * job, last, channels, settings, low, values, steps, counted[number])
+@njit(cache=True, nogil=True)
+def _piece(number, source, out, job, channels, settings, low, values, steps, counted):  # type: ignore[no-untyped-def]
+    last = min(source.shape[1], (number + 1) * job)
+    _pixels(source, out, number * job, last, channels, settings, low, values, steps, counted[number])
+
+
+@njit(cache=True, nogil=True, shared=True)
+def _shared(crew, source, out, job, channels, settings, low, values, steps, counted):  # type: ignore[no-untyped-def]
+    arguments = (source, out, job, channels, settings, low, values, steps, counted)
+    share(crew, counted.shape[0], _piece, arguments)
 
 
 def normalise_int8(
@@ -233,7 +239,7 @@ def normalise_int8(
     job = max(1, JOB // (surfaces * atom))
     counted = np.zeros((-(-words[1] // job), STEPS + 1), np.int64)
     cubes = source.view(np.int64).reshape(words), out.view(np.int64).reshape(words)
-    _parallel(*cubes, job, channels, settings, table.low, table.values, table.steps, counted)
+    _shared(*cubes, job, channels, settings, table.low, table.values, table.steps, counted)
     counters = np.zeros(COUNTERS, np.int64)
     *reached, counters[SATURATED] = counted.sum(axis=0)
     np.add.at(counters, table.counters, -np.diff([source.size, *reached, 0]))

@@ -10,11 +10,13 @@ from __future__ import annotations
 import numpy as np
 
 from nvdla.kernels.fast.dot_tile import FLIP, KERNELS, PIXELS, available, dot_row, dot_tile
-from nvdla.kernels.jit.compilation import njit, prange
+from nvdla.kernels.jit.compilation import njit
+from nvdla.kernels.jit.crew import share
 
 MAX_TERMS = (1 << 17) - 1
 GROUP = 32
-PARALLEL_BYTES = 1 << 16
+SHARED_BYTES = 1 << 16
+PIECE_BYTES = 1 << 13
 
 __all__ = [
     "MAX_TERMS",
@@ -87,35 +89,40 @@ def _aligned(shape: tuple[int, ...]) -> np.ndarray:
     return raw[start : start + size].reshape(shape)
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def padded_cube(cube, channels, top, left, height, width, pad_value, out):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _padded_row(y, cube, top, left, pad_value, out):  # type: ignore[no-untyped-def]
+    """Row ``y`` of :func:`padded_cube`."""
+    surfaces, rows, columns, atom = cube.shape
+    width, stored_channels = out.shape[1:]
+    fill = np.uint8((pad_value + 128) & 255)
+    source = y - top
+    if source < 0 or source >= rows:
+        out[y] = fill
+        return
+    for x in range(width):
+        column = x - left
+        if column < 0 or column >= columns:
+            out[y, x] = fill
+            continue
+        for s in range(surfaces):
+            base = s * atom
+            for a in range(min(atom, stored_channels - base)):
+                out[y, x, base + a] = np.uint8(cube[s, source, column, a]) ^ np.uint8(128)
+
+
+@njit(cache=True, nogil=True, shared=True)
+def padded_cube(crew, cube, top, left, pad_value, out):  # type: ignore[no-untyped-def]
     """Feature cube (S, H, W, A) int8 -> ``out`` (height, width, C') uint8 = value + 128, with the padding in place.
 
-    Rows and columns outside the cube, and channels from ``channels`` on, hold ``pad_value`` resp. 0 (+ 128); the
-    weights of the latter are zeros.
+    Rows and columns outside the cube hold ``pad_value``, channels that do not exist anything (the weights of these are
+    zeros).
     """
-    surfaces, rows, columns, atom = cube.shape
-    stored_channels = out.shape[2]
-    fill = np.uint8((pad_value + 128) & 255)
-    for y in prange(height):
-        source = y - top
-        if source < 0 or source >= rows:
-            out[y] = fill
-            continue
-        for x in range(width):
-            column = x - left
-            if column < 0 or column >= columns:
-                out[y, x] = fill
-                continue
-            for s in range(surfaces):
-                base = s * atom
-                for a in range(min(atom, stored_channels - base)):
-                    out[y, x, base + a] = np.uint8(cube[s, source, column, a]) ^ np.uint8(128)
-    return out
+    share(crew, out.shape[0], _padded_row, (cube, top, left, pad_value, out))
 
 
-@padded_cube.plain(lambda cube, channels, top, left, height, width, pad_value, out: cube.size + out.size)
-def _padded_cube_plain(cube, channels, top, left, height, width, pad_value, out):  # type: ignore[no-untyped-def]
+@padded_cube.plain(lambda cube, top, left, pad_value, out: cube.size + out.size)
+def _padded_cube_plain(cube, top, left, pad_value, out):  # type: ignore[no-untyped-def]
+    height, width, _ = out.shape
     out[:] = (pad_value + 128) & 255
     _, rows, columns, _ = cube.shape
     # Of the cube, rows and columns first to last are seen: none where all that is computed lies in the padding.
@@ -125,7 +132,6 @@ def _padded_cube_plain(cube, channels, top, left, height, width, pad_value, out)
     pixels = shown.reshape(*shown.shape[:2], cube.shape[0] * cube.shape[3])[..., : out.shape[2]]
     target = out[top + y : top + bottom, left + x : left + right, : pixels.shape[2]]
     target[:] = pixels.view(np.uint8) ^ 128
-    return out
 
 
 @njit(cache=True, nogil=True)
@@ -185,12 +191,27 @@ def _blocked_rows(flat, shape, strides, top, left, pad_value, out):  # type: ign
                 _blocked_row(flat, shape, strides, image, y, top, left, pad_value, out, block)
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def _blocked_rows_parallel(flat, shape, strides, top, left, pad_value, out):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _blocked_piece(number, flat, shape, strides, top, left, pad_value, out):  # type: ignore[no-untyped-def]
+    """Some rows of :func:`blocked_cubes`."""
     _, blocks, rows, _, _ = out.shape
-    for job in prange(out.shape[0] * blocks * rows):
-        image, row = job // (blocks * rows), job % (blocks * rows)
+    height = _rows_of_piece(out)
+    first = number * height
+    for at in range(first, min(first + height, out.shape[0] * blocks * rows)):
+        image, row = at // (blocks * rows), at % (blocks * rows)
         _blocked_row(flat, shape, strides, image, row % rows, top, left, pad_value, out, row // rows)
+
+
+@njit(cache=True, nogil=True)
+def _rows_of_piece(out):  # type: ignore[no-untyped-def]
+    return max(1, PIECE_BYTES // (out.shape[3] * out.shape[4]))
+
+
+@njit(cache=True, nogil=True, shared=True)
+def _blocked_rows_shared(crew, flat, shape, strides, top, left, pad_value, out):  # type: ignore[no-untyped-def]
+    rows, height = out.shape[0] * out.shape[1] * out.shape[2], _rows_of_piece(out)
+    pieces = (rows + height - 1) // height
+    share(crew, pieces, _blocked_piece, (flat, shape, strides, top, left, pad_value, out))
 
 
 def blocked_cubes(
@@ -208,63 +229,57 @@ def blocked_cubes(
     + y * ``strides[2]`` of ``flat``, int8. ``group`` is a multiple of 4 that A divides or that is at most A
     (:func:`channel_group`). Channels that do not exist hold anything: their weights are zeros.
     """
-    rows = _blocked_rows_parallel if out.size > PARALLEL_BYTES else _blocked_rows
+    rows = _blocked_rows_shared if out.size > SHARED_BYTES else _blocked_rows
     rows(flat, shape, strides, top, left, pad_value, out)
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def accumulate(data, pixels, taps, steps, packed, correction, out):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _chunk_of(out):  # type: ignore[no-untyped-def]
+    """Tiles of pixels that a piece of :func:`accumulate` has."""
+    tiles = (out.shape[1] + PIXELS - 1) // PIXELS
+    return max(1, min(16, tiles // 4)), tiles
+
+
+@njit(cache=True, nogil=True)
+def _accumulate_piece(number, data, pixels, taps, steps, packed, correction, out):  # type: ignore[no-untyped-def]
+    """Some tiles for one block of kernels."""
+    surfaces, count, atom = out.shape
+    chunk, tiles = _chunk_of(out)
+    chunks = (tiles + chunk - 1) // chunk
+    block = number // chunks
+    weights = packed[block].ctypes.data
+    sums = np.empty((PIXELS, KERNELS), np.int32)
+    first = block * KERNELS
+    wanted = min(KERNELS, surfaces * atom - first)
+    for tile in range(number % chunks * chunk, min(tiles, (number % chunks + 1) * chunk)):
+        start = tile * PIXELS
+        rows = min(PIXELS, count - start)
+        if rows < PIXELS and count >= PIXELS:
+            start, rows = count - PIXELS, PIXELS
+        where = pixels.ctypes.data + 8 * start
+        if rows == PIXELS:
+            dot_tile(data.ctypes.data, where, taps.ctypes.data, taps.size, steps, weights, 0, sums.ctypes.data, 0)
+        else:
+            for row in range(rows):
+                at, to = where + 8 * row, sums[row].ctypes.data
+                dot_row(data.ctypes.data, at, taps.ctypes.data, taps.size, steps, weights, 0, to, 0)
+        for k in range(0, wanted, atom):
+            surface = (first + k) // atom
+            for row in range(rows):
+                for a in range(atom):
+                    out[surface, start + row, a] = sums[row, k + a] - correction[first + k + a]
+
+
+@njit(cache=True, nogil=True, shared=True)
+def accumulate(crew, data, pixels, taps, steps, packed, correction, out):  # type: ignore[no-untyped-def]
     """Sums of all kernels at all ``pixels``: ``out`` (S, P, A) int32, surface by surface.
 
     ``data`` flat uint8; ``pixels`` (P,) and ``taps`` (T,) int64 byte offsets into it; ``packed`` and ``correction``
     from :func:`pack_weights`. Kernels behind the last surface of ``out`` are dropped.
     """
-    surfaces, count, atom = out.shape
-    blocks = packed.shape[0]
-    tiles = (count + PIXELS - 1) // PIXELS
-    chunk = max(1, min(16, tiles // 4))
-    chunks = (tiles + chunk - 1) // chunk
-    for job in prange(blocks * chunks):
-        block = job // chunks
-        sums = np.empty((PIXELS, KERNELS), np.int32)
-        first = block * KERNELS
-        wanted = min(KERNELS, surfaces * atom - first)
-        for tile in range(job % chunks * chunk, min(tiles, (job % chunks + 1) * chunk)):
-            start = tile * PIXELS
-            rows = min(PIXELS, count - start)
-            if rows < PIXELS and count >= PIXELS:
-                start, rows = count - PIXELS, PIXELS
-            if rows == PIXELS:
-                dot_tile(
-                    data.ctypes.data,
-                    pixels.ctypes.data + 8 * start,
-                    taps.ctypes.data,
-                    taps.size,
-                    steps,
-                    packed[block].ctypes.data,
-                    0,
-                    sums.ctypes.data,
-                    0,
-                )
-            else:
-                for row in range(rows):
-                    dot_row(
-                        data.ctypes.data,
-                        pixels.ctypes.data + 8 * (start + row),
-                        taps.ctypes.data,
-                        taps.size,
-                        steps,
-                        packed[block].ctypes.data,
-                        0,
-                        sums[row].ctypes.data,
-                        0,
-                    )
-            for k in range(0, wanted, atom):
-                surface = (first + k) // atom
-                for row in range(rows):
-                    for a in range(atom):
-                        out[surface, start + row, a] = sums[row, k + a] - correction[first + k + a]
-    return out
+    chunk, tiles = _chunk_of(out)
+    pieces = packed.shape[0] * ((tiles + chunk - 1) // chunk)
+    share(crew, pieces, _accumulate_piece, (data, pixels, taps, steps, packed, correction, out))
 
 
 def _accumulate_cost(data, pixels, taps, steps, packed, correction, out) -> int:  # type: ignore[no-untyped-def]
@@ -280,4 +295,3 @@ def _accumulate_plain(data, pixels, taps, steps, packed, correction, out):  # ty
     weights = packed.transpose(0, 3, 1, 2, 4).reshape(-1, places.size)[: surfaces * atom].astype(np.int32)
     sums = windows @ weights.T - correction[: surfaces * atom]
     out[:] = sums.reshape(count, surfaces, atom).transpose(1, 0, 2)
-    return out

@@ -33,10 +33,11 @@ from nvdla.kernels.fast.dot_tile import (
     dot_row,
     dot_tile,
 )
-from nvdla.kernels.jit.compilation import njit, prange
+from nvdla.kernels.jit.compilation import njit
+from nvdla.kernels.jit.crew import share
 
 INT32_LOW, INT32_HIGH = -(1 << 31), (1 << 31) - 1
-PARALLEL_WORK = 1 << 21
+SHARED_WORK = 1 << 21
 """Multiplications from which several threads pay."""
 
 
@@ -225,11 +226,11 @@ def _serial(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, pla
         _job(number, chunks, chunk, data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place)
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def _parallel(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True, shared=True)
+def _shared(crew, data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place):  # type: ignore[no-untyped-def]
     jobs, chunks, chunk = _jobs(packed, pixels, place)
-    for number in prange(jobs):
-        _job(number, chunks, chunk, data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place)
+    arguments = (chunks, chunk, data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place)
+    share(crew, jobs, _job, arguments)
 
 
 def convolve_and_convert(
@@ -253,5 +254,5 @@ def convolve_and_convert(
     int8.
     """
     work = packed.size * pixels.size * place.images
-    run = _parallel if work > PARALLEL_WORK else _serial
+    run = _shared if work > SHARED_WORK else _serial
     run(data.view(np.uint8), pixels, taps, steps, packed, alu, mul, stage, narrow, out, place)

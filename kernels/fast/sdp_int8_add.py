@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.kernels.jit.compilation import njit, prange
+from nvdla.kernels.jit.compilation import njit
+from nvdla.kernels.jit.crew import share
 
 LARGEST_SUM = 256
 CHUNK = 1 << 13
-PARALLEL_SIZE = 1 << 16
+SHARED_SIZE = 1 << 16
 
 
 def fits(offset: int, scale: int, shift: int) -> bool:
@@ -48,14 +49,19 @@ def _rows(first, second, strides, steps, length, shape, floor, offset, factor, o
             _add(first[a : a + length], second[b : b + length], floor, offset, factor, out[c : c + length])
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def _rows_parallel(first, second, strides, steps, length, shape, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _add_piece(number, first, second, strides, steps, length, shape, floor, offset, factor, out):  # type: ignore[no-untyped-def]
     chunks = (length + CHUNK - 1) // CHUNK
-    for job in prange(shape[0] * shape[1] * chunks):
-        line, start = job // chunks, job % chunks * CHUNK
-        n = min(length - start, CHUNK)
-        a, b, c = _places(line // shape[1], line % shape[1], steps, strides, start)
-        _add(first[a : a + n], second[b : b + n], floor, offset, factor, out[c : c + n])
+    line, start = number // chunks, number % chunks * CHUNK
+    n = min(length - start, CHUNK)
+    a, b, c = _places(line // shape[1], line % shape[1], steps, strides, start)
+    _add(first[a : a + n], second[b : b + n], floor, offset, factor, out[c : c + n])
+
+
+@njit(cache=True, nogil=True, shared=True)
+def _rows_shared(crew, first, second, strides, steps, length, shape, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+    pieces = shape[0] * shape[1] * ((length + CHUNK - 1) // CHUNK)
+    share(crew, pieces, _add_piece, (first, second, strides, steps, length, shape, floor, offset, factor, out))
 
 
 @njit(cache=True, nogil=True)
@@ -74,14 +80,20 @@ def _add_weighted(first, second, weights, floor, offset, factor, out):  # type: 
         out[i] = np.int8(np.int32(y + (0.5 if y >= 0.0 else -0.5)))
 
 
-@njit(cache=True, nogil=True, parallel=True)
-def _weighted_parallel(first, second, strides, steps, length, shape, weights, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True)
+def _weighted_piece(number, first, second, strides, steps, length, shape, weights, floor, offset, factor, out):  # type: ignore[no-untyped-def]
     chunks = (length + CHUNK - 1) // CHUNK
-    for job in prange(shape[0] * shape[1] * chunks):
-        line, start = job // chunks, job % chunks * CHUNK
-        n = min(length - start, CHUNK)
-        a, b, c = _places(line // shape[1], line % shape[1], steps, strides, start)
-        _add_weighted(first[a : a + n], second[b : b + n], weights, floor, offset, factor, out[c : c + n])
+    line, start = number // chunks, number % chunks * CHUNK
+    n = min(length - start, CHUNK)
+    a, b, c = _places(line // shape[1], line % shape[1], steps, strides, start)
+    _add_weighted(first[a : a + n], second[b : b + n], weights, floor, offset, factor, out[c : c + n])
+
+
+@njit(cache=True, nogil=True, shared=True)
+def _weighted_shared(crew, first, second, strides, steps, length, shape, weights, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+    pieces = shape[0] * shape[1] * ((length + CHUNK - 1) // CHUNK)
+    arguments = (first, second, strides, steps, length, shape, weights, floor, offset, factor, out)
+    share(crew, pieces, _weighted_piece, arguments)
 
 
 def add_and_convert(
@@ -109,9 +121,9 @@ def add_and_convert(
         floor = 0.0 if relu else -float(1 << 31)
         factors = (float(weights[0]), float(weights[1]))
         factor = scale * 2.0**-shift
-        _weighted_parallel(first, second, strides, steps, length, shape, factors, floor, float(offset), factor, out)
+        _weighted_shared(first, second, strides, steps, length, shape, factors, floor, float(offset), factor, out)
         return
-    run = _rows_parallel if images * rows * length > PARALLEL_SIZE else _rows
+    run = _rows_shared if images * rows * length > SHARED_SIZE else _rows
     floor32 = np.float32(0.0 if relu else -LARGEST_SUM)
     factor32 = np.float32(scale * 2.0**-shift)
     run(first, second, strides, steps, length, shape, floor32, np.float32(offset), factor32, out)

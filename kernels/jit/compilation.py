@@ -8,7 +8,8 @@ is compiled. A kernel without a plain form is compiled, or taken from the cache
 (:mod:`nvdla.kernels.jit.kernel_cache`), when it is called first.
 
 What keeps compilation short: loops instead of assignments from slice to slice (for those numba compiles its text
-functions, for the message of an error: a second), ``parallel=True`` only where it pays, few specialisations.
+functions, for the message of an error: a second), few specialisations. ``parallel=True`` is not used: work is shared by
+the crew.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ PLAIN_WORK = 1 << 23
 
 _lock = threading.RLock()
 _thread = threading.local()
-_loaded = False
 
 
 class PlainWork:
@@ -59,18 +59,16 @@ def late(find: Callable[[], Any]) -> Any:
     return Late(find)
 
 
-@late
-def prange() -> Any:
-    """numba's, in kernels with ``parallel=True``."""
-    from numba import prange
-
-    return prange
-
-
 class Kernel:
-    """A function on arrays and numbers, compiled on demand. ``py_func`` is the function itself."""
+    """A function on arrays and numbers, compiled on demand. ``py_func`` is the function itself.
 
-    def __init__(self, function: types.FunctionType, options: dict[str, Any], cached: bool) -> None:
+    One that is ``shared`` takes the handle of the crew first, which calls from Python leave out
+    (:mod:`nvdla.kernels.jit.crew`).
+    """
+
+    def __init__(
+        self, function: types.FunctionType, options: dict[str, Any], cached: bool, shared: bool = False
+    ) -> None:
         functools.update_wrapper(self, function)
         self.py_func = function
         self.plain_form: Callable[..., Any] | None = None
@@ -79,9 +77,17 @@ class Kernel:
         self._cached = cached
         self._compiled: Any = None
         self._called: Any = None
+        self._shared = shared
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        return (self._compiled or self._form(args, named))(*args, **named)
+        if self._compiled is None and self._cost and plain_work.take(self._cost(*args, **named)):
+            return self.plain_form(*args, **named)
+        return self.compiled_form(*args, **named)
+
+    def compiled_form(self, *args: Any, **named: Any) -> Any:
+        """The same, but never by the plain form."""
+        compiled = self._compiled or self.compiled
+        return compiled(_crew().crew_handle(), *args, **named) if self._shared else compiled(*args, **named)
 
     def plain(self, cost: Callable[..., int]) -> Callable[[Any], Any]:
         """Decorates the plain form; ``cost`` takes the same arguments and tells its work in nanoseconds or so."""
@@ -114,13 +120,8 @@ class Kernel:
         """So that functions that numba compiles elsewhere may call a kernel."""
         return self.called._numba_type_
 
-    def _form(self, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        if self._cost and plain_work.take(self._cost(*args, **named)):
-            return self.plain_form
-        return self.compiled
-
     def _dispatcher(self, kind: str, **options: bool) -> Any:
-        dispatcher = _numba().njit(**self._options, **options)(self._function())
+        dispatcher = importlib.import_module("numba").njit(**self._options, **options)(self._function())
         folder = cache_folder() if self._cached else None
         if folder is not None and hasattr(dispatcher, "_cache"):  # not with NUMBA_DISABLE_JIT
             from nvdla.kernels.jit.kernel_cache import KernelCache
@@ -145,34 +146,24 @@ class Kernel:
 
 
 def njit(**options: Any) -> Callable[[Any], Any]:
-    """``numba.njit`` with keywords; ``cache=True`` means this package's cache."""
-    cached = options.pop("cache", False)
-    return lambda function: Kernel(function, options, cached)
+    """``numba.njit`` with keywords; ``cache=True``: this package's cache, ``shared=True``: a kernel for the crew."""
+    cached, shared = options.pop("cache", False), options.pop("shared", False)
+    return lambda function: Kernel(function, options, cached, shared)
+
+
+@functools.cache
+def _crew() -> Any:
+    return importlib.import_module("nvdla.kernels.jit.crew")
 
 
 def use_threads(threads: int | None) -> None:
-    """How many threads the calling thread's kernels work on; None: all cores. At most NUMBA_NUM_THREADS.
-
-    Before any kernel is compiled this is only noted, for the thread to which that happens.
-    """
+    """How many threads the calling thread's kernels work on; None: all cores."""
     _thread.threads = threads
-    if _loaded:
-        _set_threads(importlib.import_module("numba"))
 
 
-def _numba() -> Any:
-    """numba, with the number of threads that this thread was told to use."""
-    global _loaded
-    numba = importlib.import_module("numba")
-    _loaded = True
-    if hasattr(_thread, "threads"):
-        _set_threads(numba)
-    return numba
-
-
-def _set_threads(numba: Any) -> None:
-    available = numba.config.NUMBA_NUM_THREADS
-    numba.set_num_threads(min(_thread.threads or available, available))
+def limit_of_thread() -> int | None:
+    """What :func:`use_threads` was told last by the calling thread."""
+    return getattr(_thread, "threads", None)
 
 
 def _names(code: types.CodeType) -> set[str]:

@@ -17,6 +17,7 @@ from nvdla.compare import Difference, compare
 from nvdla.errors import FormatError
 from nvdla.execution.profile import ProfileRow, profile
 from nvdla.files import read_file, write_file
+from nvdla.kernels.jit.crew import threading_description
 from nvdla.tensors.dimg import read_dimg
 from nvdla.tensors.files import OUTPUT_ENDINGS, ending, read_npy, write_tensor
 from nvdla.tensors.ranking import read_labels, top
@@ -232,6 +233,7 @@ def _report(
     if watcher.statistics:
         keys = dict.fromkeys(key for row in watcher.statistics for key in row)
         print_table("statistics", watcher.statistics, list(keys))
+        print(f"threads: {threading_description()}")
     if rows:
         _print_profile(rows)
     for name, difference in differences.items():

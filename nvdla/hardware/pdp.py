@@ -177,7 +177,7 @@ class PdpJob(Job):
             shape = view.shape[:3]
         cubes = Cubes(count, *shape, *self.destination.shape[1:3], atom, step, out_step)
         out = lanes.flat(self.destination, 1, count).view(dtype)
-        _pool_in_parallel(self.settings, source.view(dtype), out, cubes, self._geometry(self.settings.pieces[0]))
+        _pool_shared(self.settings, source.view(dtype), out, cubes, self._geometry(self.settings.pieces[0]))
 
     def _pool_cube(self, source: np.ndarray, destination: np.ndarray) -> int:
         """Pool all pieces of a cube; returns the NaNs written (fp16)."""
@@ -239,9 +239,9 @@ def _pool_integers(settings: PdpSettings, cubes: tuple[np.ndarray, np.ndarray], 
     from nvdla.kernels import pdp
 
     source, out = cubes
-    if source.size >= pdp.PARALLEL_SIZE:
+    if source.size >= pdp.SHARED_SIZE:
         one = pdp.Cubes(1, *source.shape[:3], *out.shape[1:], 0, 0)
-        _pool_in_parallel(settings, source.reshape(-1), out.reshape(-1), one, window)
+        _pool_shared(settings, source.reshape(-1), out.reshape(-1), one, window)
     elif settings.method == AVERAGE:
         bits = _SUM_BITS[settings.elements.title]
         pdp.pool_average(source, out, *window, settings.pad_values, settings.reciprocal, bits)
@@ -249,7 +249,7 @@ def _pool_integers(settings: PdpSettings, cubes: tuple[np.ndarray, np.ndarray], 
         pdp.pool_extreme(source, out, *window, settings.method == MINIMUM)
 
 
-def _pool_in_parallel(
+def _pool_shared(
     settings: PdpSettings, source: np.ndarray, out: np.ndarray, cubes: Cubes, window: tuple[Any, Any, Any]
 ) -> None:
     """The kernel for the method, for flat cubes."""
@@ -257,9 +257,9 @@ def _pool_in_parallel(
 
     if settings.method == AVERAGE:
         bits = _SUM_BITS[settings.elements.title]
-        pdp.pool_average_parallel(source, out, cubes, *window, settings.pad_values, settings.reciprocal, bits)
+        pdp.pool_average_shared(source, out, cubes, *window, settings.pad_values, settings.reciprocal, bits)
     else:
-        pdp.pool_extreme_parallel(source, out, cubes, *window, settings.method == MINIMUM)
+        pdp.pool_extreme_shared(source, out, cubes, *window, settings.method == MINIMUM)
 
 
 def _wide(settings: PdpSettings, source: np.ndarray) -> np.ndarray | None:

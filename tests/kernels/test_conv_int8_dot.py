@@ -18,7 +18,7 @@ def fast_sums(cube, channels, weights, pads, stride, dilation, pad_value, atom):
     height, width = cube.shape[1] + top + bottom, cube.shape[2] + left + right
     stored = -(-channels // 4) * 4
     data = np.empty((height, width, stored), np.uint8)
-    fast.padded_cube(cube, channels, top, left, height, width, pad_value, data)
+    fast.padded_cube(cube, top, left, pad_value, data)
     packed, correction = fast.pack_weights(weights, dilation > 1)
     out_height = (height - (rows - 1) * dilation - 1) // stride + 1
     out_width = (width - (columns - 1) * dilation - 1) // stride + 1

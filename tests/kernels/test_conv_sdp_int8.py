@@ -85,8 +85,8 @@ def test_results_equal_plain_integer_arithmetic(data, in_parallel):
     alu = random.integers(-(1 << 15), 1 << 15, kernels)
     mul = random.integers(-(1 << 15), 1 << 15, kernels)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fused, "PARALLEL_WORK", 0 if in_parallel else 1 << 60)
-        patch.setattr(dot, "PARALLEL_BYTES", 0 if in_parallel else 1 << 60)
+        patch.setattr(fused, "SHARED_WORK", 0 if in_parallel else 1 << 60)
+        patch.setattr(dot, "SHARED_BYTES", 0 if in_parallel else 1 << 60)
         results = fused_results(cube, channels, weights, geometry, alu, mul, stage, draw(st.sampled_from([0, 64])))
     sums = plain_sums(cube, channels, weights, *geometry)
     expected = [

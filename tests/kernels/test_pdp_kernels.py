@@ -10,7 +10,7 @@ from support.pdp_reference import average, pool_plane, signed
 from test_floats import expected_product, expected_sum, nan, parts, widened
 
 from nvdla.kernels.floats import FP16, FP17, fp17_to_fp16
-from nvdla.kernels.pdp import Cubes, pool_average, pool_average_parallel, pool_extreme, pool_extreme_parallel
+from nvdla.kernels.pdp import Cubes, pool_average, pool_average_shared, pool_extreme, pool_extreme_shared
 from nvdla.kernels.pdp_fp16 import AVERAGE, MAXIMUM, MINIMUM, count_special, flush_nan, pool_fp16
 
 
@@ -65,11 +65,11 @@ def in_parallel(pool, source, out, *settings, images=2, gap=16):
 
 
 def extreme_in_parallel(*arguments):
-    in_parallel(pool_extreme_parallel, *arguments)
+    in_parallel(pool_extreme_shared, *arguments)
 
 
 def average_in_parallel(*arguments):
-    in_parallel(pool_average_parallel, *arguments)
+    in_parallel(pool_average_shared, *arguments)
 
 
 INTEGERS = st.one_of(st.integers(-128, 127), st.sampled_from([-128, -127, -1, 0, 1, 127]))

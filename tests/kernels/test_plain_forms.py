@@ -30,7 +30,7 @@ def integers(random, dtype, shape, extreme):
 def both(kernel, args, place):
     """(returned, what ``args[place]`` holds afterwards) of the plain form and of the compiled kernel."""
     results = []
-    for form in (kernel.plain_form, kernel.compiled):
+    for form in (kernel.plain_form, kernel.compiled_form):
         given_args = list(args)
         given_args[place] = args[place].copy()
         returned = form(*given_args)
@@ -69,7 +69,7 @@ def by_images(source, out, *geometry):
 @given(pooling(), st.booleans(), st.booleans())
 def test_greatest_and_least(layer, least, parallel):
     if parallel:
-        assert_equal(both(pdp.pool_extreme_parallel, (*by_images(*layer), least), 1))
+        assert_equal(both(pdp.pool_extreme_shared, (*by_images(*layer), least), 1))
     else:
         assert_equal(both(pdp.pool_extreme, (*layer, least), 1))
 
@@ -82,7 +82,7 @@ def test_average(layer, random, extreme, parallel):
     sum_bits = 16 if layer[0].dtype == np.int8 else 32
     rest = pad_values, reciprocal, sum_bits
     if parallel:
-        assert_equal(both(pdp.pool_average_parallel, (*by_images(*layer), *rest), 1))
+        assert_equal(both(pdp.pool_average_shared, (*by_images(*layer), *rest), 1))
     else:
         assert_equal(both(pdp.pool_average, (*layer, *rest), 1))
 
@@ -130,8 +130,8 @@ def test_convolution(data, random, extreme):
     cube = integers(random, np.int8, (-(-channels // atom), draw(st.integers(1, 9)), draw(st.integers(1, 9)), atom), 0)
     flat = np.full(height * width * stored + 4, 7, np.uint8)
     cubes = [flat[:-4].reshape(height, width, stored), np.zeros((height, width, stored), np.uint8)]
-    padding = (cube, stored, top, left, height, width, draw(st.integers(-128, 127)))
-    for form, filled in zip((padded_cube.plain_form, padded_cube.compiled), cubes, strict=True):
+    padding = (cube, top, left, draw(st.integers(-128, 127)))
+    for form, filled in zip((padded_cube.plain_form, padded_cube.compiled_form), cubes, strict=True):
         form(*padding, filled)
     assert np.array_equal(cubes[0][..., :channels], cubes[1][..., :channels])
     weights = integers(random, np.int8, (kernels, channels, rows, columns), extreme)
@@ -150,7 +150,7 @@ def test_padded_cubes_that_show_little_or_nothing_of_the_cube(random, top, left,
     cube = random.integers(-128, 128, (surfaces, *random.integers(1, 7, 2), atom), np.int8)
     stored = int(random.integers(1, surfaces * atom // 4 + 1)) * 4
     empty = np.zeros((height, width, stored), np.uint8)
-    assert_equal(both(padded_cube, (cube, stored, top, left, height, width, int(random.integers(-128, 128)), empty), 7))
+    assert_equal(both(padded_cube, (cube, top, left, int(random.integers(-128, 128)), empty), 4))
 
 
 def test_the_longest_sums():
@@ -208,7 +208,11 @@ def test_lenet_is_through_before_numba_is_there(samples, dots):
 
 def test_reading_and_running_import_numba_for_kernels_only():
     kernels = Path(compilation.__file__).parents[1]
-    paths = [path for path in kernels.rglob("*.py") if path.stem not in ("__init__", "dot_tile_code", "kernel_cache")]
+    paths = [
+        path
+        for path in kernels.rglob("*.py")
+        if path.stem not in ("__init__", "dot_tile_code", "crew_code", "kernel_cache")
+    ]
     names = [".".join(("nvdla.kernels", *path.relative_to(kernels).with_suffix("").parts)) for path in paths]
     words = [sys.executable, "-c", f"import sys, nvdla.cli.run, {', '.join(names)}; print('numba' in sys.modules)"]
     assert subprocess.run(words, check=True, capture_output=True, text=True).stdout == "False\n"

@@ -34,7 +34,7 @@ def test_all_pairs_of_bytes(relu, offset, scale, shift, rows, in_parallel):
     length = FIRST.size // rows
     out = np.empty(FIRST.size, np.int8)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fast, "PARALLEL_SIZE", 0 if in_parallel else 1 << 60)
+        patch.setattr(fast, "SHARED_SIZE", 0 if in_parallel else 1 << 60)
         fast.add_and_convert(FIRST, SECOND, (length, length, length), length, rows, relu, (offset, scale, shift), out)
     assert np.array_equal(out, plain(relu, offset, scale, shift))
 

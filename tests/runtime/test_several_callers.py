@@ -112,7 +112,6 @@ def _run_in_child(image):
 
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="no fork there")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-@pytest.mark.skip(reason="libgomp ends the child")
 @pytest.mark.parametrize("name", ["lenet.loadable", "branches nv_large"])
 def test_a_forked_pool_after_a_run(samples, name):
     runtime = nvdla.Runtime(loadable_of(name, samples))

@@ -165,7 +165,7 @@ class DirectDots(_Direct):
         pad = int(pad_element(settings))
         for cube, target in zip(cubes, out, strict=True):
             cube = np.ascontiguousarray(cube)
-            conv_int8_dot.padded_cube(cube, stored, settings.pad_top, left, rows, columns, pad, data)
+            conv_int8_dot.padded_cube(cube, settings.pad_top, left, pad, data)
             sums = target.reshape(target.shape[0], pixels.size, target.shape[3])
             conv_int8_dot.accumulate(flat, pixels, taps, weights.shape[2], weights, correction, sums)
         if settings.truncate:

@@ -1,0 +1,143 @@
+"""The crew: threads that take pieces of a kernel's work, and cost nothing while they have none.
+
+A kernel that shares its work hands out *pieces*, numbered from 0, by a counter that all threads draw from, the calling
+thread too: so a thread that has no core holds nobody up but for the piece that it is in, and pieces that no helper has
+taken are done by the caller. A helper that finds nothing to do looks again for some microseconds (steps follow each
+other closely), then sleeps until it is woken. numba's own threading layers are not used: OpenMP's threads spin at every
+barrier while others wait for a core, and end the process after a fork; the simple one breaks with several callers.
+
+The crew works for one caller at a time: where several threads run kernels at once each of them does its own pieces, and
+there is work for every core anyway.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from nvdla.kernels.jit.compilation import late, limit_of_thread
+from nvdla.kernels.jit.cores import usable_cores
+
+PAGE = 4096
+"""The crew's state begins at a multiple of this; the places below are apart, so that cores do not fight for them."""
+
+LOCK, GENERATION, MEMBERS, NEXT, TASK = (128 * place for place in range(5))
+"""int64 at these bytes: taken by a caller; number of tasks so far; helpers at work, their limit and whether the task is
+closed; next piece; function, environment and pieces."""
+
+CLOSED = 1 << 40
+LIMIT_SHIFT = 16
+JOINED = (1 << LIMIT_SHIFT) - 1
+
+PATIENCE = 30e-6
+"""Seconds that a helper looks for work, and that a caller looks for the end of the last pieces, before it sleeps."""
+
+
+@late
+def share() -> Any:
+    from nvdla.kernels.jit.crew_code import share
+
+    return share
+
+
+class _Helper:
+    """One thread. ``calls`` wake it."""
+
+    def __init__(self, state: int, patience: int) -> None:
+        self.calls: SimpleQueue[None] = SimpleQueue()
+        self.sleeps = True
+        self._state, self._patience = state, patience
+        threading.Thread(target=self._work, name="nvdla-kernels", daemon=True).start()
+
+    def _work(self) -> None:
+        from nvdla.kernels.jit.crew_code import serve
+
+        while True:
+            self.sleeps = True
+            self.calls.get()
+            self.sleeps = False
+            serve(self._state, self._patience)
+
+    def wake(self) -> None:
+        self.sleeps = False
+        self.calls.put(None)
+
+
+class Crew:
+    """The helpers of this process, started when a kernel first shares its work."""
+
+    def __init__(self) -> None:
+        raw = np.zeros(2 * PAGE // 8, np.int64)
+        start = -raw.ctypes.data % PAGE // 8
+        self._memory = raw
+        self._state = raw[start:].ctypes.data
+        raw[start + MEMBERS // 8] = CLOSED
+        self._helpers: list[_Helper] | None = None
+        self._lock = threading.Lock()
+
+    def handle(self) -> int:
+        """What a kernel hands to ``share``: where the crew's state is, plus how many helpers may join. 0: none.
+
+        Helpers that sleep are woken.
+        """
+        most = min(limit_of_thread() or usable_cores(), usable_cores()) - 1
+        if most < 1:
+            return 0
+        helpers = self._helpers if self._helpers is not None else self._started()
+        for helper in helpers[:most]:
+            if helper.sleeps:
+                helper.wake()
+        return self._state + min(most, len(helpers))
+
+    def _started(self) -> list[_Helper]:
+        with self._lock:
+            if self._helpers is None:
+                count = min(usable_cores() - 1, PAGE - 1)
+                patience = _rounds(PATIENCE)
+                self._helpers = [_Helper(self._state, patience) for _ in range(count)]
+        return self._helpers
+
+
+def _rounds(seconds: float) -> int:
+    """How often a helper looks for work in so many seconds: measured, since processors pause for unlike times."""
+    from nvdla.kernels.jit.crew_code import pause_for
+
+    pause_for(10)
+    best = float("inf")
+    for _ in range(5):
+        began = time.perf_counter()
+        pause_for(200)
+        best = min(best, (time.perf_counter() - began) / 200)
+    return max(1, int(seconds / max(best, 1e-9)))
+
+
+_crew = Crew()
+
+
+def crew_handle() -> int:
+    """:meth:`Crew.handle` of this process."""
+    return _crew.handle()
+
+
+def threading_description() -> str:
+    """In words, for whoever asks how kernels are spread over the cores."""
+    cores = usable_cores()
+    if cores == 1:
+        return "1 core may be used: kernels run on the calling thread"
+    return f"{cores} cores may be used: the calling thread and {cores - 1} helpers that sleep while there is no work"
+
+
+def _after_fork() -> None:
+    """The helpers did not come along."""
+    global _crew
+    usable_cores.cache_clear()
+    _crew = Crew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,129 @@
+"""The crew that shares the work of kernels: every piece once, whoever comes late, whatever the process may use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from nvdla.kernels.jit.cores import cpu_quota
+from nvdla.kernels.jit.crew import threading_description
+
+
+@pytest.fixture(scope="module")
+def count_pieces():
+    from crew_kernels import count_pieces
+
+    return count_pieces
+
+
+@pytest.mark.parametrize("pieces", [0, 1, 2, 3, 17, 1000])
+def test_every_piece_is_done_once(count_pieces, pieces):
+    for _ in range(200):
+        counts = np.zeros(pieces, np.int64)
+        count_pieces(counts, 1)
+        assert (counts == 1).all()
+
+
+def test_several_callers_at_once_share_without_mixing(count_pieces):
+    def work(pieces):
+        for _ in range(300):
+            counts = np.zeros(pieces, np.int64)
+            count_pieces(counts, 3)
+            assert (counts == 3).all()
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(work, (1, 5, 40, 41, 64, 300)))
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the affinity cannot be set here")
+def test_helpers_without_a_core_hold_nobody_up(count_pieces):
+    """All threads of the process on one core, beside threads that spin: the work is finished nevertheless."""
+    code = (
+        "import os, sys; sys.path[:0] = sys.argv[1:]; import numpy as np, time; "
+        "from nvdla.kernels.jit import cores; cores.usable_cores = lambda: 4; "
+        "from nvdla.kernels.jit import crew; crew.usable_cores = lambda: 4; "
+        "from crew_kernels import count_pieces; counts = np.zeros(64, np.int64); count_pieces(counts, 1); "
+        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
+        "[count_pieces(counts, 1) for _ in range(500)]; assert (counts == 501).all(), counts"
+    )
+    subprocess.run([sys.executable, "-c", code, os.path.dirname(__file__)], check=True, timeout=120)
+
+
+def test_helpers_sleep_when_there_is_no_work(count_pieces):
+    counts = np.zeros(64, np.int64)
+    count_pieces(counts, 1)
+    time.sleep(0.05)
+    began = time.process_time()
+    time.sleep(0.5)
+    assert time.process_time() - began < 0.05
+
+
+def test_an_index_out_of_range_in_a_piece_is_an_error():
+    """Where numba checks indices (NUMBA_BOUNDSCHECK): the caller hears of it, though a helper may have met it."""
+    code = (
+        "import sys; sys.path[:0] = sys.argv[1:]; import numpy as np; from crew_kernels import beyond_the_end\n"
+        "try: beyond_the_end(np.zeros(8, np.int64))\n"
+        "except IndexError: print('IndexError')"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, os.path.dirname(__file__)],
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "NUMBA_BOUNDSCHECK": "1"},
+    )
+    assert run.stdout.strip() == "IndexError"
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu.max": "150000 100000\n"}, 1.5),
+        ({"a/cpu.max": "400000 100000\n", "cpu.max": "max 100000\n"}, 4.0),
+        ({"a/b/cpu.max": "400000 100000\n", "a/cpu.max": "200000 100000\n"}, 2.0),
+        ({"a/cpu.max": "nonsense"}, None),
+        ({}, None),
+    ],
+)
+def test_the_quota_of_a_control_group(tmp_path, files, quota):
+    for name, text in files.items():
+        path = tmp_path / "root" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    (tmp_path / "cgroup").write_text("0::/a/b\n")
+    assert cpu_quota(tmp_path / "root", tmp_path / "cgroup") == quota
+
+
+def test_the_quota_of_a_control_group_of_version_1(tmp_path):
+    folder = tmp_path / "root" / "cpu" / "docker" / "x"
+    folder.mkdir(parents=True)
+    (folder / "cpu.cfs_quota_us").write_text("50000\n")
+    (folder / "cpu.cfs_period_us").write_text("100000\n")
+    (folder.parent / "cpu.cfs_quota_us").write_text("-1\n")
+    (folder.parent / "cpu.cfs_period_us").write_text("100000\n")
+    (tmp_path / "cgroup").write_text("7:memory:/docker/x\n4:cpu,cpuacct:/docker/x\n")
+    assert cpu_quota(tmp_path / "root", tmp_path / "cgroup") == 0.5
+
+
+@pytest.mark.parametrize("layer", ["default", "omp", "tbb", "workqueue"])
+def test_numbas_threading_layers_play_no_part(layer, samples):
+    code = (
+        "import sys, numpy as np, nvdla; from nvdla.kernels.jit.compilation import plain_work; plain_work.left = 0; "
+        "r = nvdla.Runtime(nvdla.load(sys.argv[1])); [r.run(sys.argv[2]) for _ in range(3)]; "
+        "import nvdla.kernels.fast.sdp_int8_add as f; x = np.ones(1 << 18, np.int8); "
+        "f.add_and_convert(x, x, (0, 0, 0), x.size, 1, False, (0, 1, 0), x); assert (x == 2).all(); "
+        "assert not [m for m in sys.modules if m.startswith('numba.np.ufunc.') and m.endswith(('pool', 'omppool'))]"
+    )
+    words = [sys.executable, "-c", code, samples / "lenet_nv_large.loadable", samples / "digit3.pgm"]
+    subprocess.run(words, check=True, env={**os.environ, "NUMBA_THREADING_LAYER": layer})
+
+
+def test_what_is_chosen_can_be_said():
+    assert "core" in threading_description()
