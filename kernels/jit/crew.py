@@ -22,17 +22,7 @@ import numpy as np
 
 from nvdla.kernels.jit.compilation import late, limit_of_thread
 from nvdla.kernels.jit.cores import usable_cores
-
-PAGE = 4096
-"""The crew's state begins at a multiple of this; the places below are apart, so that cores do not fight for them."""
-
-LOCK, GENERATION, MEMBERS, NEXT, TASK = (128 * place for place in range(5))
-"""int64 at these bytes: taken by a caller; number of tasks so far; helpers at work, their limit and whether the task is
-closed; next piece; function, environment and pieces."""
-
-CLOSED = 1 << 40
-LIMIT_SHIFT = 16
-JOINED = (1 << LIMIT_SHIFT) - 1
+from nvdla.kernels.jit.crew_state import CLOSED, MEMBERS, PAGE
 
 PATIENCE = 30e-6
 """Seconds that a helper looks for work, and that a caller looks for the end of the last pieces, before it sleeps."""

@@ -15,7 +15,7 @@ from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from nvdla.kernels.jit.crew import CLOSED, GENERATION, JOINED, LIMIT_SHIFT, LOCK, MEMBERS, NEXT, PAGE, TASK
+from nvdla.kernels.jit.crew_state import CLOSED, GENERATION, JOINED, LIMIT_SHIFT, LOCK, MEMBERS, NEXT, PAGE, TASK
 
 _INT64 = ir.IntType(64)
 _PIECE = ir.FunctionType(ir.VoidType(), [_INT64, _INT64])
