@@ -236,26 +236,31 @@ def fp_narrow(bits, form, narrow, denormals):
 
 @njit(cache=True, nogil=True, inline="always")
 def fp16_to_fp32(bits):
+    """fp16 bit pattern to fp32 bit pattern, exact."""
     return fp_widen(bits, FP16, FP32)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def fp16_to_fp17(bits):
+    """fp16 bit pattern to fp17 bit pattern, exact."""
     return fp_widen(bits, FP16, FP17)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def fp17_to_fp32(bits):
+    """fp17 bit pattern to fp32 bit pattern, exact."""
     return fp_widen(bits, FP17, FP32)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def fp32_to_fp16(bits):
+    """fp32 bit pattern to fp16 bit pattern, rounded to nearest even."""
     return fp_narrow(bits, FP32, FP16, True)
 
 
 @njit(cache=True, nogil=True, inline="always")
 def fp17_to_fp16(bits):
+    """fp17 bit pattern to fp16 bit pattern, rounded to nearest even."""
     return fp_narrow(bits, FP17, FP16, True)
 
 

@@ -75,10 +75,12 @@ class Tensor:
 
     @property
     def line_stride(self) -> int:
+        """Bytes from a line to the next."""
         return self.strides[1]
 
     @property
     def surface_stride(self) -> int:
+        """Bytes from a surface to the next."""
         return self.strides[2]
 
 

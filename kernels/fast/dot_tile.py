@@ -59,6 +59,7 @@ def _compiles_for_another() -> bool:
 
 @late
 def dot_tile() -> Any:
+    """The compiled kernel of a tile of int8 products, imported when it is first asked for."""
     from nvdla.kernels.fast.dot_tile_code import dot_tile
 
     return dot_tile
@@ -66,6 +67,7 @@ def dot_tile() -> Any:
 
 @late
 def dot_narrow_tile() -> Any:
+    """The compiled kernel of a narrow tile of int8 products, imported when it is first asked for."""
     from nvdla.kernels.fast.dot_tile_code import dot_narrow_tile
 
     return dot_narrow_tile
@@ -73,6 +75,7 @@ def dot_narrow_tile() -> Any:
 
 @late
 def dot_row() -> Any:
+    """The compiled kernel of one row of int8 products, imported when it is first asked for."""
     from nvdla.kernels.fast.dot_tile_code import dot_row
 
     return dot_row

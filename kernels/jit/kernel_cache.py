@@ -80,6 +80,7 @@ class KernelCache(NullCache):
 
     @property
     def cache_path(self) -> str:
+        """The folder of compiled kernels."""
         return str(self._folder)
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:

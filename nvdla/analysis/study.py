@@ -57,26 +57,32 @@ class Study:
 
     @property
     def loadable(self) -> Loadable:
+        """The loadable that is studied."""
         return self.program.loadable
 
     @property
     def config(self) -> Configuration:
+        """The configuration that it is studied for."""
         return self.program.config
 
     @property
     def config_reason(self) -> str:
+        """Why it is this configuration."""
         return self.program.config_reason
 
     @property
     def abi(self) -> Abi:
+        """The ABI of its descriptors."""
         return self.program.abi
 
     @property
     def abi_reason(self) -> str:
+        """Why it is this ABI."""
         return self.program.abi_reason
 
     @property
     def tasks(self) -> Tasks:
+        """The decoded tasks by id."""
         return self.program.tasks
 
     @property
@@ -91,6 +97,7 @@ class Study:
 
     @property
     def by_key(self) -> dict[Key, Operation]:
+        """Every operation by (task, region of interest, index)."""
         return self.program.by_key
 
     @property
@@ -100,10 +107,12 @@ class Study:
 
     @cached_property
     def estimates(self) -> dict[Key, Estimate]:
+        """What every operation costs, by its key."""
         return estimates(self.operations, self.config, self.memory)
 
     @cached_property
     def schedule(self) -> Schedule:
+        """When every operation runs."""
         works = []
         for chain in self.chains:
             estimate = self.estimates[chain[0].key]
@@ -112,6 +121,7 @@ class Study:
 
     @cached_property
     def values(self) -> list[Value]:
+        """What lies in memory, from its first write to its last read."""
         return values_of(self.loadable, self.steps)
 
     @cached_property

@@ -45,12 +45,14 @@ class Drawing:
         self._reach(y + height)
 
     def text(self, x: float, y: float, text: object, kind: str = "", anchor: str = "start") -> None:
+        """A text at a place; ``kind`` is its style, ``anchor`` the side that stands there."""
         css = f" class={quoteattr(kind)}" if kind else ""
         place = f' text-anchor="{anchor}"' if anchor != "start" else ""
         self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}"{css}{place}>{escape(clean(text))}</text>')
         self._reach(y + 4)
 
     def line(self, x1: float, y1: float, x2: float, y2: float) -> None:
+        """A line of the grid."""
         self.parts.append(f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" class="grid"/>')
         self._reach(max(y1, y2))
 

@@ -39,6 +39,7 @@ class Cube:
 
     @property
     def extent(self) -> Extent:
+        """The bytes of the memory that it takes."""
         return Extent(self.memory, self.offset, self.offset + self.size)
 
 
@@ -71,6 +72,7 @@ class Addresses:
         self.memories = [CONSTANTS, POOL, *(_memory(root) for root in self.bound)]
 
     def layout(self, root: Root) -> Layout:
+        """Strides and size of a tensor in memory."""
         return layout_of(root, self.config)
 
     def cube(self, surface: Surface) -> Cube:

@@ -27,6 +27,7 @@ class Buffer:
 
     @property
     def bank_bytes(self) -> int:
+        """Bytes of a bank."""
         return self.entries * self.entry_bytes
 
 

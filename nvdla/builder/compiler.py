@@ -33,6 +33,7 @@ class Built:
 
     @property
     def output_scales(self) -> dict[str, float]:
+        """Output -> the real number that one step stands for."""
         return {root.name: root.scale for root in self.program.outputs}
 
     def quantize_inputs(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
@@ -113,4 +114,5 @@ def layer_errors(
 
 
 def network_shape(network: Network, name: str) -> tuple[int, int, int]:
+    """(channels, height, width) of the input called ``name``."""
     return next(tensor.shape for tensor in network.inputs if tensor.name == name)

@@ -37,6 +37,7 @@ class Root:
 
     @property
     def whole(self) -> Surface:
+        """The surface that covers all of it."""
         return Surface(self, 0, self.channels, 0, 1, self.height, 0, 1, self.width)
 
 
@@ -57,14 +58,17 @@ class Surface:
 
     @property
     def precision(self) -> str:
+        """The precision of its elements: int8, int16 or fp16."""
         return self.root.precision
 
     @property
     def scale(self) -> float:
+        """The real number that one step of an integer stands for."""
         return self.root.scale
 
     @property
     def shape(self) -> tuple[int, int, int]:
+        """(channels, height, width)."""
         return self.channels, self.height, self.width
 
     def of(self, array: np.ndarray) -> np.ndarray:
@@ -74,6 +78,7 @@ class Surface:
         return array[self.first_channel : self.first_channel + self.channels, rows, columns]
 
     def channel_range(self, first: int, count: int) -> Surface:
+        """The part of ``count`` channels from ``first`` on."""
         return replace(self, first_channel=self.first_channel + first, channels=count)
 
     def crop(self, top: int, height: int, left: int, width: int) -> Surface:
@@ -119,6 +124,7 @@ class Stage:
 
     @property
     def surfaces(self) -> list[Surface]:
+        """The operands that are surfaces in memory."""
         return [each for each in (self.alu_operand, self.multiplier) if isinstance(each, Surface)]
 
 
@@ -160,6 +166,7 @@ class Process:
 
     @property
     def stages(self) -> list[Stage]:
+        """The stages that work, in order."""
         return [stage for stage in (self.x1, self.x2) if stage is not None]
 
 
@@ -238,4 +245,5 @@ def reads(operation: Operation) -> list[Surface]:
 
 
 def writes(operation: Operation) -> Surface | None:
+    """The surface that an operation writes."""
     return operation.process.destination if isinstance(operation, Convolve) else operation.destination

@@ -36,6 +36,7 @@ class Table:
 
     @property
     def segments(self) -> int:
+        """Steps between the entries."""
         return len(self.values) - 1
 
     @property

@@ -203,6 +203,7 @@ class Network:
         return self.scale(name, source, factors, shift)
 
     def relu(self, name: str, source: Tensor) -> Tensor:
+        """max(x, 0)."""
         return self._add(name, "relu", [source], self._own(source, name).shape)
 
     def prelu(self, name: str, source: Tensor, slopes: np.ndarray | float) -> Tensor:
@@ -223,23 +224,29 @@ class Network:
         return self._add(name, "function", [source], self._own(source, name).shape, {"function": function})
 
     def sigmoid(self, name: str, source: Tensor) -> Tensor:
+        """1 / (1 + exp(-x)), by a lookup table."""
         return self.function(name, source, lambda x: 1.0 / (1.0 + np.exp(-np.clip(x, -700, 700))))
 
     def tanh(self, name: str, source: Tensor) -> Tensor:
+        """tanh(x), by a lookup table."""
         return self.function(name, source, np.tanh)
 
     # ---- several inputs
 
     def add(self, name: str, *sources: Tensor) -> Tensor:
+        """The sum of two or more tensors, element by element."""
         return self._elementwise(name, "add", sources)
 
     def multiply(self, name: str, *sources: Tensor) -> Tensor:
+        """The product of two or more tensors, element by element."""
         return self._elementwise(name, "multiply", sources)
 
     def maximum(self, name: str, *sources: Tensor) -> Tensor:
+        """The largest of two or more tensors, element by element."""
         return self._elementwise(name, "maximum", sources)
 
     def minimum(self, name: str, *sources: Tensor) -> Tensor:
+        """The smallest of two or more tensors, element by element."""
         return self._elementwise(name, "minimum", sources)
 
     def concat(self, name: str, *sources: Tensor, axis: int = 0) -> Tensor:
@@ -315,6 +322,7 @@ class Network:
         stride: int | tuple[int, int] | None = None,
         padding: Padding = 0,
     ) -> Tensor:
+        """The smallest value of each window; padding is left out."""
         return self._pool(name, "min", source, kernel, stride, padding)
 
     def average_pool(
@@ -340,9 +348,11 @@ class Network:
         return made
 
     def global_average_pool(self, name: str, source: Tensor) -> Tensor:
+        """The average of each channel."""
         return self.average_pool(name, source, self._own(source, name).shape[1:])
 
     def global_max_pool(self, name: str, source: Tensor) -> Tensor:
+        """The largest value of each channel."""
         return self.max_pool(name, source, self._own(source, name).shape[1:])
 
     def lrn(
@@ -395,6 +405,7 @@ class Network:
         return result
 
     def consumers(self, tensor: Tensor) -> list[Layer]:
+        """The layers that take a tensor."""
         return [layer for layer in self.layers if tensor in layer.inputs]
 
     def _add(

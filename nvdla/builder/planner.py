@@ -23,6 +23,7 @@ class Layout:
 
 
 def layout_of(root: Root, config: Configuration) -> Layout:
+    """Strides and size of a tensor in the layout of features."""
     atom = config.memory_atom
     line = root.width * atom
     surfaces = ceil_div(root.channels * BYTES[root.precision], atom)

@@ -63,7 +63,7 @@ class Calibration:
         return magnitude / LARGEST[precision]
 
     def with_magnitudes(self, **magnitudes: float) -> Calibration:
-        """The same with some magnitudes replaced, for example that of an input whose range is known."""
+        """This calibration with some magnitudes replaced, for example that of an input whose range is known."""
         return replace(self, magnitudes={**self.magnitudes, **magnitudes})
 
 

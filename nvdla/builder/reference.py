@@ -41,6 +41,7 @@ class Memory:
         self._arrays: dict[int, np.ndarray] = {}
 
     def array(self, root: Root) -> np.ndarray:
+        """The elements (channels, height, width) of a tensor; zeros before anything is stored."""
         if id(root) not in self._arrays:
             shape = (root.channels, root.height, root.width)
             self._arrays[id(root)] = np.zeros(shape, DTYPES[root.precision]) if root.data is None else root.data
@@ -52,6 +53,7 @@ class Memory:
         return values.astype(np.float64 if surface.precision == "fp16" else np.int64)
 
     def store(self, surface: Surface, values: np.ndarray) -> None:
+        """Put elements where a surface lies."""
         surface.of(self.array(surface.root))[...] = values
 
 

@@ -58,10 +58,12 @@ class HardwareOperation:
 
     @property
     def layer(self) -> str:
+        """The layer that it belongs to."""
         return self.operation.layer
 
     @property
     def last(self) -> HardwareOperation:
+        """The last operation of its chain on the fly."""
         return self.chain[-1]
 
     @property
@@ -87,6 +89,8 @@ class DlaTask:
 
 @dataclass
 class CpuTask:
+    """A task of the CPU: its operation and its place in the order of the network."""
+
     operation: Softmax
     position: int
 
@@ -321,6 +325,7 @@ class ColumnSurface(Surface):
 
     @property
     def shape(self) -> tuple[int, int, int]:
+        """(channels, elements, 1): all elements as one column."""
         return self.channels, self.height * self.width, 1
 
 

@@ -44,4 +44,5 @@ def slid(name: str, what: str, padded: int, kernel: int, stride: int, dilation: 
 
 
 def pooled(name: str, what: str, padded: int, kernel: int, stride: int) -> int:
+    """Windows of a pooling along one axis. Raises BuildError where none fits."""
     return slid(name, what, padded, kernel, stride)

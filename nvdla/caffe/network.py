@@ -46,6 +46,7 @@ class Layer:
     blobs: tuple[np.ndarray, ...] | None = None
 
     def fail(self, why: str) -> FormatError:
+        """An error that names file, line and layer."""
         said = one_line(f"layer {self.name} ({self.type}): {why}")
         return FormatError(f"{self.file}: line {self.message.line}: {said}")
 

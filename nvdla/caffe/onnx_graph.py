@@ -30,6 +30,7 @@ class Value:
 
     @property
     def size(self) -> int:
+        """Elements of it."""
         return math.prod(self.shape)
 
 
@@ -54,6 +55,7 @@ class Graph:
         return name
 
     def number(self, value: float) -> str:
+        """A constant of one number."""
         return self.constant(np.array(value, np.float32))
 
     def node(

@@ -56,6 +56,7 @@ class Message:
         return Message(field.schema, self.line) if field.kind == "message" else field.default
 
     def put(self, name: str, value: Any) -> None:
+        """Set a field, or append to one that is repeated."""
         if self.schema.fields[name].repeated:
             self._values.setdefault(name, []).append(value)
         else:

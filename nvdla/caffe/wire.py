@@ -32,6 +32,7 @@ class Part:
     value: int = 0
 
     def fail(self, why: str) -> FormatError:
+        """An error that names file, byte and field."""
         return FormatError(f"{self.file}: byte {self.start}, {self.name or 'file'}: {why}")
 
     def fields(self) -> Iterator[tuple[int, Part]]:
@@ -63,12 +64,15 @@ class Part:
         return self
 
     def at(self, start: int, name: str) -> Part:
+        """The same bytes from ``start`` on, under another name."""
         return Part(self.file, self.data, start, self.stop, name)
 
     def called(self, name: str) -> Part:
+        """This part under another name."""
         return Part(self.file, self.data, self.start, self.stop, name, self.kind, self.value)
 
     def text(self) -> str:
+        """Its bytes as text."""
         self.of(BYTES)
         return bytes(self.data[self.start : self.stop]).decode("utf-8", "replace")
 

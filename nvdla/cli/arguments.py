@@ -58,6 +58,7 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
 
 
 def preprocessing_of(args: argparse.Namespace) -> Preprocessing:
+    """How images become tensors, from the arguments of :func:`add_image_options`."""
     return Preprocessing(args.mean, args.normalize, args.order, args.resize)
 
 

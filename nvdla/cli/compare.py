@@ -30,6 +30,7 @@ FORMAT, VERSION = "nvdla-compare", 1
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
     parser.add_argument("other", nargs="?", help="another loadable to run and compare with")
     add_input_options(parser)
@@ -58,6 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
     names = names_for(args.loadable, args.layers, args.scales)
     runtime = nvdla.Runtime(nvdla.load(args.loadable), args.config, args.abi, args.threads)
     runs = surfaces_of_runs(runtime, args)

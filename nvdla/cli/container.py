@@ -25,6 +25,7 @@ HELP = """Neighbouring compiled-model containers: IREE archives and modules, TVM
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     commands = parser.add_subparsers(dest="container_command", required=True, metavar="COMMAND")
 
     def command(name: str, help: str) -> argparse.ArgumentParser:

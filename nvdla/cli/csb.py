@@ -22,6 +22,7 @@ ACTIONS = ("show", "diff", "replay")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     parser.add_argument("words", nargs="+", metavar="[diff|replay] FILE", help="what to do, and the log or logs")
     parser.add_argument("--map", choices=("nv_small", "nv_full"), help="register map (default: the one that fits)")
     parser.add_argument("--csb-base", type=lambda text: int(text, 0), metavar="ADDRESS", help="of the first register")
@@ -45,6 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
     words = list(args.words)
     action = words.pop(0) if words[0] in ACTIONS and len(words) > 1 else "show"
     wanted = 2 if action == "diff" else 1

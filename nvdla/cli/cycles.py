@@ -24,11 +24,13 @@ COLUMNS = (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     add_study_options(parser)
     add_format_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
     from nvdla.analysis.cycles.document import caveats, cycles_document
 
     study = study_of(args)

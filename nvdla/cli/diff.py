@@ -16,6 +16,7 @@ FORMAT, VERSION = "nvdla-diff", 1
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     parser.add_argument("a", help="a loadable")
     parser.add_argument("b", help="the other")
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
@@ -24,6 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
     found = diff(nvdla.load(args.a), nvdla.load(args.b), args.abi)
     document = {"format": FORMAT, "version": VERSION, **found.as_dict(), "a": args.a, "b": args.b}
     if not print_document(document, args):

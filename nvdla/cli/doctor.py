@@ -23,6 +23,7 @@ BARS = " ▁▂▃▄▅▆▇█"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
     add_input_options(parser)
     add_machine_options(parser)
@@ -34,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
     loadable = nvdla.load(args.loadable)
 
     def inputs(runtime: Any) -> list[list[bytes]]:

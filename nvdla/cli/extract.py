@@ -12,12 +12,14 @@ HELP = "Write the bytes of a blob to a file."
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
     parser.add_argument("blob", help="the blob's name ('nvdla inspect --blobs' lists them)")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where to")
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
     blob = nvdla.load(args.loadable).blob(args.blob)
     write_file(args.output, blob.data)
     say(f"{args.output}: {len(blob.data)} bytes of blob {blob.name}")

@@ -22,6 +22,7 @@ ENDINGS = (".dot", ".gv", ".svg", ".json")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     add_study_options(parser, timing=False)
     parser.add_argument("--output", "-o", metavar="FILE", help="write .dot, .svg or .json instead of printing")
     parser.add_argument("--constants", action="store_true", help="show weights and operands in drawings too")
@@ -35,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
     import json
 
     from nvdla.analysis.graph.document import graph_document

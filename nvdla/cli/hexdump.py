@@ -13,6 +13,7 @@ HELP = "The bytes of a blob. Descriptor blobs are shown field by field: bytes, n
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
     parser.add_argument("blob", help="the blob's name ('nvdla inspect --blobs' lists them)")
     parser.add_argument("--plain", action="store_true", help="bytes only, also for descriptor blobs")
@@ -30,6 +31,7 @@ def _number(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
     loadable = nvdla.load(args.loadable)
     blob = loadable.blob(args.blob)
     rows = []

@@ -17,6 +17,7 @@ SECTIONS = ("tasks", "memory", "blobs", "tensors", "relocs", "ops", "graph")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
     for name in SECTIONS:
         parser.add_argument(f"--{name}", action="store_true", help=f"show {name} instead of the overview")
@@ -26,6 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
     loadable = nvdla.load(args.loadable)
     program = Program.of(loadable, abi=args.abi)
     tasks = program.tasks

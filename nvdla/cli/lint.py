@@ -20,6 +20,7 @@ FORMAT, VERSION = "nvdla-lint", 1
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     parser.add_argument("loadable", nargs="?", help="the loadable")
     parser.add_argument("--config", default="auto", help="hardware configuration (default: decided from the file)")
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
@@ -29,6 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
     if args.rules:
         return _list_rules(args)
     if args.loadable is None:

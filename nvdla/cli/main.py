@@ -68,6 +68,7 @@ def run_main(argv: Sequence[str] | None = None) -> int:
 
 
 def usage() -> str:
+    """The list of commands."""
     width = max(map(len, COMMANDS))
     rows = "\n".join(f"  {name:{width}}  {text}" for name, (_, text) in COMMANDS.items())
     return f"usage: nvdla COMMAND ...\n\n{nvdla.__doc__}\n\ncommands:\n{rows}\n\n'nvdla COMMAND --help' explains one."

@@ -21,6 +21,7 @@ Exit code 1 when a buffer is overwritten while it is still needed."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     add_study_options(parser, timing=False)
     parser.add_argument("--base", type=address, default=None, metavar="ADDRESS", help="where the DRAM memories begin")
     parser.add_argument("--cvsram-base", type=address, default=None, metavar="ADDRESS", help="the same for CVSRAM")
@@ -30,10 +31,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def address(text: str) -> int:
+    """A number as Python writes it: 0x80000000."""
     return int(text, 0)
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
     from nvdla.analysis.memorymap.memory_map import MemoryMap
     from nvdla.memory.placement import CVSRAM_BASE, DRAM_BASE
 

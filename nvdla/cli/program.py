@@ -28,6 +28,7 @@ The program is what the firmware does, unrolled. It runs without Linux and witho
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
     parser.add_argument("--format", "-f", default="c", metavar="FORM", help="form of the output; 'list' shows all")
     parser.add_argument("--output", "-o", metavar="FOLDER", help="folder for the files (default: NAME_FORM)")
@@ -53,6 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
     from nvdla.csb.export import Options, export
     from nvdla.csb.printers import printer, printers
     from nvdla.csb.program import checked_bases

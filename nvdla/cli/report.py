@@ -25,6 +25,7 @@ FORMAT, VERSION = "nvdla-report", 1
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     add_study_options(parser)
     add_input_options(parser)
     parser.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
@@ -33,6 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
     from nvdla.program.naming import names_for
     from nvdla.report.page import make_report
     from nvdla.report.run import examine_and_run

@@ -31,6 +31,7 @@ MAX_GOLDEN = 1 << 30
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
     parser.add_argument("--input", "-i", action="append", default=[], metavar="[NAME=]FILE", help="an input")
     parser.add_argument("--output", "-o", action="append", default=[], metavar="[NAME=]FILE", help="write an output")
@@ -70,6 +71,7 @@ def _count(text: str) -> int:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
     loadable = nvdla.load(args.loadable)
     labels = read_labels(args.labels) if args.labels else None
     for name in args.output:

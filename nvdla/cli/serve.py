@@ -30,6 +30,7 @@ _MIB = 1 << 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     parser.add_argument("--tvm-rpc", action="store_true", help="speak TVM's RPC protocol")
     serve_registers.configure(parser)
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")

@@ -14,6 +14,7 @@ _MIB = 1 << 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     group = parser.add_argument_group("the register server (docs/register-server.md)")
     group.add_argument("--registers", action="store_true", help="serve the register model")
     group.add_argument("--config", default="nv_small", metavar="NAME", help="hardware configuration (default nv_small)")

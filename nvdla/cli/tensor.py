@@ -46,6 +46,7 @@ MAX_SAMPLE = 24
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     commands = parser.add_subparsers(dest="tensor_command", required=True, metavar="COMMAND")
     convert = commands.add_parser("convert", help="write a tensor in another form")
     convert.add_argument("input", metavar="INPUT", help=" ".join(INPUTS))
@@ -77,6 +78,7 @@ def _add_form(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
     return {"convert": _convert, "info": _info, "layout": _layout}[args.tensor_command](args)
 
 

@@ -24,12 +24,14 @@ COLUMNS = ("operation", "engine", "group", "layer", "programmed", "enabled", "st
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     add_study_options(parser)
     parser.add_argument("--output", "-o", metavar="FILE", help="write .json (Trace Event Format) or .svg")
     add_format_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
     from nvdla.tensors.files import ending
 
     suffix = ending(args.output, ENDINGS, "a timeline") if args.output else None

@@ -12,6 +12,7 @@ HELP = "replay a hardware register trace (.cfg, or input.txn of nv_full) and rep
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     action = actions.add_parser("replay", help="run a trace on the register model", description=HELP)
     action.add_argument("trace", metavar="FILE", help="the trace; its memory images lie beside it")

@@ -125,6 +125,7 @@ class Region:
     actual: list[list[float]]
 
     def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
         return {
             "axes": list(self.axes),
             "origin": list(self.origin),
@@ -144,6 +145,7 @@ class Comparison:
 
     @property
     def passed(self) -> bool:
+        """Whether every tensor passed."""
         return all(row.passed for row in self.rows)
 
     @property
@@ -152,6 +154,7 @@ class Comparison:
         return next((row for row in self.rows if not row.passed), None)
 
     def add(self, row: Row, expected: np.ndarray | None, actual: np.ndarray | None) -> None:
+        """Add a row; the first that does not pass gives the region that is shown."""
         if self.region is None and not row.passed and row.difference and row.difference.first:
             self.region = region_around(expected, actual, row.difference.first)
         self.rows.append(row)

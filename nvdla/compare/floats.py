@@ -51,6 +51,7 @@ class FloatReference:
         self._seen: dict[str, int] = {}
 
     def operation(self, observation: Observation) -> Expected | None:
+        """The real numbers expected of an operation, None where the model has no such tensor."""
         name = next((part for part in parts(observation.layer) if part in self.tensors), None)
         note = None
         if name is None and self._guess and observation.engine != "bdma":
@@ -61,6 +62,7 @@ class FloatReference:
         return None if image is None else self._expected(name, image, observation.tensor, note)
 
     def output(self, index: int, tensor: Tensor, array: np.ndarray, raw: bytes) -> Expected | None:
+        """The real numbers expected of a bound output."""
         golden = self._outputs.get(tensor.name, self.tensors.get(tensor.name))
         if golden is None or golden.size != array.size:
             return None

@@ -66,6 +66,7 @@ class GoldenReference:
         return sorted(path.name for path in known if path not in self.used)
 
     def operation(self, observation: Observation) -> Expected | None:
+        """The golden of an operation, None where there is none."""
         where = observation.task, observation.index
         if observation.roi:
             return None
@@ -81,6 +82,7 @@ class GoldenReference:
         return None if path is None else self._surface(path, observation)
 
     def output(self, index: int, tensor: Tensor, array: np.ndarray, raw: bytes) -> Expected | None:
+        """The golden of a bound output, None where there is none."""
         path = self._named.get(tensor.name) or self._outputs.get(index)
         if path is None:
             return None

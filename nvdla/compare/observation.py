@@ -41,6 +41,7 @@ class Observation:
 
     @property
     def key(self) -> Key:
+        """(task, index, region of interest)."""
         return self.task, self.index, self.roi
 
     @cached_property
@@ -75,6 +76,7 @@ class Observer:
         self._flying: dict[tuple[int, str], deque[tuple[int, ...]]] = defaultdict(deque)
 
     def see(self, event: Any) -> None:
+        """Take an event of a run (:class:`nvdla.execution.steps.OperationEvent`)."""
         surface = event.descriptor.surface
         target = getattr(surface, "dst_data", None)
         fused = self._taken(event)

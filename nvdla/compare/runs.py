@@ -48,6 +48,7 @@ class RunReference:
         return align(observer.observations, theirs)
 
     def operation(self, observation: Observation) -> Expected | None:
+        """What the other run's operation wrote."""
         other = self._match.get(observation.key)
         if other is None:
             return None

@@ -150,6 +150,7 @@ class GgufContainer(Container):
         )
 
     def info(self) -> dict[str, Any]:
+        """What `nvdla container info` shows, as plain data."""
         return {
             "version": self.version,
             "tensors": len(self.tensors),
@@ -160,6 +161,7 @@ class GgufContainer(Container):
         }
 
     def rows(self) -> list[dict[str, Any]]:
+        """One row an entry, for `nvdla container list`."""
         return [
             {
                 "name": p.name,
@@ -174,6 +176,7 @@ class GgufContainer(Container):
         ]
 
     def verify(self, strict: bool = False) -> list[Finding]:
+        """What is wrong or unusual in the file; ``strict``: also what other readers would refuse."""
         found = []
         ordered = sorted((p for p in self.tensors if p.length), key=lambda p: p.origin[0])
         for before, after in itertools.pairwise(ordered):
@@ -199,6 +202,7 @@ class GgufContainer(Container):
         return found
 
     def load_parameters(self) -> list[Parameter]:
+        """Every entry as a parameter."""
         return list(self.tensors)
 
 
@@ -212,8 +216,10 @@ class GgufFormat(Format):
     options: ClassVar[Mapping[str, str]] = {}
 
     def sniff(self, header: bytes, path: Path | None) -> bool:
+        """Whether a file is of this format, from its first bytes (``header``) or its path."""
         return header[:4] == b"GGUF"
 
     def open(self, source: Source, options: Options | None = None) -> GgufContainer:
+        """Open a file of this format. Raises FormatError for one that is broken."""
         self.check_options(options)
         return GgufContainer(self, source)

@@ -28,6 +28,7 @@ class IrpaContainer(Container):
         self.external = external
 
     def info(self) -> dict[str, Any]:
+        """What `nvdla container info` shows, as plain data."""
         kinds = [entry.kind for entry in self.archive.entries]
         return {
             "version": "0.0",
@@ -39,6 +40,7 @@ class IrpaContainer(Container):
         }
 
     def rows(self) -> list[dict[str, Any]]:
+        """One row an entry, for `nvdla container list`."""
         return [self._row(entry) for entry in self.archive.entries]
 
     def _row(self, entry: Entry) -> dict[str, Any]:
@@ -61,9 +63,11 @@ class IrpaContainer(Container):
         }
 
     def verify(self, strict: bool = False) -> list[Finding]:
+        """What is wrong or unusual in the file; ``strict``: also what other readers would refuse."""
         return verify(self.archive, strict, self.external)
 
     def load_parameters(self) -> list[Parameter]:
+        """Every entry as a parameter."""
         return [self._parameter(entry) for entry in self.archive.entries]
 
     def _parameter(self, entry: Entry) -> Parameter:
@@ -92,18 +96,22 @@ class IrpaFormat(Format):
     }
 
     def sniff(self, header: bytes, path: Path | None) -> bool:
+        """Whether a file is of this format, from its first bytes (``header``) or its path."""
         return header[:4] == b"IRPA"
 
     def open(self, source: Source, options: Options | None = None) -> IrpaContainer:
+        """Open a file of this format. Raises FormatError for one that is broken."""
         chosen = self.check_options(options)
         return IrpaContainer(self, read(source, number(chosen, "offset", 0)), _folder(chosen))
 
     def verify(self, source: Source, strict: bool = False, options: Options | None = None) -> list[Finding]:
+        """What is wrong or unusual in the file; ``strict``: also what other readers would refuse."""
         chosen = self.check_options(options)
         archive = read(source, number(chosen, "offset", 0), keep_going=True)
         return verify(archive, strict, _folder(chosen))
 
     def write(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:
+        """Write parameters as a file of this format. Raises FormatError for what it cannot hold."""
         chosen = self.check_options(options)
         mode = chosen.get("metadata", "tensor")
         if mode not in ("tensor", "none"):

@@ -41,6 +41,7 @@ class LoadableContainer(Container):
             raise FormatError(f"{self.source.name}: {error}") from None
 
     def info(self) -> dict[str, Any]:
+        """What `nvdla container info` shows, as plain data."""
         decoded = self.decoded
         return {
             "version": str(self.loadable.version),
@@ -52,6 +53,7 @@ class LoadableContainer(Container):
         }
 
     def rows(self) -> list[dict[str, Any]]:
+        """One row an entry, for `nvdla container list`."""
         return [
             {
                 "name": slot.name,
@@ -76,12 +78,14 @@ class LoadableContainer(Container):
         return []
 
     def load_parameters(self) -> list[Parameter]:
+        """Every entry as a parameter."""
         try:
             return self.decoded.parameters()
         except NvdlaError as error:
             raise FormatError(f"{self.source.name}: {error}") from None
 
     def convert_to(self, file: IO[bytes], target: Format, options: Options | None = None) -> None:
+        """Write what is here as a file of another format. Raises FormatError for what it cannot hold."""
         if target is self.format and not options:
             write_data(file, self.source.data)
             return
@@ -101,9 +105,11 @@ class LoadableFormat(Format):
     }
 
     def sniff(self, header: bytes, path: Path | None) -> bool:
+        """Whether a file is of this format, from its first bytes (``header``) or its path."""
         return header[4:8] == b"NVDA"
 
     def open(self, source: Source, options: Options | None = None) -> LoadableContainer:
+        """Open a file of this format. Raises FormatError for one that is broken."""
         return LoadableContainer(self, source, self.check_options(options).get("config", "auto"))
 
     def write(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:

@@ -28,9 +28,11 @@ class NpzContainer(Container):
         self.members = members(source)
 
     def info(self) -> dict[str, Any]:
+        """What `nvdla container info` shows, as plain data."""
         return {"arrays": len(self.members), "data_bytes": sum(m.length for m in self.members)}
 
     def rows(self) -> list[dict[str, Any]]:
+        """One row an entry, for `nvdla container list`."""
         return [
             {
                 "name": m.name,
@@ -58,6 +60,7 @@ class NpzContainer(Container):
         return found
 
     def load_parameters(self) -> list[Parameter]:
+        """Every entry as a parameter."""
         return [_parameter(m, data) for m, data in zip(self.members, unpack(self.members), strict=True)]
 
 
@@ -78,12 +81,14 @@ class NpzFormat(Format):
     options: ClassVar[Mapping[str, str]] = {"compress": "yes to deflate the arrays (writing; default no)"}
 
     def sniff(self, header: bytes, path: Path | None) -> bool:
+        """Whether a file is of this format, from its first bytes (``header``) or its path."""
         if header[:4] == b"PK\x05\x06":  # an empty archive
             return True
         length = int.from_bytes(header[26:28], "little")
         return header[:4] == b"PK\x03\x04" and header[30 : 30 + length].endswith(b".npy")
 
     def open(self, source: Source, options: Options | None = None) -> NpzContainer:
+        """Open a file of this format. Raises FormatError for one that is broken."""
         self.check_options(options)
         return NpzContainer(self, source)
 

@@ -64,6 +64,7 @@ class Finding:
     message: str
 
     def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
         return {**asdict(self), "severity": self.severity.value}
 
 

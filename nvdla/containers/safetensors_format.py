@@ -70,6 +70,7 @@ class SafetensorsContainer(Container):
         )
 
     def info(self) -> dict[str, Any]:
+        """What `nvdla container info` shows, as plain data."""
         return {
             "tensors": len(self.tensors),
             "data_start": self.data_start,
@@ -78,6 +79,7 @@ class SafetensorsContainer(Container):
         }
 
     def rows(self) -> list[dict[str, Any]]:
+        """One row an entry, for `nvdla container list`."""
         return [
             {
                 "name": p.name,
@@ -115,6 +117,7 @@ class SafetensorsContainer(Container):
         return found
 
     def load_parameters(self) -> list[Parameter]:
+        """Every entry as a parameter."""
         return list(self.tensors)
 
 
@@ -173,9 +176,11 @@ class SafetensorsFormat(Format):
     options: ClassVar[Mapping[str, str]] = {}
 
     def sniff(self, header: bytes, path: Path | None) -> bool:
+        """Whether a file is of this format, from its first bytes (``header``) or its path."""
         return len(header) > 9 and header[8:9] == b"{" and int.from_bytes(header[:8], "little") <= MAX_HEADER
 
     def open(self, source: Source, options: Options | None = None) -> SafetensorsContainer:
+        """Open a file of this format. Raises FormatError for one that is broken."""
         self.check_options(options)
         return SafetensorsContainer(self, source)
 

@@ -38,6 +38,7 @@ class Source:
 
     @property
     def name(self) -> str:
+        """The path, or how many bytes there are."""
         return str(self.path) if self.path is not None else f"<{len(self.data)} bytes>"
 
     @classmethod

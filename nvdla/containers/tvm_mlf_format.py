@@ -23,6 +23,7 @@ class LibraryContainer(Container):
         self.library = mlf.read_folder(folder) if folder else mlf.read(source.data, source.name)
 
     def info(self) -> dict[str, Any]:
+        """What `nvdla container info` shows, as plain data."""
         library = self.library
         return {
             "version": library.version,
@@ -34,6 +35,7 @@ class LibraryContainer(Container):
         }  # fmt: skip
 
     def rows(self) -> list[dict[str, Any]]:
+        """One row an entry, for `nvdla container list`."""
         return [
             {
                 "path": member.path,
@@ -46,6 +48,7 @@ class LibraryContainer(Container):
         ]
 
     def verify(self, strict: bool = False) -> list[Finding]:
+        """What is wrong or unusual in the file; ``strict``: also what other readers would refuse."""
         return mlf_verify.verify(self.library, strict)
 
     def load_parameters(self) -> list[Parameter]:
@@ -79,6 +82,7 @@ class LibraryContainer(Container):
         return ((path, member.data) for path, member in self.library.files.items())
 
     def convert_to(self, file: IO[bytes], target: Format, options: Options | None = None) -> None:
+        """Write what is here as a file of another format. Raises FormatError for what it cannot hold."""
         if target.name != self.format.name:
             super().convert_to(file, target, options)
             return
@@ -99,11 +103,13 @@ class LibraryFormat(Format):
     }
 
     def sniff(self, header: bytes, path: Path | None) -> bool:
+        """Whether a file is of this format, from its first bytes (``header``) or its path."""
         if not header and path is not None and path.is_dir():
             return (path / mlf.METADATA).is_file()
         return tar.looks_like_tar(header)
 
     def open(self, source: Source, options: Options | None = None) -> LibraryContainer:
+        """Open a file of this format. Raises FormatError for one that is broken."""
         self.check_options(options)
         return LibraryContainer(self, source)
 
@@ -123,4 +129,5 @@ class LibraryFormat(Format):
         file.write(mlf_create.pack(named, width))
 
     def write(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:
+        """Write parameters as a file of this format. Raises FormatError for what it cannot hold."""
         raise FormatError("a model library is made of a loadable (nvdla container create), not of parameters alone")

@@ -27,6 +27,7 @@ class ParamsContainer(Container):
             raise FormatError(f"{source.name}: {error}") from None
 
     def info(self) -> dict[str, Any]:
+        """What `nvdla container info` shows, as plain data."""
         stored = sum(len(tensor.stored) for tensor in self.file.tensors)
         return {
             "tensors": len(self.file.tensors),
@@ -36,15 +37,18 @@ class ParamsContainer(Container):
         }
 
     def rows(self) -> list[dict[str, Any]]:
+        """One row an entry, for `nvdla container list`."""
         return [
             {"name": t.name, "dtype": t.type_name, "shape": list(t.shape), "bytes": len(t.stored), "offset": t.offset}
             for t in self.file.tensors
         ]
 
     def verify(self, strict: bool = False) -> list[Finding]:
+        """What is wrong or unusual in the file; ``strict``: also what other readers would refuse."""
         return self.file.verify(strict)
 
     def load_parameters(self) -> list[Parameter]:
+        """Every entry as a parameter."""
         return [tensor.parameter() for tensor in self.file.tensors]
 
 
@@ -61,13 +65,16 @@ class ParamsFormat(Format):
     }
 
     def sniff(self, header: bytes, path: Path | None) -> bool:
+        """Whether a file is of this format, from its first bytes (``header``) or its path."""
         return header[:8] == params.LIST_MAGIC.to_bytes(8, "little")
 
     def open(self, source: Source, options: Options | None = None) -> ParamsContainer:
+        """Open a file of this format. Raises FormatError for one that is broken."""
         chosen = self.check_options(options)
         return ParamsContainer(self, source, chosen.get("dialect", CURRENT_DIALECT))
 
     def write(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:
+        """Write parameters as a file of this format. Raises FormatError for what it cannot hold."""
         chosen = self.check_options(options)
         dialect, order = chosen.get("dialect", CURRENT_DIALECT), chosen.get("order", "name")
         for piece in params.pieces(parameters, dialect, order):

@@ -26,6 +26,7 @@ class VmfbContainer(Container):
         self.module = modules.read(source, any_wrapping)
 
     def info(self) -> dict[str, Any]:
+        """What `nvdla container info` shows, as plain data."""
         m = self.module
         version = None if m.bytecode_version is None else f"{m.bytecode_version >> 16}.{m.bytecode_version & 0xFFFF}"
         return {
@@ -48,6 +49,7 @@ class VmfbContainer(Container):
         return list(_rows(self.module, ""))
 
     def verify(self, strict: bool = False) -> list[Finding]:
+        """What is wrong or unusual in the file; ``strict``: also what other readers would refuse."""
         from nvdla.containers.vmfb.verify import verify
 
         return verify(self.module, strict)
@@ -64,6 +66,7 @@ class VmfbContainer(Container):
             yield f"rodata/{segment.index}{'.vmfb' if segment.index in nested else '.bin'}", segment.data
 
     def disassemble(self, function: str | None = None, source: bool = False) -> str:
+        """The code of all functions, or of one, as text."""
         from nvdla.containers.vmfb.disassembler import disassemble
 
         texts = [disassemble(self.module, function, source)]
@@ -250,6 +253,7 @@ class VmfbFormat(Format):
     }
 
     def sniff(self, header: bytes, path: Path | None) -> bool:
+        """Whether a file is of this format, from its first bytes (``header``) or its path."""
         if header[:4] != b"PK\x03\x04":
             return modules.looks_like_module(header)
         name_length, extra_length = (int.from_bytes(header[at : at + 2], "little") for at in (26, 28))
@@ -260,8 +264,10 @@ class VmfbFormat(Format):
         )
 
     def open(self, source: Source, options: Options | None = None) -> VmfbContainer:
+        """Open a file of this format. Raises FormatError for one that is broken."""
         chosen = self.check_options(options)
         return VmfbContainer(self, source, chosen.get("wrapping") == "any")
 
     def build(self, file: IO[bytes], inputs: Sequence[Source], options: Options | None = None) -> None:
+        """Make a file of this format from others. Raises FormatError where that cannot be."""
         raise FormatError("modules are made by IREE's compiler; `nvdla container convert` changes their wrapping")

@@ -41,6 +41,7 @@ class CpuOperation:
     destination: CpuBuffer
 
     def run(self) -> None:
+        """Compute it on the memory that it was made for."""
         self._run(self.source, self.destination)
 
     def run_lanes(self, lanes: Lanes, count: int) -> None:
@@ -72,7 +73,7 @@ class CpuTask:
             operation.run()
 
     def run_lanes(self, lanes: Lanes, count: int) -> None:
-        """The same for ``count`` images in lanes 1, 2 ..."""
+        """Compute all operations for ``count`` images in lanes 1, 2 ..."""
         for operation in self.operations:
             operation.run_lanes(lanes, count)
 

@@ -54,6 +54,7 @@ class Export:
 
     @property
     def name(self) -> str:
+        """The program's name, for files."""
         return self.program.name
 
     def save(self, name: str, data: bytes | str) -> None:
@@ -73,6 +74,7 @@ class Export:
         return self.address(registers.register("GLB", "S_INTR_STATUS"), False)
 
     def value(self, step: Write) -> int:
+        """What is written, with the addresses that were chosen."""
         return step.resolved(self.bases)
 
 

@@ -58,6 +58,7 @@ class AccessLog:
 
     @property
     def accesses(self) -> list[Access]:
+        """Reads and writes of registers, without other events."""
         return [each for each in self.events if isinstance(each, Access)]
 
 

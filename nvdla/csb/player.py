@@ -65,6 +65,7 @@ class Player:
             pass
 
     def close(self) -> None:
+        """Give back what the machine holds."""
         self.machine.close()
 
     def _await(self, step: Await) -> None:

@@ -121,6 +121,7 @@ class Segment:
 
     @property
     def size(self) -> int:
+        """Bytes of it."""
         return int(self.data.size)
 
 
@@ -155,10 +156,12 @@ class RegisterProgram:
 
     @property
     def writes(self) -> list[Write]:
+        """The register writes, in order."""
         return [step for step in self.steps if isinstance(step, Write)]
 
     @property
     def cpu_operations(self) -> list[CpuOperation]:
+        """The operations of the CPU, in order."""
         return [step for step in self.steps if isinstance(step, CpuOperation)]
 
     def parts(self) -> Iterator[list[Step]]:

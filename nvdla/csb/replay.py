@@ -37,6 +37,7 @@ class LogReplay:
 
     @property
     def passed(self) -> bool:
+        """Whether everything came to its end with the values that were logged."""
         return not self.stuck and all(not each.different for each in self.checks)
 
 

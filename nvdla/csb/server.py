@@ -98,9 +98,11 @@ class RegisterServer:
             session.close()
 
     def machine(self) -> Machine:
+        """A new machine on the server's memory."""
         return Machine(self.config, self.space, self._threads, self._budget)
 
     def meter(self) -> Meter:
+        """A new account of work."""
         return Meter(self._budget)
 
 

@@ -22,11 +22,13 @@ EMU_RULES: list[Callable[[EmuTask], Iterator[str]]] = []
 
 
 def dla_rule(function: Callable[[DlaTask], Iterator[str]]) -> Callable[[DlaTask], Iterator[str]]:
+    """Add a rule about DLA tasks to DLA_RULES."""
     DLA_RULES.append(function)
     return function
 
 
 def emu_rule(function: Callable[[EmuTask], Iterator[str]]) -> Callable[[EmuTask], Iterator[str]]:
+    """Add a rule about CPU tasks to EMU_RULES."""
     EMU_RULES.append(function)
     return function
 

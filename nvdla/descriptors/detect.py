@@ -42,6 +42,7 @@ class Score:
 
     @property
     def share(self) -> float:
+        """The part of the questions that was answered well."""
         return self.passed / self.asked if self.asked and self.error is None else 0.0
 
 

@@ -32,7 +32,7 @@ def _format(buffer: Any) -> EmuFormat:
 
 
 def _old_format(buffer: Any) -> EmuFormat:
-    """The same for a buffer of the old ABI."""
+    """Element and atom of a buffer of the old ABI, by the new ABI's names."""
     return OLD_EMU_FORMATS[buffer.format] if buffer.format < len(OLD_EMU_FORMATS) else EmuFormat(buffer.format)
 
 

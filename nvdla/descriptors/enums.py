@@ -40,6 +40,8 @@ class Event(OpenEnum):
 
 
 class ConvMode(OpenEnum):
+    """How a convolution is computed."""
+
     DIRECT = 0
     WINOGRAD = 1
 
@@ -87,6 +89,8 @@ class DataFormat(OpenEnum):
 
 
 class PixelMapping(OpenEnum):
+    """How the pixels of an image lie."""
+
     PITCH_LINEAR = 0
 
 
@@ -98,16 +102,22 @@ class PixelOverride(OpenEnum):
 
 
 class WeightFormat(OpenEnum):
+    """How weights are stored."""
+
     UNCOMPRESSED = 0
     COMPRESSED = 1
 
 
 class MeanFormat(OpenEnum):
+    """Whether a mean is subtracted."""
+
     DISABLE = 0
     ENABLE = 1
 
 
 class Activation(OpenEnum):
+    """What a stage of the SDP does behind its arithmetic."""
+
     NONE = 0
     RELU = 1
     LUT = 2
@@ -138,6 +148,8 @@ class SdpType(OpenEnum):
 
 
 class SdpAlu(OpenEnum):
+    """What the ALU of an SDP stage does."""
+
     MAX = 0
     MIN = 1
     SUM = 2
@@ -153,18 +165,24 @@ class SdpMode(OpenEnum):
 
 
 class PoolMode(OpenEnum):
+    """What a pooling makes of a window."""
+
     AVG = 0
     MAX = 1
     MIN = 2
 
 
 class RubikMode(OpenEnum):
+    """How Rubik reorders."""
+
     CONTRACT = 0
     SPLIT = 1
     MERGE = 2
 
 
 class EmuOpType(OpenEnum):
+    """What a CPU operation computes."""
+
     POWER = 0
     SOFTMAX = 1
 
@@ -181,7 +199,7 @@ class EmuFormat(OpenEnum):
 
 
 class OldEmuFormat(OpenEnum):
-    """The same in the old ABI, which numbered formats before there were atoms of 8 bytes."""
+    """Element of a CPU task's buffer in the old ABI, which numbered formats before there were atoms of 8 bytes."""
 
     INT8 = 0
     INT16 = 1

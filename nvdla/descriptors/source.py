@@ -40,6 +40,7 @@ class LoadableSource:
         self.num_addresses = len(task.address_list)
 
     def label(self, index: int) -> str:
+        """The name of the blob behind an address index, for messages."""
         try:
             memory = self.loadable.memory(self.loadable.address(self.task.address_list[index]).mem_id)
         except (LoadableError, IndexError):
@@ -47,6 +48,7 @@ class LoadableSource:
         return f"blob {memory.contents[0]!r}" if memory.contents else f"memory {memory.id}"
 
     def read(self, index: int, size: int, what: str) -> Any:
+        """``size`` bytes behind an address index. Raises DescriptorError where they are not there."""
         if not 0 <= index < self.num_addresses:
             raise DescriptorError(
                 f"{self.name}, {what}: address index is {index}, must be 0 .. {self.num_addresses - 1} (address list)"

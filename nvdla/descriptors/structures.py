@@ -29,6 +29,8 @@ class Descriptor(ctypes.LittleEndianStructure):
 
 
 class DescriptorUnion(LittleEndianUnion):
+    """A union of structures, packed as the firmware has them."""
+
     _pack_ = 1
     _layout_ = "ms"
 
@@ -90,10 +92,14 @@ class CommonOpDesc(Descriptor):
 
 
 class RoiArrayDesc(Descriptor):
+    """How many regions of interest follow."""
+
     _fields_ = (("array_length", c_uint32), ("array_reserved", c_uint32))
 
 
 class RoiDesc(Descriptor):
+    """A region of interest in pixels."""
+
     _fields_ = (("left", c_uint32), ("top", c_uint32), ("right", c_uint32), ("bottom", c_uint32))
 
 
@@ -120,6 +126,8 @@ class BdmaTransfer(Descriptor):
 
 
 class BdmaSurface(Descriptor):
+    """The transfers of a BDMA operation."""
+
     _fields_ = (
         ("source_type", c_uint8),
         ("destination_type", c_uint8),
@@ -129,10 +137,14 @@ class BdmaSurface(Descriptor):
 
 
 class BdmaOp(Descriptor):
+    """A BDMA operation: how many transfers its surface has."""
+
     _fields_ = (("num_transfers", c_uint16), ("reserved0", c_uint16))
 
 
 class ConvOp(Descriptor):
+    """A convolution: what CDMA, CSC, CMAC and CACC are to do."""
+
     _fields_ = (
         ("conv_mode", c_uint8),
         ("data_reuse", c_uint8),
@@ -204,6 +216,8 @@ class Slope(DescriptorUnion):
 
 
 class LutParam(Descriptor):
+    """Two lookup tables, and how numbers outside them are treated."""
+
     _fields_ = (
         ("linear_exp_table", c_int16 * LUT_LE_ENTRIES),
         ("linear_only_table", c_int16 * LUT_LO_ENTRIES),
@@ -249,6 +263,8 @@ class SdpStage(Descriptor):
 
 
 class SdpOp(Descriptor):
+    """An SDP operation: precisions, converter, stages X1, X2 and Y."""
+
     _fields_ = (
         ("src_precision", c_uint8),
         ("dst_precision", c_uint8),
@@ -265,6 +281,8 @@ class SdpOp(Descriptor):
 
 
 class PdpOp(Descriptor):
+    """A pooling."""
+
     _fields_ = (
         ("partial_in_width_first", c_uint16),
         ("partial_in_width_mid", c_uint16),
@@ -289,6 +307,8 @@ class PdpOp(Descriptor):
 
 
 class CdpOp(Descriptor):
+    """A normalisation over neighbouring channels."""
+
     _fields_ = (
         ("in_precision", c_uint8),
         ("out_precision", c_uint8),
@@ -303,6 +323,8 @@ class CdpOp(Descriptor):
 
 
 class RubikOp(Descriptor):
+    """A reordering."""
+
     _fields_ = (("mode", c_uint8), ("precision", c_uint8), ("stride_x", c_uint8), ("stride_y", c_uint8))
 
 
@@ -311,10 +333,14 @@ def _counters(*names: str) -> tuple[tuple[str, type[c_uint32]], ...]:
 
 
 class BdmaStat(Descriptor):
+    """Counters of a BDMA operation."""
+
     _fields_ = _counters("read_stall", "write_stall", "runtime")
 
 
 class ConvStat(Descriptor):
+    """Counters of a convolution."""
+
     _fields_ = _counters(
         "data_read_stall",
         "weight_read_stall",
@@ -330,6 +356,8 @@ class ConvStat(Descriptor):
 
 
 class SdpStat(Descriptor):
+    """Counters of an SDP operation."""
+
     _fields_ = _counters(
         "nan_input_num",
         "inf_input_num",
@@ -346,10 +374,14 @@ class SdpStat(Descriptor):
 
 
 class PdpStat(Descriptor):
+    """Counters of a pooling."""
+
     _fields_ = _counters("inf_input_num", "nan_input_num", "nan_output_num", "write_stall", "runtime")
 
 
 class CdpStat(Descriptor):
+    """Counters of a normalisation."""
+
     _fields_ = _counters(
         "nan_input_num",
         "inf_input_num",
@@ -366,10 +398,14 @@ class CdpStat(Descriptor):
 
 
 class RubikStat(Descriptor):
+    """Counters of a reordering."""
+
     _fields_ = _counters("read_stall", "write_stall", "runtime")
 
 
 class TaskStatus(Descriptor):
+    """What the firmware says of a task at its end."""
+
     _fields_ = (
         ("timestamp", c_uint64),
         ("status_engine", c_uint32),
@@ -392,6 +428,8 @@ class OperationContainer(DescriptorUnion):
 
 
 class StatContainer(DescriptorUnion):
+    """One slot of the list of counters."""
+
     _fields_ = (
         ("bdma_stat", BdmaStat),
         ("conv_stat", ConvStat),

@@ -26,6 +26,7 @@ class Change:
     meaning_b: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
         return asdict(self)
 
 
@@ -48,6 +49,7 @@ class OperandChange:
     first: dict[str, int] | None
 
     def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
         return asdict(self)
 
 
@@ -65,6 +67,7 @@ class Diff:
 
     @property
     def identical(self) -> bool:
+        """Whether nothing differs."""
         return not self.changes and not self.operands
 
     def counts(self) -> dict[str, int]:
@@ -75,6 +78,7 @@ class Diff:
         return dict(found)
 
     def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
         return {
             "a": self.a,
             "b": self.b,

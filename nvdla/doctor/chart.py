@@ -34,6 +34,7 @@ class Chart(Context):
 
     @cached_property
     def scales(self) -> list[Scale]:
+        """Every converter of an integer operation."""
         return scales(self)
 
     @cached_property

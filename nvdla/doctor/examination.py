@@ -35,9 +35,11 @@ class Examination:
     tensors: list[dict[str, Any]] = field(repr=False)
 
     def count(self, severity: str) -> int:
+        """How many findings have this severity."""
         return sum(finding.severity == severity for finding in self.findings)
 
     def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
         return {
             "loadable": self.loadable,
             "configuration": self.configuration,

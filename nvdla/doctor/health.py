@@ -32,6 +32,7 @@ class TensorHealth:
 
     @classmethod
     def of(cls, observation: Observation) -> TensorHealth:
+        """A tensor that nothing is known of yet."""
         return cls(
             observation.task,
             observation.index,
@@ -60,6 +61,7 @@ class TensorHealth:
 
     @property
     def elements(self) -> int:
+        """Elements seen, over all runs."""
         return int(self.counts.sum())
 
     @property
@@ -83,10 +85,12 @@ class TensorHealth:
 
     @property
     def range(self) -> tuple[float, float]:
+        """The least and the greatest value seen; 0 where there was none."""
         values, _ = self.values()
         return (float(values[0]), float(values[-1])) if values.size else (0.0, 0.0)
 
     def share_of(self, value: float) -> float:
+        """The part of the elements that have this value, 0 to 1."""
         values, counts = self.values()
         return float(counts[values == value].sum()) / max(self.elements, 1)
 
@@ -124,6 +128,7 @@ class TensorHealth:
         return {"edges": edges.tolist(), "counts": found.astype(int).tolist()}
 
     def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
         low, high = self.range
         dead, constant = self.dead, self.constant
         return {

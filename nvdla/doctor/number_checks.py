@@ -21,6 +21,7 @@ SHOWN = 8
 
 
 def some(numbers: list[int]) -> str:
+    """Numbers for a message: the first few, and how many more there are."""
     more = f" and {len(numbers) - SHOWN} more" if len(numbers) > SHOWN else ""
     return ", ".join(map(str, numbers[:SHOWN])) + more
 

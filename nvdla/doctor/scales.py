@@ -30,6 +30,7 @@ class Scale:
     bits: int | None
 
     def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
         return asdict(self)
 
 

@@ -41,18 +41,22 @@ class FastAdd(Job):
 
     @property
     def parts(self) -> tuple[Job, ...]:
+        """The jobs that it stands for, in the order of the data."""
         return (self.sdp,)
 
     @property
     def work(self) -> Work:
+        """How much it has to do."""
         return self.sdp.work
 
     @property
     def reads(self) -> list[np.ndarray]:
+        """Views of the memory that it reads."""
         return self.sdp.reads
 
     @property
     def writes(self) -> list[np.ndarray]:
+        """Views of the memory that it writes."""
         return self.sdp.writes
 
     def _relocate(self, move: Move) -> None:
@@ -71,7 +75,7 @@ class FastAdd(Job):
         self._add(*self._flat)
 
     def run_lanes(self, lanes: Lanes, count: int, handed: Handed = None) -> None:
-        """The same for ``count`` images in lanes 1, 2 ..."""
+        """Compute for ``count`` images in lanes 1, 2 ..."""
         flat = [lanes.flat(view, 1, count) if lanes.holds(view) else flat_bytes(view) for view in self._views]
         first, second, out = (lanes.stride if lanes.holds(view) else 0 for view in self._views)
         self._add(*flat, count, (first, second, out))

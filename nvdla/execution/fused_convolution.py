@@ -120,10 +120,12 @@ class FusedConvolution(Job):
 
     @property
     def parts(self) -> tuple[Job, ...]:
+        """The jobs that it stands for, in the order of the data."""
         return (self.conv, self.sdp)
 
     @property
     def work(self) -> Work:
+        """How much it has to do."""
         conv, sdp = self.conv.work, self.sdp.work
         return Work(conv.multiplications, conv.elements + sdp.elements, max(conv.cube, sdp.cube))
 
@@ -134,6 +136,7 @@ class FusedConvolution(Job):
 
     @property
     def writes(self) -> list[np.ndarray]:
+        """Views of the memory that it writes."""
         return self.sdp.writes
 
     def _relocate(self, move: Move) -> None:
@@ -161,7 +164,7 @@ class FusedConvolution(Job):
         return None
 
     def run_lanes(self, lanes: Lanes, count: int, handed: Handed = None) -> Handed:
-        """The same for ``count`` images in lanes 1, 2 ...: what PDP takes has them one after the other."""
+        """Compute for ``count`` images in lanes 1, 2 ...: what PDP takes has them one after the other."""
         if count not in self._in_lanes:
             self._in_lanes[count] = self._views_of(lanes, count)
         source, target, order = self._in_lanes[count]

@@ -49,7 +49,7 @@ class Instance:
         return [linked.data(memory).tobytes() for memory in self._outputs]
 
     def run_lanes(self, images: Sequence[Sequence[tuple[MemoryEntry, Any]]]) -> list[list[bytes]]:
-        """The same for as many images as there are lanes besides lane 0, or fewer."""
+        """Run on as many images as there are lanes besides lane 0, or fewer."""
         linked, count = self.linked, len(images)
         linked.clear_lanes(self._touched, count)
         for lane, image in enumerate(images, 1):

@@ -27,10 +27,12 @@ class Recorder:
         self._recorded: list[Step | Completed] = []
 
     def ran(self, completion: Completion) -> None:
+        """Note what the machine did."""
         if completion.stages:
             self._recorded.append(Chain(tuple(stage.job for stage in completion.stages)))
 
     def completed(self, operation: CompletedOperation) -> None:
+        """Note an operation that the firmware has found completed, and tell the caller."""
         node = operation.node
         job = operation.stage.job if operation.stage else None
         done = Completed(node.operation, node.type.name.lower(), operation.group, job)

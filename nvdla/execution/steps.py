@@ -47,25 +47,29 @@ class Chain:
     jobs: tuple[Job, ...]
 
     def run(self) -> None:
+        """Do the work once; returns what the next engine takes on the fly, None where the result went to memory."""
         handed: Handed = None
         for job in self.jobs:
             handed = job.run(handed)
 
     def run_lanes(self, lanes: Lanes, count: int) -> None:
-        """The same for ``count`` images in lanes 1, 2 ..."""
+        """Do the chain for ``count`` images in lanes 1, 2 ..."""
         handed: Handed = None
         for job in self.jobs:
             handed = job.run_lanes(lanes, count, handed)
 
     def moved(self, move: Move) -> Chain:
+        """A copy of it whose views lie elsewhere in memory: ``move`` says where."""
         return Chain(tuple(moved_job(job, move) for job in self.jobs))
 
     @property
     def reads(self) -> list[np.ndarray]:
+        """Views of the memory that it reads."""
         return [view for job in self.jobs for view in job.reads]
 
     @property
     def writes(self) -> list[np.ndarray]:
+        """Views of the memory that it writes."""
         return [view for job in self.jobs for view in job.writes]
 
 
@@ -76,20 +80,25 @@ class CpuStep:
     task: CpuTask
 
     def run(self) -> None:
+        """Do the work once; returns what the next engine takes on the fly, None where the result went to memory."""
         self.task.run()
 
     def run_lanes(self, lanes: Lanes, count: int) -> None:
+        """Compute for several images at once."""
         self.task.run_lanes(lanes, count)
 
     def moved(self, move: Move) -> CpuStep:
+        """A copy of it whose views lie elsewhere in memory: ``move`` says where."""
         return CpuStep(self.task.moved(move))
 
     @property
     def reads(self) -> list[np.ndarray]:
+        """Views of the memory that it reads."""
         return self.task.reads
 
     @property
     def writes(self) -> list[np.ndarray]:
+        """Views of the memory that it writes."""
         return self.task.writes
 
 
@@ -103,6 +112,7 @@ class Completed:
     job: Job | None
 
     def event(self) -> OperationEvent:
+        """What a caller of ``on_operation`` gets."""
         operation, job = self.operation, self.job
         return OperationEvent(
             operation.task,
@@ -116,6 +126,7 @@ class Completed:
         )
 
     def moved(self, move: Move) -> Completed:
+        """A copy of it whose views lie elsewhere in memory: ``move`` says where."""
         job = None if self.job is None else moved_job(self.job, move)
         return Completed(self.operation, self.engine, self.group, job)
 

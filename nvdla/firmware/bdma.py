@@ -25,6 +25,7 @@ class BdmaDriver:
     read_dma = None
 
     def needs_read_dma(self, operation: Operation) -> bool:
+        """Whether the operation needs the engine's read DMA."""
         return False
 
     def is_ready(self, processor: Processor, group: Group) -> bool:
@@ -36,6 +37,7 @@ class BdmaDriver:
         """BDMA has none."""
 
     def enable(self, csb: Csb, operation: Operation, group: int, read_dma: bool, statistics: bool) -> None:
+        """Start what a group has been programmed with."""
         if not operation.surface.num_transfers:
             return
         if statistics:
@@ -43,6 +45,7 @@ class BdmaDriver:
         csb.write("BDMA", f"CFG_LAUNCH{group}", 1)
 
     def check(self, operation: Operation) -> None:
+        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
         operation.needs("bdma", "the operation is a BDMA transfer")
         surface = operation.surface
         count = surface.num_transfers
@@ -56,6 +59,7 @@ class BdmaDriver:
             _check_transfer(operation, number, surface.transfers[number])
 
     def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None:
+        """Write the operation's registers in the order in which the firmware does."""
         surface = operation.surface
         if not surface.num_transfers:
             return

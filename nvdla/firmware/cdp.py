@@ -24,23 +24,28 @@ class CdpDriver:
     read_dma = "CDP_RDMA"
 
     def needs_read_dma(self, operation: Operation) -> bool:
+        """Whether the operation needs the engine's read DMA."""
         return True
 
     def is_ready(self, processor: Processor, group: Group) -> bool:
+        """Whether the engine can take the operation now (lookup tables may be in use)."""
         return lut_is_free(processor, group, group.operation.op.lut_index)
 
     def set_producer(self, csb: Csb, group: int, read_dma_group: int) -> None:
+        """Point the next register writes at a group of the engine, and of its read DMA."""
         # The read DMA takes the group of CDP itself, unlike those of SDP and PDP.
         csb.write("CDP", "S_POINTER", group)
         csb.write("CDP_RDMA", "S_POINTER", group)
 
     def enable(self, csb: Csb, operation: Operation, group: int, read_dma: bool, statistics: bool) -> None:
+        """Start what a group has been programmed with."""
         if statistics:
             csb.write_fields("CDP", "D_PERF_ENABLE", DMA_EN=1, LUT_EN=1)
         csb.write("CDP_RDMA", "D_OP_ENABLE", 1)
         csb.write("CDP", "D_OP_ENABLE", 1)
 
     def check(self, operation: Operation) -> None:
+        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
         op, surface = operation.op, operation.surface
         operation.require_memory(surface.src_data, "src_data")
         operation.require_memory(surface.dst_data, "dst_data")
@@ -55,6 +60,7 @@ class CdpDriver:
             require_lut(operation)
 
     def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None:
+        """Write the operation's registers in the order in which the firmware does."""
         unmask_interrupts(csb, "CDP_DONE")
         _program_read_dma(csb, operation)
         if operation.lut is not None:

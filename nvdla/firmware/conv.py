@@ -25,22 +25,27 @@ class ConvDriver:
     read_dma = None
 
     def needs_read_dma(self, operation: Operation) -> bool:
+        """Whether the operation needs the engine's read DMA."""
         return False
 
     def is_ready(self, processor: Processor, group: Group) -> bool:
+        """Whether the engine can take the operation now (lookup tables may be in use)."""
         return True
 
     def set_producer(self, csb: Csb, group: int, read_dma_group: int) -> None:
+        """Point the next register writes at a group of the engine, and of its read DMA."""
         for unit in UNITS:
             csb.write(unit, "S_POINTER", group)
 
     def enable(self, csb: Csb, operation: Operation, group: int, read_dma: bool, statistics: bool) -> None:
+        """Start what a group has been programmed with."""
         if statistics:
             csb.write("CDMA", "D_PERF_ENABLE", 1)
         for unit in UNITS:
             csb.write(unit, "D_OP_ENABLE", 1)
 
     def check(self, operation: Operation) -> None:
+        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
         op, surface = operation.op, operation.surface
         operation.require_precision(op.in_precision, "in_precision")
         operation.require_precision(op.out_precision, "out_precision")
@@ -86,6 +91,7 @@ class ConvDriver:
             operation.require_aligned(cube.size, alignment, f"{name} size")
 
     def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None:
+        """Write the operation's registers in the order in which the firmware does."""
         for unit in UNITS:
             busy = csb.read(unit, "S_STATUS") >> (16 * csb.read_field(unit, "S_POINTER", "PRODUCER")) & 3
             operation.require(not busy, f"register group of {unit} is not idle")

@@ -44,6 +44,7 @@ class Csb:
             self.write(unit, register, value)
 
     def read(self, unit: str, register: str) -> int:
+        """The value of a register."""
         return self._registers.read_register(self._map.register(unit, register))
 
     def read_field(self, unit: str, register: str, field: str) -> int:

@@ -29,11 +29,14 @@ class Driver(Protocol):
     def is_ready(self, processor: Processor, group: Group) -> bool:
         """Whether the operation of ``group`` may be programmed while the other group is as it is."""
 
-    def set_producer(self, csb: Csb, group: int, read_dma_group: int) -> None: ...
+    def set_producer(self, csb: Csb, group: int, read_dma_group: int) -> None:
+        """Point the next register writes at a group of the engine, and of its read DMA."""
 
-    def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None: ...
+    def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None:
+        """Write the operation's registers in the order in which the firmware does."""
 
-    def enable(self, csb: Csb, operation: Operation, group: int, read_dma: bool, statistics: bool) -> None: ...
+    def enable(self, csb: Csb, operation: Operation, group: int, read_dma: bool, statistics: bool) -> None:
+        """Start what a group has been programmed with."""
 
 
 _DRIVERS = {

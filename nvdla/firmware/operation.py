@@ -72,6 +72,7 @@ class Operation:
         return DescriptorError(f"{self}: {reason}")
 
     def require(self, condition: bool, reason: str) -> None:
+        """Raise DescriptorError with this reason unless the condition holds."""
         if not condition:
             raise self.refuse(reason)
 
@@ -93,9 +94,11 @@ class Operation:
             self.require(1 <= value <= limit, f"{what} has {side} {value}; it must be 1 to {limit}")
 
     def require_aligned(self, value: int, alignment: int, what: str) -> None:
+        """Raise DescriptorError for a value that is no multiple of ``alignment``."""
         self.require(value % alignment == 0, f"{what} 0x{value:x} is not a multiple of {alignment}")
 
     def require_strides(self, cube: Any, what: str) -> None:
+        """Raise DescriptorError for strides of a cube that are no multiples of the atom."""
         self.require_aligned(cube.line_stride, self.atom, f"{what} line stride")
         self.require_aligned(cube.surf_stride, self.atom, f"{what} surface stride")
 

@@ -30,16 +30,20 @@ class PdpDriver:
     read_dma = "PDP_RDMA"
 
     def needs_read_dma(self, operation: Operation) -> bool:
+        """Whether the operation needs the engine's read DMA."""
         return operation.surface.src_data.type != MEMORY_ON_THE_FLY
 
     def is_ready(self, processor: Processor, group: Group) -> bool:
+        """Whether the engine can take the operation now (lookup tables may be in use)."""
         return True
 
     def set_producer(self, csb: Csb, group: int, read_dma_group: int) -> None:
+        """Point the next register writes at a group of the engine, and of its read DMA."""
         csb.write("PDP", "S_POINTER", group)
         csb.write("PDP_RDMA", "S_POINTER", read_dma_group)
 
     def enable(self, csb: Csb, operation: Operation, group: int, read_dma: bool, statistics: bool) -> None:
+        """Start what a group has been programmed with."""
         if statistics:
             csb.write_fields("PDP", "D_PERF_ENABLE", DMA_EN=1)
         if read_dma:
@@ -47,6 +51,7 @@ class PdpDriver:
         csb.write("PDP", "D_OP_ENABLE", 1)
 
     def check(self, operation: Operation) -> None:
+        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
         op, src, dst = operation.op, operation.surface.src_data, operation.surface.dst_data
         operation.require_memory(src, "src_data", on_the_fly=True)
         operation.require(
@@ -72,6 +77,7 @@ class PdpDriver:
         )
 
     def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None:
+        """Write the operation's registers in the order in which the firmware does."""
         unmask_interrupts(csb, "PDP_DONE")
         if operation.surface.src_data.type != MEMORY_ON_THE_FLY:
             _program_read_dma(csb, operation)

@@ -25,14 +25,17 @@ class Node:
 
     @property
     def index(self) -> int:
+        """Its place in the operation list."""
         return self.operation.index
 
     @property
     def roi(self) -> int:
+        """Its region of interest."""
         return self.operation.roi
 
     @property
     def type(self) -> OpType:
+        """Its engine."""
         return self.operation.type
 
 

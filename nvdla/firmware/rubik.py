@@ -26,20 +26,25 @@ class RubikDriver:
     read_dma = None
 
     def needs_read_dma(self, operation: Operation) -> bool:
+        """Whether the operation needs the engine's read DMA."""
         return False
 
     def is_ready(self, processor: Processor, group: Group) -> bool:
+        """Whether the engine can take the operation now (lookup tables may be in use)."""
         return True
 
     def set_producer(self, csb: Csb, group: int, read_dma_group: int) -> None:
+        """Point the next register writes at a group of the engine, and of its read DMA."""
         csb.write("RBK", "S_POINTER", group)
 
     def enable(self, csb: Csb, operation: Operation, group: int, read_dma: bool, statistics: bool) -> None:
+        """Start what a group has been programmed with."""
         if statistics:
             csb.write("RBK", "D_PERF_ENABLE", 1)
         csb.write("RBK", "D_OP_ENABLE", 1)
 
     def check(self, operation: Operation) -> None:
+        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
         op, surface = operation.op, operation.surface
         operation.needs("rubik", "deconvolution needs it")
         operation.require_choice(op.mode, MODES, "mode")
@@ -58,6 +63,7 @@ class RubikDriver:
                 operation.require(getattr(op, name) >= 1, f"{name} is 0; it must be at least 1")
 
     def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None:
+        """Write the operation's registers in the order in which the firmware does."""
         unmask_interrupts(csb, "RUBIK_DONE")
         csb.write_fields("RBK", "D_MISC_CFG", RUBIK_MODE=operation.op.mode, IN_PRECISION=operation.op.precision)
         _program_input(csb, operation)

@@ -34,18 +34,22 @@ class SdpDriver:
     read_dma = "SDP_RDMA"
 
     def needs_read_dma(self, operation: Operation) -> bool:
+        """Whether the operation needs the engine's read DMA."""
         fly = operation.surface.src_data.type == MEMORY_ON_THE_FLY
         stages = (getattr(operation.op, f"{name}_op") for name in STAGES)
         return not fly or any(stage.enable & (stage.mode != SdpMode.PER_LAYER) for stage in stages)
 
     def is_ready(self, processor: Processor, group: Group) -> bool:
+        """Whether the engine can take the operation now (lookup tables may be in use)."""
         return lut_is_free(processor, group, group.operation.op.lut_index)
 
     def set_producer(self, csb: Csb, group: int, read_dma_group: int) -> None:
+        """Point the next register writes at a group of the engine, and of its read DMA."""
         csb.write("SDP", "S_POINTER", group)
         csb.write("SDP_RDMA", "S_POINTER", read_dma_group)
 
     def enable(self, csb: Csb, operation: Operation, group: int, read_dma: bool, statistics: bool) -> None:
+        """Start what a group has been programmed with."""
         if statistics:
             csb.write_fields(
                 "SDP", "D_PERF_ENABLE", PERF_DMA_EN=1, PERF_LUT_EN=1, PERF_SAT_EN=1, PERF_NAN_INF_COUNT_EN=1
@@ -55,6 +59,7 @@ class SdpDriver:
         csb.write("SDP", "D_OP_ENABLE", 1)
 
     def check(self, operation: Operation) -> None:
+        """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
         op, surface = operation.op, operation.surface
         operation.require_precision(op.src_precision, "src_precision")
         operation.require_precision(op.dst_precision, "dst_precision")
@@ -91,6 +96,7 @@ class SdpDriver:
             operation.require_aligned(address, operation.atom, f"{name}_data address")
 
     def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None:
+        """Write the operation's registers in the order in which the firmware does."""
         unmask_interrupts(csb, "SDP_DONE")
         _program_read_dma(csb, operation, read_dma)
         if operation.lut is not None:

@@ -35,6 +35,7 @@ class Preprocessing:
     resize: bool = False
 
     def document(self) -> dict[str, Any]:
+        """The settings as plain data."""
         return {key: list(each) if isinstance(each, tuple) else each for key, each in asdict(self).items()}
 
     @classmethod

@@ -52,21 +52,26 @@ class Node:
         return self.model.constants.get(self.inputs[index]) if index < len(self.inputs) else None
 
     def has(self, index: int) -> bool:
+        """Whether an input is there."""
         return index < len(self.inputs) and bool(self.inputs[index])
 
     def shape(self, index: int) -> Shape:
+        """The shape of an input."""
         return self.shape_of(self.inputs[index])
 
     def shape_of(self, name: str) -> Shape:
+        """The shape of a tensor. Raises Cut where it is not static."""
         if name not in self.model.shapes:
             raise Cut(f"tensor {name} has no static shape", "fix the model's shapes (--shape)")
         return self.model.shapes[name]
 
     @property
     def out_shape(self) -> Shape:
+        """The shape of the first output."""
         return self.shape_of(self.outputs[0])
 
     def get(self, name: str, default: Any = None) -> Any:
+        """An attribute, or ``default``."""
         return self.attributes.get(name, default)
 
     def setting(self, name: str, index: int, default: Any = None) -> Any:
@@ -112,6 +117,7 @@ class Value:
 
     @property
     def size(self) -> int:
+        """Elements of it."""
         return math.prod(self.shape)
 
     def order(self) -> np.ndarray:
@@ -301,4 +307,5 @@ def factor_of(values: np.ndarray) -> float | np.ndarray | None:
 
 
 def shape_text(shape: Sequence[int]) -> str:
+    """ "1x3x224x224", for messages."""
     return "x".join(map(str, shape)) or "scalar"

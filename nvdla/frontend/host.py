@@ -49,6 +49,7 @@ class HostPart:
         self.outputs = [each.name for each in self.session.get_outputs()]
 
     def run(self, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Compute the part on the host: tensors by name in and out."""
         feeds = {}
         for each in self.session.get_inputs():
             feeds[each.name] = np.ascontiguousarray(values[each.name], dtype=_DTYPES.get(each.type))

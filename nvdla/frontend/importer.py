@@ -57,10 +57,12 @@ class Part:
 
     @property
     def takes(self) -> list[str]:
+        """Names of the tensors that it takes, each once."""
         return list(dict.fromkeys(each.value for each in self.inputs))
 
     @property
     def gives(self) -> list[str]:
+        """Names of the tensors that it gives."""
         return [each.value for each in self.outputs]
 
 
@@ -80,6 +82,7 @@ class Imported:
 
     @property
     def networks(self) -> list[Network]:
+        """The networks of the parts that run on the accelerator."""
         return [part.network for part in self.parts if part.network is not None]
 
     @property

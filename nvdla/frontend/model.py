@@ -63,10 +63,12 @@ class Model:
 
     @property
     def inputs(self) -> list[str]:
+        """Names of the inputs, constants aside."""
         return [each.name for each in self.proto.graph.input if each.name not in self.constants]
 
     @property
     def outputs(self) -> list[str]:
+        """Names of the outputs."""
         return [each.name for each in self.proto.graph.output]
 
 
@@ -103,6 +105,7 @@ def read(
 
 
 def one_line(error: object) -> str:
+    """An error of another library on one line."""
     return " ".join(str(error).split())[:300] or type(error).__name__
 
 

@@ -119,6 +119,7 @@ class Package:
     constants: dict[str, np.ndarray]
 
     def machine(self) -> Machine:
+        """A machine that runs the parts one after the other."""
         return Machine(self.parts, list(self.manifest["inputs"]), list(self.manifest["outputs"]), self.constants)
 
 

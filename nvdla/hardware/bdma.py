@@ -39,6 +39,7 @@ class Transfer:
 
     @classmethod
     def from_registers(cls, g: RegisterGroup) -> Transfer:
+        """The copy that the CFG registers describe."""
         return cls(
             source=(
                 Space.from_ram_type(g["CFG_CMD.SRC_RAM_TYPE"]),
@@ -74,13 +75,16 @@ class BdmaJob(Job):
 
     @property
     def reads(self) -> list[np.ndarray]:
+        """Views of the memory that it reads."""
         return [read for read, _ in self.copies]
 
     @property
     def writes(self) -> list[np.ndarray]:
+        """Views of the memory that it writes."""
         return [written for _, written in self.copies]
 
     def run(self, source: Handed = None) -> None:
+        """Do the work once; returns what the next engine takes on the fly, None where the result went to memory."""
         for read, written in self.copies:
             written[...] = read
 

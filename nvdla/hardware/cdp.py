@@ -61,16 +61,19 @@ class CdpJob(Job):
 
     @property
     def reads(self) -> list[np.ndarray]:
+        """Views of the memory that it reads."""
         return [self.source]
 
     @property
     def writes(self) -> list[np.ndarray]:
+        """Views of the memory that it writes."""
         return [self.destination]
 
     def _relocate(self, move: Move) -> None:
         self.source, self.destination = move(self.source), move(self.destination)
 
     def run(self, source: Handed = None) -> None:
+        """Do the work once; returns what the next engine takes on the fly, None where the result went to memory."""
         data = elements_of(self.source, self.elements)
         direct = self.destination.flags.c_contiguous
         out = self.destination if direct else np.empty(self.destination.shape, np.uint8)

@@ -74,6 +74,7 @@ class Configuration:
 
     @property
     def cbuf_bank_bytes(self) -> int:
+        """Bytes of a bank of the convolution buffer."""
         return self.cbuf_bank_width * self.cbuf_bank_depth_entries
 
     @property

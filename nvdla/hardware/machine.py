@@ -83,10 +83,12 @@ class Stage:
 
     @property
     def destination(self) -> np.ndarray | None:
+        """What the engine wrote (uint8 view), None on the fly."""
         return self.job.destination
 
     @property
     def statistics(self) -> dict[str, int]:
+        """What the engine counted."""
         return self.job.statistics
 
 
@@ -178,6 +180,7 @@ class Machine:
         return self._complete(tuple(stages), interrupts)
 
     def unit(self, name: str) -> UnitRegisters:
+        """The registers of a unit."""
         return self.registers.units[name]
 
     def ready_chain(self) -> tuple[str, ...] | None:

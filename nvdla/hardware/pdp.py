@@ -82,10 +82,12 @@ class PdpSettings:
 
     @property
     def width(self) -> int:
+        """Columns of the input, all parts of a split width together."""
         return max(piece.source + piece.width for piece in self.pieces)
 
     @property
     def out_width(self) -> int:
+        """Columns of the output, all parts of a split width together."""
         return max(piece.target + piece.out_width for piece in self.pieces)
 
 
@@ -115,10 +117,12 @@ class PdpJob(Job):
 
     @property
     def reads(self) -> list[np.ndarray]:
+        """Views of the memory that it reads."""
         return [] if self.source is None else [self.source]
 
     @property
     def writes(self) -> list[np.ndarray]:
+        """Views of the memory that it writes."""
         return [self.destination]
 
     def _relocate(self, move: Move) -> None:

@@ -42,9 +42,11 @@ class PixelFormat:
 
     @property
     def channels(self) -> int:
+        """Channels of a pixel."""
         return sum(len(plane) for plane in self.planes)
 
     def bytes_per_pixel(self, plane: int) -> int:
+        """Bytes of a pixel in one of its planes."""
         return 4 if self.bits else len(self.planes[plane]) * self.element_bytes
 
 

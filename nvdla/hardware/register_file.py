@@ -241,6 +241,7 @@ class RegisterFile:
         self.write_register(self.map.at(address), value)
 
     def write_register(self, register: Register, value: int) -> None:
+        """Write a register (32 bits), and tell who listens."""
         self.units[register.unit].write(register, value & MASK32)
         for hook in self._write_hooks.get(register.unit, ()):
             hook(register.name, value & MASK32)
@@ -250,6 +251,7 @@ class RegisterFile:
         return self.read_register(self.map.at(address))
 
     def read_register(self, register: Register) -> int:
+        """The value of a register (32 bits), or what its listener says instead."""
         value = self.units[register.unit].read(register)
         hook = self._read_hooks.get(register.unit)
         return hook(register.name, value) if hook else value

@@ -65,6 +65,7 @@ class ContractJob(_Job):
 
     @property
     def writes(self) -> list[np.ndarray]:
+        """Views of the memory that it writes."""
         return [self.destination, *self.targets]
 
     def _relocate(self, move: Move) -> None:
@@ -72,6 +73,7 @@ class ContractJob(_Job):
         self.targets = [move(target) for target in self.targets]
 
     def run(self, source: Handed = None) -> None:
+        """Do the work once; returns what the next engine takes on the fly, None where the result went to memory."""
         _, stride_x = self.strides
         for sy, target in enumerate(self.targets):
             surfaces = target.shape[0]
@@ -90,6 +92,7 @@ class SplitJob(_Job):
         self.statistics: dict[str, int] = {}
 
     def run(self, source: Handed = None) -> None:
+        """Do the work once; returns what the next engine takes on the fly, None where the result went to memory."""
         data = elements_of(self.source, self.elements)
         surfaces, height, width, atom = data.shape
         planes, _, bursts, _ = self.destination.shape
@@ -108,6 +111,7 @@ class MergeJob(_Job):
         self.statistics: dict[str, int] = {}
 
     def run(self, source: Handed = None) -> None:
+        """Do the work once; returns what the next engine takes on the fly, None where the result went to memory."""
         lines = elements_of(self.source, self.elements)
         planes, height, _, width = lines.shape
         surfaces, _, _, atom_bytes = self.destination.shape

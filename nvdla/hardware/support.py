@@ -43,6 +43,7 @@ class Answer:
 
     @property
     def supported(self) -> bool:
+        """Whether the operation was taken."""
         return not self.refusal
 
 

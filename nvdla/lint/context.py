@@ -22,14 +22,17 @@ class Context:
 
     @property
     def loadable(self) -> Loadable:
+        """The loadable that is looked at."""
         return self.program.loadable
 
     @property
     def config(self) -> Configuration:
+        """The configuration that it is held against."""
         return self.program.config
 
     @property
     def abi(self) -> Abi:
+        """The ABI of its descriptors."""
         return self.program.abi
 
     @property
@@ -39,10 +42,12 @@ class Context:
 
     @property
     def tasks(self) -> dict[int, DlaTask]:
+        """Decoded tasks of the accelerator by id."""
         return self.program.dla_tasks
 
     @property
     def cpu_tasks(self) -> dict[int, EmuTask]:
+        """Decoded tasks of the CPU by id."""
         return self.program.cpu_tasks
 
     @property

@@ -48,6 +48,7 @@ class DryMachine(Machine):
     """A machine that goes through all motions but the arithmetic."""
 
     def engine(self, name: str) -> Any:
+        """The engine ``name``, whose jobs do nothing."""
         return _Engine(super().engine(name))
 
 

@@ -23,6 +23,7 @@ class Finding:
     layer: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
         return asdict(self)
 
     @property

@@ -33,6 +33,7 @@ class Report:
     left_out: int = 0
 
     def count(self, severity: str) -> int:
+        """How many findings have this severity."""
         return sum(finding.severity == severity for finding in self.findings)
 
     @property
@@ -41,6 +42,7 @@ class Report:
         return not self.count("error")
 
     def as_dict(self) -> dict[str, Any]:
+        """Everything as plain data, for JSON."""
         return {
             "loadable": self.loadable,
             "configuration": self.config.name,

@@ -35,6 +35,7 @@ class Rule:
     of_data: bool = False
 
     def findings(self, context: Any) -> Iterator[Finding]:
+        """What the rule has to say of a context."""
         for said in self.check(context):
             where, evidence = (None, said) if isinstance(said, str) else said
             if isinstance(where, Operation):

@@ -22,6 +22,7 @@ CHECKS: list[Check] = []
 
 
 def rule(function: Check) -> Check:
+    """Add a rule to CHECKS."""
     CHECKS.append(function)
     return function
 

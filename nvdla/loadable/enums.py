@@ -12,6 +12,8 @@ from nvdla.open_enum import OpenEnum
 
 
 class Interface(OpenEnum):
+    """Who runs a task."""
+
     NONE = 0
     DLA1 = 1
     EMU1 = 2
@@ -36,6 +38,8 @@ class MemoryDomain(OpenEnum):
 
 
 class MemoryFlags(IntFlag):
+    """How a memory comes to be, and what it is bound to."""
+
     NONE = 0
     ALLOC = 1
     SET = 2
@@ -44,12 +48,16 @@ class MemoryFlags(IntFlag):
 
 
 class EventType(OpenEnum):
+    """The kind of an event."""
+
     EVENTTYPE0 = 0
     EVENTTYPE1 = 1
     EVENTTYPE2 = 2
 
 
 class EventOp(OpenEnum):
+    """What is done with an event."""
+
     WAIT = 0
     SIGNAL = 1
 
@@ -64,6 +72,8 @@ class RelocType(OpenEnum):
 
 
 class DataFormat(OpenEnum):
+    """The order of a tensor's axes."""
+
     UNKNOWN = 0
     NCHW = 1
     NHWC = 2
@@ -71,6 +81,8 @@ class DataFormat(OpenEnum):
 
 
 class DataType(OpenEnum):
+    """The type of a tensor's elements."""
+
     UNKNOWN = 0
     FLOAT = 1
     HALF = 2
@@ -79,6 +91,8 @@ class DataType(OpenEnum):
 
 
 class DataCategory(OpenEnum):
+    """What a tensor is for."""
+
     IMAGE = 0
     WEIGHT = 1
     FEATURE = 2
@@ -87,11 +101,15 @@ class DataCategory(OpenEnum):
 
 
 class PixelMapping(OpenEnum):
+    """How the pixels of a tensor lie."""
+
     PITCH_LINEAR = 0
     INVALID_PIXEL_MAP = 1
 
 
 class PixelFormat(OpenEnum):
+    """Pixels of an image, or atoms of a feature tensor."""
+
     R8 = 0
     R10 = 1
     R12 = 2

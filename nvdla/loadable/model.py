@@ -77,10 +77,12 @@ class MemoryEntry:
 
     @property
     def is_input(self) -> bool:
+        """Whether an input is bound to it."""
         return bool(self.flags & MemoryFlags.INPUT)
 
     @property
     def is_output(self) -> bool:
+        """Whether an output is bound to it."""
         return bool(self.flags & MemoryFlags.OUTPUT)
 
 
@@ -111,6 +113,8 @@ class TaskEntry:
 
 @dataclass(frozen=True)
 class EventEntry:
+    """An event of the event list."""
+
     id: int
     type: EventType = EventType.EVENTTYPE0
     target: int = 0
@@ -148,14 +152,17 @@ class TensorDesc:
 
     @property
     def element_stride(self) -> int:
+        """Bytes from an element to the next."""
         return self.strides[0]
 
     @property
     def line_stride(self) -> int:
+        """Bytes from a line to the next."""
         return self.strides[1]
 
     @property
     def surface_stride(self) -> int:
+        """Bytes from a surface to the next."""
         return self.strides[2]
 
 
@@ -196,21 +203,27 @@ class Loadable:
     name: str = field(default="loadable", compare=False)
 
     def task(self, task_id: int) -> TaskEntry:
+        """The task of that id. Raises LoadableError where there is none."""
         return _find(self._tasks, task_id, "task_list", "id")
 
     def memory(self, memory_id: int) -> MemoryEntry:
+        """The memory of that id. Raises LoadableError where there is none."""
         return _find(self._memories, memory_id, "memory_list", "id")
 
     def address(self, address_id: int) -> AddressEntry:
+        """The address entry of that id. Raises LoadableError where there is none."""
         return _find(self._addresses, address_id, "address_list", "id")
 
     def event(self, event_id: int) -> EventEntry:
+        """The event of that id. Raises LoadableError where there is none."""
         return _find(self._events, event_id, "event_list", "id")
 
     def blob(self, name: str) -> Blob:
+        """The blob of that name. Raises LoadableError where there is none."""
         return _find(self._blobs, name, "blobs", "name")
 
     def tensor(self, tensor_id: int) -> TensorDesc:
+        """The tensor of that id. Raises LoadableError where there is none."""
         return _find(self._tensors, tensor_id, "tensor_desc_list", "id")
 
     @property

@@ -15,10 +15,12 @@ class Scalar:
 
     @cached_property
     def packed(self) -> struct.Struct:
+        """Its bytes in the file."""
         return struct.Struct("<" + self.code)
 
     @cached_property
     def size(self) -> int:
+        """Bytes of it."""
         return self.packed.size
 
     @cached_property
@@ -37,10 +39,12 @@ class Struct:
 
     @cached_property
     def packed(self) -> struct.Struct:
+        """Its bytes in the file."""
         return struct.Struct("<" + self.code)
 
     @cached_property
     def size(self) -> int:
+        """Bytes of it."""
         return self.packed.size
 
 
@@ -68,6 +72,8 @@ class Field:
 
 @dataclass(frozen=True)
 class Table:
+    """A table of the schema: its fields by slot."""
+
     name: str
     fields: tuple[Field, ...]
 

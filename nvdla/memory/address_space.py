@@ -28,6 +28,7 @@ class Space(str, Enum):
 
     @classmethod
     def from_ram_type(cls, ram_type: int) -> Space:
+        """The memory that a RAM_TYPE register selects: 0 is CVSRAM."""
         return cls.DRAM if ram_type else cls.CVSRAM
 
 
@@ -42,6 +43,7 @@ class Region:
 
     @property
     def size(self) -> int:
+        """Bytes of it."""
         return int(self.data.size)
 
     @property

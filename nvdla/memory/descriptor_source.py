@@ -19,9 +19,11 @@ class MemorySource:
         self._windows = windows
 
     def label(self, index: int) -> str:
+        """The window behind an address index, for messages."""
         return str(self._windows[index]) if 0 <= index < self.num_addresses else f"address index {index}"
 
     def read(self, index: int, size: int, what: str) -> memoryview:
+        """``size`` bytes behind an address index. Raises DescriptorError where they are not there."""
         if not 0 <= index < self.num_addresses:
             raise DescriptorError(
                 f"{self.name}, {what}: address index is {index}, must be 0 .. {self.num_addresses - 1} (address list)"

@@ -38,6 +38,7 @@ class Allocation:
 
     @property
     def kind(self) -> Space:
+        """The space as the address space calls it."""
         return _KINDS[self.space]
 
 

@@ -80,6 +80,7 @@ class FeatureLayout:
         return flat.view(self.dtype)
 
     def pack(self, array: np.ndarray, buffer: np.ndarray) -> None:
+        """Put an array (N, C, H, W) into the surface's bytes (uint8)."""
         view = self.view(buffer)
         channels, full = self.shape[1], self.shape[1] // self.elements
         grouped = array[:, : full * self.elements].reshape(array.shape[0], full, self.elements, *array.shape[2:])
@@ -89,6 +90,7 @@ class FeatureLayout:
             view[:, full, :, :, :rest] = np.moveaxis(array[:, full * self.elements :], 1, -1)
 
     def unpack(self, buffer: np.ndarray) -> np.ndarray:
+        """The array (N, C, H, W) of the surface's bytes (uint8)."""
         view = np.moveaxis(self.view(buffer), -1, 2)
         n, surfaces, elements, height, width = view.shape
         return np.array(view.reshape(n, surfaces * elements, height, width)[:, : self.shape[1]], self.dtype, order="C")
@@ -151,10 +153,12 @@ class PixelLayout:
 
     @property
     def components(self) -> int:
+        """Elements of a pixel."""
         return 1 if self.format in _SINGLE else 4
 
     @property
     def pixel_bytes(self) -> int:
+        """Bytes of a pixel."""
         if self.format in _PACKED_10:
             return 4
         return self.components * self._stored.itemsize
@@ -170,6 +174,7 @@ class PixelLayout:
         return 0
 
     def pack(self, array: np.ndarray, buffer: np.ndarray) -> None:
+        """Put an array (N, C, H, W) into the image's bytes (uint8)."""
         if self.format in _PACKED_10:
             self._words(buffer)[:] = self._pack_10(array)
             return
@@ -179,6 +184,7 @@ class PixelLayout:
                 pixels[..., position] = array[:, channel].astype(self.dtype, copy=False).view(self._stored)
 
     def unpack(self, buffer: np.ndarray) -> np.ndarray:
+        """The array (N, C, H, W) of the image's bytes (uint8)."""
         channels = self.shape[1]
         if self.format in _PACKED_10:
             return self._unpack_10(buffer)[:, :channels]

@@ -49,14 +49,17 @@ class Operation:
 
     @property
     def task(self) -> int:
+        """The id of its task."""
         return self.key[0]
 
     @property
     def roi(self) -> int:
+        """Its region of interest."""
         return self.key[1]
 
     @property
     def index(self) -> int:
+        """Its place in the operation list."""
         return self.key[2]
 
     @property
@@ -198,10 +201,12 @@ class Operation:
 
     @property
     def reads(self) -> list[Access]:
+        """What it reads from memory."""
         return [access for access in self.accesses if not access.writes]
 
     @property
     def writes(self) -> list[Access]:
+        """What it writes to memory."""
         return [access for access in self.accesses if access.writes]
 
     # ---- order

@@ -120,6 +120,7 @@ class Program:
 
     @cached_property
     def by_key(self) -> dict[Key, Operation]:
+        """Every operation by (task, region of interest, index)."""
         return {operation.key: operation for operation in self.operations}
 
     @cached_property

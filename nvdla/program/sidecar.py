@@ -23,6 +23,7 @@ MAX_FILE = 16 << 20
 
 
 def path_of(loadable: str | Path) -> Path:
+    """Where the layer file of a loadable lies."""
     return Path(str(loadable) + SUFFIX)
 
 

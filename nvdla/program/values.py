@@ -51,10 +51,12 @@ class Value:
 
     @property
     def offset(self) -> int:
+        """First byte in its memory."""
         return self.pieces[0][0]
 
     @property
     def end(self) -> int:
+        """The byte behind the last in its memory."""
         return self.pieces[-1][1]
 
     @property

@@ -39,6 +39,7 @@ def tag(name: str, /, *children: object, **attributes: object) -> Html:
 
 
 def joined(parts: Iterable[object]) -> Html:
+    """Parts put together, each escaped unless it is markup."""
     return Html("".join(html(part) for part in parts))
 
 

@@ -41,6 +41,7 @@ OPERATION_COLUMNS = {
 
 
 def overview(study: Study, clock: float, examination: Examination) -> Html:
+    """The figures that everybody asks for first."""
     document = cycles_document(study, clock)
     loadable = study.loadable
     counts = operation_counts(study.tasks)
@@ -99,6 +100,7 @@ def result(view: RunView) -> Html:
 
 
 def findings(examination: Examination) -> Html:
+    """The doctor's findings as a table."""
     if not examination.findings:
         where = "in the file and in a run" if examination.runs else "in the file (it was not run)"
         return tag("p", f"The doctor found nothing wrong {where}.")
@@ -208,6 +210,7 @@ def _shape(shape: list[int] | None) -> Any:
 
 
 def schedule(study: Study, clock: float) -> Html:
+    """The schedule as a drawing."""
     return tag("div", Html(schedule_svg(study, clock, "")), class_="scroll drawing", tabindex="0", role="region",
                aria_label="Schedule")  # fmt: skip
 

@@ -44,10 +44,12 @@ class DenseLayout:
         return (n, c, h, w) if self.order == "nchw" else (n, h, w, c)
 
     def pack(self, array: np.ndarray, buffer: np.ndarray) -> None:
+        """Put an array (N, C, H, W) into the bytes (uint8)."""
         stored = array if self.order == "nchw" else np.moveaxis(array, 1, -1)
         buffer[:] = np.ascontiguousarray(stored, self.dtype).reshape(-1).view(np.uint8)
 
     def unpack(self, buffer: np.ndarray) -> np.ndarray:
+        """The array (N, C, H, W) of the bytes (uint8)."""
         stored = buffer.view(self.dtype).reshape(self._stored)
         return np.array(stored if self.order == "nchw" else np.moveaxis(stored, -1, 1), order="C")
 
@@ -94,7 +96,7 @@ class Form:
         return PixelLayout(self.shape, self.dtype, pixel, filled.line_stride, filled.image_stride, size)
 
     def filled(self) -> Form:
-        """The same with the packed strides written out. Raises FormatError for an unknown layout."""
+        """This layout with the packed strides written out. Raises FormatError for an unknown layout."""
         height, width = self.shape[2:]
         if self.layout not in LAYOUTS:
             raise FormatError(f"unknown layout {self.layout!r}: known are {', '.join(LAYOUTS)}")

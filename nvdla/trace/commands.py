@@ -52,6 +52,8 @@ class LoadMemory(Command):
 
 @dataclass(frozen=True)
 class WriteRegister(Command):
+    """Write a register."""
+
     register: Register
     value: int
 
@@ -77,6 +79,7 @@ class Poll(Command):
     shift: int = 0
 
     def holds(self, value: int) -> bool:
+        """Whether a register's value is what is waited for."""
         return COMPARISONS[self.comparison]((value & self.mask) >> self.shift, self.expected)
 
 

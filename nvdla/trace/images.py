@@ -23,6 +23,7 @@ class MemoryImage:
 
     @property
     def end(self) -> int:
+        """The byte behind the last."""
         return max((offset + len(data) for offset, data in self.segments), default=0)
 
 

@@ -111,6 +111,7 @@ class Player(ABC):
         return type(error)(f"{self.trace.name}:{command.line}: {error}")
 
     def load(self, command: FillMemory | LoadMemory) -> None:
+        """Fill memory as a command says."""
         try:
             if isinstance(command, LoadMemory):
                 for offset, data in command.image.segments:
@@ -135,9 +136,11 @@ class Player(ABC):
         return True
 
     def read(self, command: ReadRegister | Poll) -> int:
+        """The value of a command's register."""
         return self.machine.registers.read_register(command.register)
 
     def record_read(self, command: ReadRegister, value: int) -> None:
+        """Note whether a read gave what was expected."""
         if command.expected is not None:
             actual = value & command.mask
             name = f"read {command.register}" + ("" if command.mask == 0xFFFFFFFF else f" & 0x{command.mask:x}")
@@ -195,17 +198,20 @@ class SequentialPlayer(Player):
         self._flushing = True
 
     def tick(self) -> bool:
+        """One step of the machine; False when nothing happened."""
         if self._flushing:
             self._flushing = False
             return True
         return super().tick()
 
     def read(self, command: ReadRegister | Poll) -> int:
+        """The value of a command's register; a flush of the buffer takes a step."""
         if self._flushing and str(command.register) == "CDMA.S_CBUF_FLUSH_STATUS":
             return 0
         return super().read(command)
 
     def play(self) -> None:
+        """Play all commands in their order."""
         for command in self.trace.commands:
             if isinstance(command, (FillMemory, LoadMemory)):
                 self.load(command)
@@ -247,6 +253,7 @@ class BlockPlayer(Player):
         self._events: set[str] = set()
 
     def play(self) -> None:
+        """Play the blocks of all units side by side."""
         self._distribute()
         progressed = False
         while True:

@@ -158,6 +158,7 @@ def sdp_shape(node: Operation, values: Constants) -> SdpShape:
 
 
 def pdp_shape(node: Operation, values: Constants) -> PdpShape:
+    """A pooling as the model takes it."""
     op, src, dst = node.op, node.surface.src_data, node.surface.dst_data
     width, height = op.pool_width + 1, op.pool_height + 1
     again = max(op.split_num - 1, 0) * max(width - op.stride_x, 0)

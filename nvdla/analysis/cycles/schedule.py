@@ -81,6 +81,7 @@ class Schedule:
 
     @property
     def complete(self) -> bool:
+        """Whether every operation comes to its end."""
         return not self.stuck
 
 

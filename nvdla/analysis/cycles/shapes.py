@@ -56,6 +56,7 @@ class SdpShape:
 
     @property
     def atoms(self) -> int:
+        """Atoms of the cube, all images of a batch together."""
         return self.width * self.height * self.surfaces * self.batch
 
 
@@ -83,12 +84,15 @@ class PdpShape:
 
 @dataclass(frozen=True)
 class CdpShape:
+    """A normalisation: its cube in pixels and surfaces."""
+
     width: int
     height: int
     surfaces: int
 
     @property
     def atoms(self) -> int:
+        """Atoms of the cube."""
         return self.width * self.height * self.surfaces
 
 

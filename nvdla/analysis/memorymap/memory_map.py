@@ -31,6 +31,7 @@ class MemoryMap:
 
     @classmethod
     def of(cls, study: Study, base: int = DRAM_BASE, cvsram_base: int = CVSRAM_BASE) -> MemoryMap:
+        """The map of a study at a base address. Raises LinkError for addresses that cannot be."""
         placed = place(study.loadable, base, cvsram_base)
         allocations = sorted(placed, key=lambda each: (SPACES.index(each.space), each.address))
         spaces = {each.memory.id: each.space for each in allocations}

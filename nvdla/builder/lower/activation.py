@@ -44,10 +44,12 @@ def scale(lowering: Lowering, group: Group) -> None:
 
 
 def relu(lowering: Lowering, group: Group) -> None:
+    """Lower a ReLU."""
     _simple(lowering, group, Stage(relu=True))
 
 
 def prelu(lowering: Lowering, group: Group) -> None:
+    """Lower a PReLU: a stage of integers, or of halves."""
     slopes = group.layer.slopes
     if lowering.integer:
         _simple(lowering, group, prelu_stage(slopes))

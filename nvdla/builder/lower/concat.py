@@ -48,6 +48,7 @@ def _fills_atoms(lowering: Lowering, part: Surface, whole: Surface) -> bool:
 
 
 def lower(lowering: Lowering, group: Group) -> None:
+    """Lower a concatenation: parts that share an atom are put together by convolutions."""
     whole = lowering.target(group.output)
     halves: dict[int, Surface] = {}
     for tensor, part in _parts(group, whole):

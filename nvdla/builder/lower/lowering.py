@@ -62,6 +62,7 @@ class Lowering:
 
     @property
     def integer(self) -> bool:
+        """Whether it computes in integers."""
         return self.precision != "fp16"
 
     @property
@@ -239,6 +240,7 @@ class Lowering:
     # ---- the walk
 
     def run(self) -> Program:
+        """Lower the whole network."""
         for tensor in self.network.inputs:
             channels, height, width = tensor.shape
             scale = self.scales[tensor.name]

@@ -51,6 +51,7 @@ def cascade(kernel: int, stride: int | None, exact: bool, lead: int = 0) -> Step
 
 
 def lower(lowering: Lowering, group: Group) -> None:
+    """Lower a pooling."""
     layer = group.layer
     source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
     if layer.mode == "average" and layer.counted != layer.padding:

@@ -23,6 +23,8 @@ MAX_ALIGNMENT = 1 << 30
 
 
 class EntryType(IntEnum):
+    """What an entry of an archive is."""
+
     SKIP = 0
     SPLAT = 1
     DATA = 2
@@ -35,6 +37,8 @@ class _Structure(ctypes.LittleEndianStructure):
 
 
 class Range(_Structure):
+    """Bytes of a segment: offset and length."""
+
     _fields_ = (("offset", c_uint64), ("length", c_uint64))
 
 
@@ -52,6 +56,8 @@ class HeaderPrefix(_Structure):
 
 
 class HeaderV0(_Structure):
+    """The header of version 0."""
+
     _fields_ = (
         ("prefix", HeaderPrefix),
         ("entry_count", c_uint64),
@@ -75,6 +81,8 @@ class EntryHeader(_Structure):
 
 
 class SplatEntry(_Structure):
+    """An entry that repeats a pattern."""
+
     _fields_ = (
         ("header", EntryHeader),
         ("length", c_uint64),
@@ -84,6 +92,8 @@ class SplatEntry(_Structure):
 
 
 class DataEntry(_Structure):
+    """An entry whose bytes lie in the archive."""
+
     _fields_ = (("header", EntryHeader), ("storage", Range))
 
 

@@ -62,6 +62,7 @@ class Entry:
 
     @property
     def name_bytes(self) -> bytes:
+        """The name as the file holds it."""
         return self.name.encode("utf-8", "surrogateescape")
 
 

@@ -56,12 +56,14 @@ class EntrySpec:
 
     @property
     def kind(self) -> EntryType:
+        """What the entry will be."""
         if self.data is not None:
             return EntryType.DATA
         return EntryType.SPLAT if self.pattern is not None else EntryType.EXTERNAL
 
     @property
     def name_bytes(self) -> bytes:
+        """The name as the file will hold it."""
         return self.name if isinstance(self.name, bytes) else self.name.encode("utf-8", "surrogateescape")
 
     def as_splat(self, pattern: bytes = b"\0") -> EntrySpec:

@@ -102,6 +102,7 @@ class FuncRegistry:
         raise CrtError(CrtStatus.FUNCTION_NAME_NOT_FOUND, f"function {name!r} is not in the registry")
 
     def by_index(self, index: int) -> PackedFunction:
+        """The function of that index. Raises CrtError where there is none."""
         if not 0 <= index < len(self.functions):
             raise CrtError(
                 CrtStatus.FUNCTION_INDEX_INVALID,
@@ -322,6 +323,7 @@ class CrtRuntime:
         return self._modules[module].registry.by_index(function)(*arguments)
 
     def global_names(self) -> Iterator[str]:
+        """Names of the global functions."""
         return iter(list(self.globals.names))
 
     def _system_library(self, *_: Any) -> ModuleHandle:

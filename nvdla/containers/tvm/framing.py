@@ -40,6 +40,7 @@ class Framer:
     started: bool = False
 
     def frame(self, payload: bytes) -> bytes:
+        """A packet around a payload, with its length and checksum."""
         prefix = b"" if self.started else bytes([NOP])
         self.started = True
         body = _PACKET_START + _escape(len(payload).to_bytes(_LENGTH_BYTES, "little")) + _escape(payload)
@@ -198,6 +199,7 @@ class Session:
 
     @property
     def established(self) -> bool:
+        """Whether both sides know of one another."""
         return self._link is _Link.ESTABLISHED
 
     def initialize(self) -> None:

@@ -142,6 +142,7 @@ class ModelLibrary:
     name: str = "model library"
 
     def module(self, name: str) -> LibraryModule:
+        """The module called ``name``. Raises FormatError that lists those there are."""
         for module in self.modules:
             if module.name == name:
                 return module
@@ -163,6 +164,7 @@ class ModelLibrary:
         return found
 
     def memory_rows(self) -> list[dict[str, Any]]:
+        """What memory each function takes."""
         return [row for module in self.modules for row in module.memory_rows()]
 
     def repack(self, changes: Mapping[str, bytes | None] | None = None) -> bytes:

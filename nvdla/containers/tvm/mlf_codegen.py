@@ -32,6 +32,7 @@ class Network:
 
     @property
     def prefix(self) -> str:
+        """What the names of its functions begin with."""
         return f"tvmgen_{self.name}"
 
     @property
@@ -47,6 +48,7 @@ class Network:
         return [f"{self.prefix}_run", f"{self.prefix}_load", *submits, f"{self.prefix}_unload"]
 
     def binding_name(self, memory: MemoryEntry) -> str:
+        """The name of the tensor bound to a memory."""
         return self.loadable.tensor(memory.tensor_desc_id).name
 
 

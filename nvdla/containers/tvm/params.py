@@ -58,6 +58,7 @@ class Tensor:
 
     @property
     def type_name(self) -> str:
+        """The element type as the file's dialect calls it."""
         return self.dtype.name(self.dialect)
 
     @property

@@ -74,6 +74,7 @@ class Network:
         self._outputs: list[np.ndarray] = []
 
     def module(self, on_free: Callable[[], None]) -> CrtModule:
+        """The functions of the network as a module of the runtime."""
         functions: dict[str, Callable[..., Any]] = {
             "run": self.run, "run_raw": self.run_raw, "set_input": self.set_input, "get_output": self.get_output,
             "get_num_inputs": lambda *_: len(self.info.inputs),
@@ -134,7 +135,7 @@ class Network:
         return self._deliver(arguments, outputs, self._outputs)
 
     def run_raw(self, *arguments: Any) -> np.ndarray | None:
-        """The same with the surfaces as they lie in memory: one-dimensional tensors of uint8."""
+        """Run on surfaces as they lie in memory: one-dimensional tensors of uint8 in and out."""
         inputs, outputs = self._split(arguments)
         if not inputs:
             raise FormatError(f"run_raw takes the {len(self.info.inputs)} input surfaces as uint8 tensors")
@@ -196,6 +197,7 @@ class Functions:
         self._files: dict[str, bytes] = {}
 
     def register(self) -> None:
+        """Offer the toolkit's functions to callers."""
         for name, function in {
             "nvdla.version": lambda *_: nvdla.__version__,
             "nvdla.functions": lambda *_: "\n".join(self._runtime.global_names()),

@@ -72,6 +72,7 @@ class RemoteMemory:
         return address in self._blocks
 
     def clear(self) -> None:
+        """Give everything back."""
         self._blocks.clear()
         self._starts.clear()
         self.used = 0

@@ -137,6 +137,7 @@ class Reader:
         self._at = 0
 
     def take(self, size: int) -> memoryview:
+        """The next ``size`` bytes. Raises FormatError at the end of the packet."""
         if not 0 <= size <= len(self._data) - self._at:
             raise FormatError(
                 f"an RPC packet is cut short: {size} bytes are needed at byte {self._at}, "
@@ -146,13 +147,16 @@ class Reader:
         return self._data[self._at - size : self._at]
 
     def unpack(self, layout: struct.Struct) -> Any:
+        """The next values of a layout; one alone is not in a tuple."""
         values = layout.unpack(self.take(layout.size))
         return values[0] if len(values) == 1 else values
 
     def u64(self) -> int:
+        """The next unsigned number of 64 bits."""
         return self.unpack(_U64)
 
     def i32(self) -> int:
+        """The next signed number of 32 bits."""
         return self.unpack(_I32)
 
     def string(self) -> bytes:
@@ -160,9 +164,11 @@ class Reader:
         return bytes(self.take(self.u64()))
 
     def rest(self) -> memoryview:
+        """All bytes that are left."""
         return self.take(len(self._data) - self._at)
 
     def tensor_view(self) -> TensorView:
+        """The next tensor view: where its data lie, its shape and type."""
         data = self.u64()
         device = Device(*self.unpack(_DEVICE))
         rank = self.i32()
@@ -176,6 +182,7 @@ class Reader:
 
 
 def pack_tensor_view(view: TensorView) -> bytes:
+    """A tensor view as bytes of a packet."""
     return b"".join(
         [
             _U64.pack(view.data),

@@ -43,6 +43,7 @@ class TensorInfo:
 
     @property
     def array_bytes(self) -> int:
+        """Bytes of its elements."""
         return int(np.prod(self.shape, dtype=object)) * np.dtype(self.dtype).itemsize
 
 
@@ -84,6 +85,7 @@ class Worker:
         return self._do("run_raw", number, list(surfaces))
 
     def free(self, number: int) -> None:
+        """Forget a network."""
         if self._process is not None and not self._is_closed:
             self._do("free", number)
 

@@ -41,6 +41,7 @@ class Member:
 
     @property
     def size(self) -> int:
+        """Bytes of it."""
         return len(self.data)
 
     @property

@@ -73,6 +73,7 @@ def to_long(value: float) -> int:
 
 
 def to_unsigned_long(value: float) -> int:
+    """A float to 64 unsigned bits, rounded half away from zero."""
     rounded = round_half_away(value)
     return int(rounded) if 0 <= rounded < 2.0**64 else to_long(rounded)
 

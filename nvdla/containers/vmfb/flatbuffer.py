@@ -30,9 +30,11 @@ class Buffer:
         self._vtables: dict[int, tuple[int, array[int]]] = {}
 
     def fail(self, where: str, offset: int, message: str) -> FormatError:
+        """An error that names file, field and byte."""
         return FormatError(f"{self.name}: {where} at byte {self.base + offset}: {message}")
 
     def spend(self, amount: int, where: str, offset: int) -> None:
+        """Charge work to the file's allowance. Raises FormatError when it is spent."""
         self.work -= amount
         if self.work < 0:
             raise self.fail(where, offset, "tables, vectors or strings overlap or are shared far too often")
@@ -129,9 +131,11 @@ class Table:
         return self.position + inside
 
     def has(self, slot: int) -> bool:
+        """Whether a field is there."""
         return slot < len(self.slots) and self.slots[slot] != 0
 
     def scalar(self, slot: int, size: int, signed: bool = False, default: int = 0) -> int:
+        """A number; ``default`` where the field is not there."""
         at = self._field(slot, size)
         return self.buffer.scalar(at, size, self.where, signed) if at else default
 
@@ -144,14 +148,17 @@ class Table:
         return self.buffer.follow(at, f"{self.where}.{name}") if at else 0
 
     def string(self, slot: int, name: str) -> str | None:
+        """A text, None where the field is not there."""
         at = self._reference(slot, name)
         return self.buffer.string(at, f"{self.where}.{name}") if at else None
 
     def table(self, slot: int, name: str) -> Table | None:
+        """A table, None where the field is not there."""
         at = self._reference(slot, name)
         return self.buffer.table(at, f"{self.where}.{name}") if at else None
 
     def tables(self, slot: int, name: str) -> Iterator[Table]:
+        """The tables of a vector; none where the field is not there."""
         at = self._reference(slot, name)
         start, count = self.buffer.vector(at, 4, f"{self.where}.{name}") if at else (0, 0)
         for index in range(count):

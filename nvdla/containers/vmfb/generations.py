@@ -28,6 +28,7 @@ class Generation:
     is_prefixed: bool = False
 
     def slot(self, table: str, field: str) -> int | None:
+        """The number of a field in this generation's schema, None where it has none."""
         fields = self.schema[table]
         return fields.index(field) if field in fields else None
 

@@ -110,6 +110,8 @@ def _buffer_shape(operation: str, kind: str, version: int) -> str:
 
 @dataclass(frozen=True)
 class Branch:
+    """Where a branch leads, and the (source, target) registers that are moved on the way."""
+
     target: int
     pairs: tuple[tuple[int, int], ...]
 
@@ -141,6 +143,7 @@ class Decoder:
         self.pc = 0
 
     def fail(self, pc: int, message: str) -> FormatError:
+        """An error that names file, function and byte."""
         at = self.module.bytecode_offset + self.function.offset + pc
         label = self.function.name or f"function {self.function.ordinal}"
         return FormatError(f"{self.module.source.name}: {label}, instruction at {pc:08X} (byte {at}): {message}")
@@ -173,15 +176,18 @@ class Decoder:
         return Instruction(pc, self.pc, mnemonic, described, operands)
 
     def number(self, size: int) -> int:
+        """The next unsigned number of ``size`` bytes."""
         return int.from_bytes(self.bytes(size), "little")
 
     def bytes(self, size: int) -> memoryview:
+        """The next ``size`` bytes. Raises FormatError at the end of the function."""
         if self.pc + size > len(self.code):
             raise self.fail(self.start, f"runs past the end of the function's {len(self.code)} bytes")
         self.pc += size
         return self.code[self.pc - size : self.pc]
 
     def operands(self, described: str) -> Iterator[Any]:
+        """The operands that a description names, one letter each."""
         kinds = iter(described)
         for kind in kinds:
             if kind == "#":
@@ -198,6 +204,7 @@ class Decoder:
         return value
 
     def check_register(self, value: int, kind: str = "") -> None:
+        """Raise FormatError for a register that the function does not have."""
         if kind == "r" or (not kind and value & REF_BIT):
             if value & REF_MASK >= self.function.ref_registers:
                 raise self.fail(
@@ -209,25 +216,30 @@ class Decoder:
             raise self.fail(self.start, f"register {value}, the function has {self.function.registers}")
 
     def constant(self, kind: str) -> int | float:
+        """The next constant: i, l, f or d."""
         code = {"i": "<i", "l": "<q", "f": "<f", "d": "<d"}[kind]
         return struct.unpack(code, self.bytes(struct.calcsize(code)))[0]
 
     def word(self) -> int:
+        """The next number of 32 bits."""
         return self.number(4)
 
     def type_number(self) -> int:
+        """The next index of a type, checked."""
         value = self.number(4)
         if value >= max(len(self.module.types), 1):
             raise self.fail(self.start, f"type {value}, the module has {len(self.module.types)}")
         return value
 
     def rodata(self) -> int:
+        """The next index of a rodata segment, checked."""
         value = self.number(4)
         if value >= len(self.module.rodata):
             raise self.fail(self.start, f"rodata segment {value}, the module has {len(self.module.rodata)}")
         return value
 
     def callee(self) -> int:
+        """The next function or import, checked."""
         value = self.number(4)
         limit = len(self.module.imports) if value & IMPORT_BIT else len(self.module.functions)
         if value & ~IMPORT_BIT >= limit:
@@ -236,26 +248,31 @@ class Decoder:
         return value
 
     def string(self) -> str:
+        """The next text."""
         return bytes(self.bytes(self.number(2))).decode("utf-8", "replace")
 
     def sizes(self) -> tuple[int, ...]:
+        """The next list of numbers of 16 bits."""
         self.pc += self.pc & 1
         count = self.number(2)
         return struct.unpack(f"<{count}H", self.bytes(2 * count))
 
     def registers(self) -> tuple[int, ...]:
+        """The next list of registers, checked."""
         values = self.sizes()
         for value in values:
             self.check_register(value)
         return values
 
     def target(self) -> int:
+        """The next place in the function, checked."""
         value = self.number(4)
         if value >= len(self.code):
             raise self.fail(self.start, f"branches to {value:08X}, past the end of the function")
         return value
 
     def branch(self) -> Branch:
+        """The next branch with its moves."""
         target = self.target()
         self.pc += self.pc & 1
         count = self.number(2)
@@ -269,6 +286,7 @@ class Decoder:
         return Branch(target, pairs)
 
     def branch_table(self) -> tuple[Branch, ...]:
+        """The next table of branches, the default first."""
         default = self.branch()
         return (default, *(self.branch() for _ in range(self.number(2))))
 

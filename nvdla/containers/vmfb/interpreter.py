@@ -52,6 +52,7 @@ class Frame:
     resume: int | None = None
 
     def read(self, kind: str, register: int) -> Any:
+        """The value of a register as its kind says (i, l, f, d or r)."""
         if kind == "r":
             return self.refs[register & REF_MASK]
         low = self.registers[register]
@@ -70,6 +71,7 @@ class Frame:
         return value
 
     def write(self, kind: str, register: int, value: Any) -> None:
+        """Set a register of a kind."""
         if kind == "r":
             self.refs[register & REF_MASK] = value
         elif kind == "i":
@@ -114,6 +116,7 @@ class Machine:
         return self.invoke(self.module.functions[export.ordinal], arguments)
 
     def invoke(self, function: Function, arguments: Sequence[Any]) -> list[Any]:
+        """Call a function with Python values; returns its results. Raises VmError."""
         letters = signature_letters(function.signature, f"{self.module.source.name}: {function.name}")
         if len(arguments) != len(letters[0]):
             raise VmError(
@@ -128,6 +131,7 @@ class Machine:
         return self.run(letters[1])
 
     def enter(self, function: Function) -> Frame:
+        """A frame for a call. Raises VmError for too many of them."""
         if len(self.stack) >= self.limits.depth:
             raise VmError(
                 f"{self.module.source.name}: calls are nested more than {self.limits.depth} deep (option depth)"
@@ -139,6 +143,7 @@ class Machine:
         return frame
 
     def check_place(self, frame: Frame, kind: str, register: int) -> None:
+        """Raise VmError for a register that a frame does not have."""
         limit = len(frame.refs) if kind == "r" else len(frame.registers) - (kind in "ld")
         if register >= limit:
             raise frame.decoder.fail(0, "the function has too few registers for its arguments")
@@ -172,6 +177,7 @@ class Machine:
             raise VmError(f"no end after {self.limits.instructions} instructions (option instructions)")
 
     def fetch(self, frame: Frame) -> Instruction:
+        """The instruction where a frame stands."""
         key = (frame.function.ordinal, frame.pc)
         instruction = self.decoded.get(key)
         if instruction is None:
@@ -197,6 +203,7 @@ class Machine:
         return None
 
     def branch(self, frame: Frame, branch: Branch) -> None:
+        """Go where a branch leads, with its moves."""
         self.spend(len(branch.pairs))
         for source, target in branch.pairs:
             if source & REF_BIT:
@@ -243,6 +250,7 @@ class Machine:
         return []
 
     def store_results(self, caller: Frame, kinds: Sequence[str], targets: Sequence[int], values: Sequence[Any]) -> None:
+        """Put results of a call into the caller's registers."""
         for kind, target, value in zip(kinds, targets, values, strict=False):
             if (kind == "r") != bool(target & REF_BIT):
                 raise VmError("a result is of another kind than the register that takes it")
@@ -257,6 +265,7 @@ class Machine:
         sources: tuple[int, ...],
         targets: tuple[int, ...],
     ) -> None:
+        """Call a function that the host provides."""
         wanted = self.module.imports[ordinal & ~IMPORT_BIT]
         provided = self.imports.get(wanted.name)
         if provided is None:

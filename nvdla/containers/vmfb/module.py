@@ -39,10 +39,12 @@ class Signature:
 
     @property
     def arguments(self) -> str:
+        """Kinds of the arguments, a letter each."""
         return self.convention[1:].partition("_")[0].replace("v", "")
 
     @property
     def results(self) -> str:
+        """Kinds of the results, a letter each."""
         return self.convention[1:].partition("_")[2].replace("v", "")
 
 
@@ -63,6 +65,8 @@ def registers_of_arguments(signature: Signature) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Import:
+    """A function that the module expects from its host."""
+
     name: str
     signature: Signature
     is_optional: bool
@@ -70,12 +74,16 @@ class Import:
 
 @dataclass(frozen=True)
 class Export:
+    """A function that the module offers."""
+
     name: str
     ordinal: int
 
 
 @dataclass(frozen=True)
 class Dependency:
+    """A module that this one needs."""
+
     name: str
     minimum_version: int
     is_optional: bool
@@ -157,9 +165,11 @@ class Module:
 
     @property
     def major(self) -> int | None:
+        """The major version of the bytecode, None where none is stated."""
         return None if self.bytecode_version is None else self.bytecode_version >> 16
 
     def export(self, name: str) -> Export:
+        """The exported function called ``name``. Raises FormatError that lists those there are."""
         for export in self.exports:
             if export.name == name:
                 return export
@@ -167,6 +177,7 @@ class Module:
         raise FormatError(f"{self.source.name}: module {self.name!r} exports no function {name!r}; it exports {known}")
 
     def code(self, function: Function) -> memoryview:
+        """The bytecode of a function."""
         return self.bytecode[function.offset : function.offset + function.length]
 
     def nested(self) -> Iterator[tuple[int, Module]]:

@@ -22,11 +22,13 @@ class Memory:
     used: int = 0
 
     def take(self, count: int, what: str) -> None:
+        """Charge bytes. Raises VmError beyond the limit."""
         if count < 0 or self.used + count > self.limit:
             raise VmError(f"{what} of {count} bytes: {self.used} of {self.limit} bytes are in use (option memory)")
         self.used += count
 
     def give_back(self, count: int) -> None:
+        """Bytes that are free again."""
         self.used -= count
 
 
@@ -63,24 +65,29 @@ class VmBuffer:
         return slice(offset, offset + length)
 
     def writable(self, offset: int, length: int) -> slice:
+        """The bytes of a range that may be written. Raises VmError for a constant."""
         if self.is_constant:
             raise VmError("a read-only buffer cannot be written")
         return self.span(offset, length)
 
     def load(self, kind: str, offset: int) -> int | float:
+        """A number of a kind at a byte offset."""
         code, size = _ELEMENTS[kind]
         return struct.unpack(code, self.data[self.span(offset, size)])[0]
 
     def store(self, kind: str, offset: int, value: int | float) -> None:
+        """Put a number of a kind at a byte offset."""
         self.data[self.writable(offset, _ELEMENTS[kind][1])] = encode(kind, value)
 
     def fill(self, kind: str, offset: int, count: int, value: int | float) -> None:
+        """Put a number of a kind ``count`` times."""
         pattern = encode(kind, value)
         where = self.writable(offset, count * len(pattern))
         self.data[where] = pattern * count
 
 
 def encode(kind: str, value: int | float) -> bytes:
+    """A number as little-endian bytes of its kind."""
     code, size = _ELEMENTS[kind]
     if kind[0] == "i":
         return (int(value) & (1 << 8 * size) - 1).to_bytes(size, "little")
@@ -88,6 +95,7 @@ def encode(kind: str, value: int | float) -> bytes:
 
 
 def element_size(kind: str) -> int:
+    """Bytes of a number of a kind."""
     return _ELEMENTS[kind][1]
 
 
@@ -111,11 +119,13 @@ class VmList:
         return f"!vm.list<{self.element}> of {len(self.items)} elements"
 
     def reserve(self, count: int) -> None:
+        """Room for ``count`` elements."""
         if count > self.capacity:
             self.memory.take((count - self.capacity) * _LIST_ELEMENT, "a list")
             self.capacity = count
 
     def resize(self, count: int) -> None:
+        """Exactly ``count`` elements; new ones are 0 or nothing."""
         self.reserve(count)
         del self.items[count:]
         empty = 0 if self.element in _ELEMENTS else None
@@ -131,6 +141,7 @@ class VmList:
         return whole(value, 8 * element_size(kind)) if kind[0] == "i" else float(value)
 
     def set(self, index: int, value: Any) -> None:
+        """Set an element, converted to the list's kind."""
         if self.element in _ELEMENTS:
             value = _converted(self.element, value)
         self.items[self._checked(index)] = value

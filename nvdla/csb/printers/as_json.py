@@ -13,6 +13,7 @@ HELP = "every step with the names of registers and fields, and the memory layout
 
 
 def write(export: Export) -> None:
+    """Write the program in this form. Raises FormatError for what it cannot say."""
     program = export.program
     document = {
         "format": "nvdla-register-program",

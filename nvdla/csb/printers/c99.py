@@ -39,6 +39,7 @@ ARRAY_LIMIT = 4 << 20
 
 
 def write(export: Export) -> None:
+    """Write the program in this form. Raises FormatError for what it cannot say."""
     program = export.program
     for space, size in program.sizes.items():
         if size > 1 << 32:

@@ -21,6 +21,7 @@ MEMORIES = {Space.DRAM: ("pri_mem", 1), Space.CVSRAM: ("sec_mem", 2)}
 
 
 def write(export: Export) -> None:
+    """Write the program in this form. Raises FormatError for what it cannot say."""
     for number, part in enumerate(export.parts):
         name = export.name if len(export.parts) == 1 else f"{export.name}_part{number}"
         export.save(f"{name}.cfg", "\n".join([*_memory(export, part, name), *_commands(export, part), ""]))

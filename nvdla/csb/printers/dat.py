@@ -11,5 +11,6 @@ HELP = "memory images as 32-bit words in text, 0x and eight digits a line"
 
 
 def write(export: Export) -> None:
+    """Write the program in this form. Raises FormatError for what it cannot say."""
     for space, data in images(export).items():
         export.save(f"{export.name}_{space}.dat", hex_lines(words(data), "0x"))

@@ -14,6 +14,7 @@ HELP = "memory images as Intel hex, at their addresses"
 
 
 def write(export: Export) -> None:
+    """Write the program in this form. Raises FormatError for what it cannot say."""
     for space, data in images(export).items():
         base = export.bases[Space(space)]
         if base + data.size > 1 << 32:

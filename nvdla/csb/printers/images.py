@@ -12,6 +12,7 @@ HELP = "memory images as raw bytes"
 
 
 def write(export: Export) -> None:
+    """Write the program in this form. Raises FormatError for what it cannot say."""
     for space, data in images(export).items():
         export.save(f"{export.name}_{space}.bin", data.tobytes())
 

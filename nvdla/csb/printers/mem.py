@@ -12,6 +12,7 @@ HELP = "memory images for Verilog's $readmemh, 32-bit words"
 
 
 def write(export: Export) -> None:
+    """Write the program in this form. Raises FormatError for what it cannot say."""
     for space, data in images(export).items():
         export.save(f"{export.name}_{space}.mem", hex_lines(words(data), ""))
 

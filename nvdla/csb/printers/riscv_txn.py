@@ -10,6 +10,7 @@ HELP = "the .txn dialect of RISC-V bare-metal projects: byte addresses from --cs
 
 
 def write(export: Export) -> None:
+    """Write the program in this form. Raises FormatError for what it cannot say."""
     for number, part in enumerate(export.parts):
         prefix = "" if len(export.parts) == 1 else f"part{number}_"
         lines = transactions(export, part, prefix, lambda register: export.address(register, False))

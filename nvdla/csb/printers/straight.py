@@ -12,6 +12,7 @@ HELP = "straight C statements reg_write(NAME, value); with a header of register 
 
 
 def write(export: Export) -> None:
+    """Write the program in this form. Raises FormatError for what it cannot say."""
     program = export.program
     if program.cpu_operations:
         last = max(at for at, step in enumerate(program.steps) if isinstance(step, Write))

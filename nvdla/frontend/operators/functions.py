@@ -13,18 +13,22 @@ _erf = np.vectorize(math.erf, otypes=[np.float64])
 
 
 def erf(x: np.ndarray) -> np.ndarray:
+    """The error function."""
     return _erf(x)
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-x))."""
     return 1.0 / (1.0 + np.exp(-np.clip(x, -700, 700)))
 
 
 def softplus(x: np.ndarray) -> np.ndarray:
+    """log(1 + exp(x))."""
     return np.logaddexp(0.0, x)
 
 
 def round_even(x: np.ndarray) -> np.ndarray:
+    """Rounded half to even."""
     return np.rint(x)
 
 

@@ -37,4 +37,5 @@ def operator(*names: str, note: str) -> Callable[[Function], Function]:
 
 
 def add_operator(name: str, note: str, function: Any, family: str, text: str) -> None:
+    """Register an operator of the importer."""
     OPERATORS[name] = Operator(name, note, function, family, text)

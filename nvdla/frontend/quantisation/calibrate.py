@@ -39,7 +39,7 @@ class Calibrated:
     samples: Mapping[int, list[dict[str, np.ndarray]]] = field(default_factory=dict)
 
     def in_int16(self, tensors: Set[str]) -> Calibrated:
-        """The same with these tensors, and the layers that make them, in int16."""
+        """A calibration with these tensors, and the layers that make them, in int16."""
         parts = {}
         for number, refined in self.parts.items():
             own = {layer.name: "int16" for layer in refined.network.layers if layer.name in tensors}

@@ -38,10 +38,12 @@ class Exporter:
     # ---- pieces
 
     def constant(self, name: str, values: np.ndarray) -> str:
+        """Add a constant; returns its name."""
         self.initializers.append(self.onnx.numpy_helper.from_array(np.asarray(values, order="C"), name))
         return name
 
     def node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> str:
+        """Add a node; returns its output."""
         self.nodes.append(self.onnx.helper.make_node(kind, inputs, [output], output, **attributes))
         return output
 
@@ -62,6 +64,7 @@ class Exporter:
     # ---- the whole
 
     def model(self) -> Any:
+        """The ONNX model."""
         helper, kind = self.onnx.helper, self.onnx.TensorProto.FLOAT
         for tensor in self.network.inputs:
             if self.scales is not None:

@@ -25,6 +25,7 @@ class Rewriter:
         return name
 
     def constant(self, name: str, values: np.ndarray) -> str:
+        """Add a constant under a fresh name; returns that."""
         name = self._fresh(name)
         self.added[name] = values
         return name
@@ -42,6 +43,7 @@ class Rewriter:
         return name
 
     def quantised(self, value: str, scale: str, zero: str, output: str) -> None:
+        """Add the quantisation of a value."""
         self._node("QuantizeLinear", [value, scale, zero], output)
 
     def _node(self, kind: str, inputs: list[str], output: str, **attributes: Any) -> None:

@@ -37,6 +37,7 @@ class Stripped:
 
     @property
     def quantised(self) -> bool:
+        """Whether the model brought scales along."""
         return bool(self.magnitudes or self.weight_scales)
 
 

@@ -104,6 +104,7 @@ class DirectIntegers(_Direct):
         return weights, conv.pack_weights(weights) if exact else None
 
     def compute(self, lines: np.ndarray, packed: tuple[np.ndarray, np.ndarray | None]) -> np.ndarray:
+        """The sums of a convolution: prepared input lines and packed weights to the output cube."""
         from nvdla.kernels import conv
 
         weights, matrix = packed
@@ -181,6 +182,7 @@ class DirectHalves(_Direct):
     """fp16: the exact model of the MAC cells and FP48 accumulators, atom by atom in order."""
 
     def pack(self, elements: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Weight elements in memory order to the form that ``compute`` takes."""
         from nvdla.kernels import fp16_mac
 
         weights = self.unpack(elements)
@@ -194,6 +196,7 @@ class DirectHalves(_Direct):
         return fp16_mac.pack_weights(np.where(indices >= 0, flat[:, indices], np.uint16(0)))
 
     def compute(self, lines: np.ndarray, packed: tuple[np.ndarray, ...]) -> np.ndarray:
+        """The sums of a convolution: prepared input lines and packed weights to the output cube."""
         from nvdla.kernels import fp16_mac
 
         padded = pad_lines(lines, self.settings)
@@ -236,10 +239,12 @@ class WinogradIntegers(_Winograd):
     """int8 and int16 in Winograd mode."""
 
     def pack(self, elements: np.ndarray) -> np.ndarray:
+        """Weight elements in memory order to the form that ``compute`` takes."""
         weights = self.unpack(elements).transpose(2, 3, 1, 4, 0)
         return weights.reshape(4, 4, -1, self.settings.kernels).astype(np.float64)
 
     def compute(self, lines: np.ndarray, packed: np.ndarray) -> np.ndarray:
+        """The sums of a convolution: prepared input lines and packed weights to the output cube."""
         from nvdla.kernels import winograd
 
         self.check(lines)
@@ -251,11 +256,13 @@ class WinogradHalves(_Winograd):
     """fp16 in Winograd mode."""
 
     def pack(self, elements: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Weight elements in memory order to the form that ``compute`` takes."""
         from nvdla.kernels import fp16_mac
 
         return fp16_mac.pack_weights(self.unpack(elements).reshape(self.settings.kernels, -1))
 
     def compute(self, lines: np.ndarray, packed: tuple[np.ndarray, ...]) -> np.ndarray:
+        """The sums of a convolution: prepared input lines and packed weights to the output cube."""
         from nvdla.kernels import winograd, winograd_fp16
 
         self.check(lines)

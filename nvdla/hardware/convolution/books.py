@@ -47,10 +47,12 @@ class Layer:
 
     @property
     def banks(self) -> tuple[int, int]:
+        """Banks of data and of weights."""
         return self.data_banks, self.weight_banks
 
     @property
     def kernels(self) -> int:
+        """Kernels of all groups."""
         return sum(kernels for kernels, _ in self.groups)
 
     @property

@@ -293,6 +293,7 @@ class WeightSource(_Source):
         return np.pad(self._there, (0, self._size - self._there.size))
 
     def moved(self, move: Move) -> Self:
+        """A copy of it whose views lie elsewhere in memory: ``move`` says where."""
         source = super().moved(move)
         source._there = move(self._there)
         return source

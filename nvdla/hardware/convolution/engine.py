@@ -101,6 +101,7 @@ class ConvolutionJob(Job):
 
     @property
     def reads(self) -> list[np.ndarray]:
+        """Views of the memory that it reads."""
         return [*self.source.views, *self.weight_source.views]
 
     @property

@@ -181,10 +181,12 @@ def decode(groups: dict[str, RegisterGroup]) -> ConvolutionSettings:
 
 
 def data_space(cdma: RegisterGroup) -> Space:
+    """The memory that the input lies in."""
     return Space.from_ram_type(cdma["D_DAIN_RAM_TYPE.DATAIN_RAM_TYPE"])
 
 
 def weight_space(cdma: RegisterGroup) -> Space:
+    """The memory that the weights lie in."""
     return Space.from_ram_type(cdma["D_WEIGHT_RAM_TYPE.WEIGHT_RAM_TYPE"])
 
 

@@ -86,10 +86,12 @@ class SdpJob(Job):
 
     @property
     def reads(self) -> list[np.ndarray]:
+        """Views of the memory that it reads."""
         return [each.view for each in (self.input, *self.sources) if each is not None]
 
     @property
     def writes(self) -> list[np.ndarray]:
+        """Views of the memory that it writes."""
         return list(self.destinations)
 
     def _relocate(self, move: Move) -> None:

@@ -81,14 +81,17 @@ class YBlock:
 
     @property
     def needs_alu(self) -> bool:
+        """The ALU takes operands from memory."""
         return not self.bypass and not self.alu_bypass and self.alu_from_memory
 
     @property
     def needs_mul(self) -> bool:
+        """The multiplier takes operands from memory."""
         return not self.bypass and not self.mul_bypass and self.mul_from_memory
 
     @property
     def uses_lut(self) -> bool:
+        """The lookup tables work."""
         return not self.bypass and not self.lut_bypass
 
     @property
@@ -133,10 +136,12 @@ class SdpSettings:
 
     @property
     def pixels(self) -> int:
+        """Pixels of the cube."""
         return self.height * self.width
 
     @property
     def floating(self) -> bool:
+        """Whether it computes in fp16."""
         return self.processing is Precision.FP16
 
 
