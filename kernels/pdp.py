@@ -173,7 +173,7 @@ def _extreme_piece(number, source, out, cubes, kernel, stride, pad, flip):
 
 @njit(cache=True, nogil=True, shared=True)
 def pool_extreme_shared(crew, source, out, cubes, kernel, stride, pad, least):
-    """The same with several threads, for several images; source and out are flat (:class:`Cubes`)."""
+    """Pooling with several threads, for several images; source and out are flat (:class:`Cubes`)."""
     pieces = cubes.images * _chunks(cubes)[2]
     share(crew, pieces, _extreme_piece, (source, out, cubes, kernel, stride, pad, -1 if least else 0))
 
@@ -261,7 +261,7 @@ def _average_piece(number, source, out, cubes, kernel, stride, pad, pad_values, 
 
 @njit(cache=True, nogil=True, shared=True)
 def pool_average_shared(crew, source, out, cubes, kernel, stride, pad, pad_values, reciprocal, sum_bits):
-    """The same with several threads, for several images; source and out are flat (:class:`Cubes`)."""
+    """Pooling with several threads, for several images; source and out are flat (:class:`Cubes`)."""
     pieces = cubes.images * _chunks(cubes)[2]
     share(crew, pieces, _average_piece, (source, out, cubes, kernel, stride, pad, pad_values, reciprocal, sum_bits))
 

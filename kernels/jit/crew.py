@@ -30,6 +30,7 @@ PATIENCE = 30e-6
 
 @late
 def share() -> Any:
+    """The compiled sharing of pieces among a crew of threads, imported when it is first asked for."""
     from nvdla.kernels.jit.crew_code import share
 
     return share
