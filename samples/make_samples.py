@@ -16,7 +16,9 @@ which has the scale 255 / 127. Colour channels are in the order blue, green, red
 from __future__ import annotations
 
 import argparse
+import io
 import sys
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +91,20 @@ def build_sample(name: str, weights: dict[str, np.ndarray]) -> Built:
 def caffe_files(weights: dict[str, np.ndarray]) -> dict[str, bytes]:
     """LeNet as a Caffe network."""
     return {"lenet.prototxt": caffe_form.prototxt().encode(), "lenet.caffemodel": caffe_form.caffemodel(weights)}
+
+
+def data_files() -> dict[str, bytes]:
+    """The held-out digits as LeNet takes them: digits.npz, images (360, 28, 28) uint8 and labels."""
+    digits, labels = held_out()
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, array in (("images", enlarge(digits, 28, 4)), ("labels", labels)):
+            inner = io.BytesIO()
+            np.lib.format.write_array(inner, np.ascontiguousarray(array))
+            archive.writestr(
+                zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0)), inner.getvalue(), zipfile.ZIP_DEFLATED
+            )
+    return {"digits.npz": stream.getvalue()}
 
 
 # ---- data
@@ -247,7 +263,7 @@ def main() -> int:
     if options.train:
         train_all()
     weights, different = _weights(), []
-    for name, content in caffe_files(weights).items():
+    for name, content in (caffe_files(weights) | data_files()).items():
         if options.check:
             if content != (HERE / name).read_bytes():
                 different.append(name)

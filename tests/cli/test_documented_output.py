@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
-    "compare", "csb", "cycles", "diff", "doctor", "graph", "layouts", "lint", "memory", "register-programs",
+    "compare", "csb", "cycles", "diff", "doctor", "evaluate", "graph", "layouts", "lint", "memory", "register-programs",
     "report", "tensor", "timeline"
 )  # fmt: skip
 BLOCK = re.compile(r"```console\n(.*?)```", flags=re.S)
@@ -28,7 +28,7 @@ def folder(tmp_path, monkeypatch, plant, plant_bytes):
     import nvdla
 
     for path in (ROOT / "samples").iterdir():
-        if path.suffix in (".loadable", ".json", ".pgm", ".txt", ".prototxt", ".caffemodel"):
+        if path.suffix in (".loadable", ".json", ".npz", ".pgm", ".txt", ".prototxt", ".caffemodel"):
             shutil.copy(path, tmp_path)
     lenet = nvdla.load(tmp_path / "lenet.loadable")
     plant_bytes(lenet, 3, "weight_data", flip_a_bit).save(tmp_path / "flipped.loadable")

@@ -1,0 +1,12 @@
+"""Campaigns: tables of tasks on the cores of this machine or on a Dask cluster, resumable, with the same results.
+
+A campaign is a :class:`Table`: it says which tasks there are and how a worker does them. :func:`run` hands shards of
+tasks to workers, appends their records to a journal as they come, and gives all records in the order of the tasks.
+docs/campaigns.md writes one in thirty lines.
+"""
+
+from nvdla.campaign.journal import Journal
+from nvdla.campaign.runner import Workers, run
+from nvdla.campaign.table import Record, Table, Task
+
+__all__ = ["Journal", "Record", "Table", "Task", "Workers", "run"]

@@ -1,0 +1,169 @@
+"""The journal of a campaign: one line of JSON a record, appended as results come, complete or repairable at any time.
+
+The first line says which campaign it is. A line that was cut off (a full disk, a killed process) is dropped when the
+campaign goes on, and its task done again. When everything is there, the file is written once more in the order of the
+tasks, so that it does not depend on who did what when.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from nvdla.campaign.table import Record, Table
+from nvdla.errors import FormatError
+from nvdla.files import whole_file
+
+FORMAT, VERSION = "nvdla-campaign", 1
+SYNC_SECONDS = 2.0
+
+
+class Journal:
+    """The records of ``table`` in the file ``path``. ``resume``: go on with what is there; without it a file that is
+    there already is refused, so that nothing is lost. Raises FormatError."""
+
+    def __init__(self, path: str | os.PathLike[str], table: Table, resume: bool = False) -> None:
+        self.path = Path(path)
+        self.done: set[str] = set()
+        self._head = {"format": FORMAT, "version": VERSION, "campaign": table.name, "identity": table.identity()}
+        self._settings = table.settings()
+        self._synced = time.monotonic()
+        try:
+            self._stream = self._go_on() if self.path.exists() else self._begin()
+        except OSError as error:
+            raise FormatError(f"journal {self.path} cannot be opened: {error.strerror or error}") from error
+        if self.done and not resume:
+            self._stream.close()
+            raise FormatError(
+                f"{self.path} holds {len(self.done)} results of this campaign already: --resume goes on with them, or "
+                "remove the file"
+            )
+
+    def _begin(self) -> IO[bytes]:
+        stream = open(self.path, "xb")  # noqa: SIM115 - open for the life of the journal
+        stream.write(_line({**self._head, "settings": self._settings}))
+        stream.flush()
+        return stream
+
+    def _go_on(self) -> IO[bytes]:
+        """Check whose results they are, drop a line that was cut off, note what is done."""
+        whole = 0
+        with open(self.path, "rb") as stream:
+            for number, line in enumerate(stream):
+                if not line.endswith(b"\n"):
+                    break
+                entry = _entry(line)
+                if number == 0:
+                    self._check(entry)
+                elif entry is None or "key" not in entry:
+                    raise FormatError(
+                        f"{self.path}:{number + 1}: not a record of a campaign; remove the line or the file"
+                    )
+                else:
+                    self.done.add(entry["key"])
+                whole += len(line)
+        if whole == 0:
+            self._check(None)
+        stream = open(self.path, "r+b")  # noqa: SIM115
+        stream.truncate(whole)
+        stream.seek(whole)
+        return stream
+
+    def _check(self, head: Record | None) -> None:
+        if head is None or head.get("format") != FORMAT:
+            raise FormatError(f"{self.path} is no journal of a campaign; give another file")
+        if head.get("identity") != self._head["identity"]:
+            raise FormatError(
+                f"{self.path} belongs to another run ({_difference(head, self._head, self._settings)}): give another "
+                "file, or the settings of that run"
+            )
+
+    def append(self, records: Sequence[Record]) -> None:
+        """Add records; they are there, whatever happens to this process. Raises FormatError for a full disk."""
+        new = [each for each in records if each["key"] not in self.done]
+        try:
+            self._stream.write(b"".join(map(_line, new)))
+            self._stream.flush()
+            if time.monotonic() - self._synced > SYNC_SECONDS:
+                os.fsync(self._stream.fileno())
+                self._synced = time.monotonic()
+        except OSError as error:
+            raise FormatError(
+                f"journal {self.path} cannot be written: {error.strerror or error}; {len(self.done)} results are kept, "
+                "--resume goes on"
+            ) from error
+        self.done.update(each["key"] for each in new)
+
+    def records(self) -> Iterator[Record]:
+        """All records so far, as they came."""
+        self._stream.flush()
+        with open(self.path, "rb") as stream:
+            next(stream, None)
+            for line in stream:
+                entry = _entry(line) if line.endswith(b"\n") else None
+                if entry is not None:
+                    yield entry
+
+    def finish(self) -> None:
+        """Write the file anew in the order of the keys, whole or not at all. Keeps places of lines, not lines."""
+        self.close()
+        places: list[tuple[str, int, int]] = []
+        with open(self.path, "rb") as source, whole_file(self.path) as target:
+            position = len(next(source, b""))
+            for line in source:
+                entry = _entry(line)
+                if entry is not None:
+                    places.append((entry["key"], position, len(line)))
+                position += len(line)
+            source.seek(0)
+            target.write(source.readline())
+            for _, start, size in sorted(places):
+                source.seek(start)
+                target.write(source.read(size))
+
+    def close(self) -> None:
+        if not self._stream.closed:
+            self._stream.close()
+
+
+def read(path: str | os.PathLike[str]) -> Iterator[Record]:
+    """The records of a finished or interrupted journal. Raises FormatError."""
+    try:
+        with open(path, "rb") as stream:
+            head = _entry(next(stream, b""))
+            if head is None or head.get("format") != FORMAT:
+                raise FormatError(f"{os.fspath(path)} is no journal of a campaign")
+            for line in stream:
+                entry = _entry(line)
+                if entry is not None:
+                    yield entry
+    except OSError as error:
+        raise FormatError(f"journal {os.fspath(path)} cannot be read: {error.strerror or error}") from error
+
+
+def _line(entry: Record) -> bytes:
+    return json.dumps(entry, sort_keys=True, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+
+
+def _entry(line: bytes) -> Record | None:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return entry if isinstance(entry, dict) else None
+
+
+def _difference(theirs: dict[str, Any], ours: dict[str, Any], settings: dict[str, Any]) -> str:
+    """The first thing in which two campaigns differ, in words."""
+    if theirs.get("campaign") != ours["campaign"]:
+        return f"a campaign of {theirs.get('campaign')!r}, not of {ours['campaign']!r}"
+    other = theirs.get("settings") or {}
+    plain = json.loads(json.dumps(settings, default=str))
+    for name in sorted({*other, *plain}):
+        if other.get(name) != plain.get(name):
+            return f"{name} was {str(other.get(name))[:60]!r}, is {str(plain.get(name))[:60]!r}"
+    return "other settings"

@@ -1,0 +1,147 @@
+"""Where shards are done: processes of this machine (concurrent.futures), or a Dask cluster."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from nvdla.campaign import worker
+from nvdla.campaign.table import Record, Table
+from nvdla.errors import FormatError
+from nvdla.threads import cores
+
+if TYPE_CHECKING:
+    from nvdla.campaign.runner import Shard, Workers
+
+MOST_WORKERS = 1024
+
+
+class WorkerDied(Exception):
+    """The worker that had the shard is gone."""
+
+
+class Pool(ABC):
+    """Takes shards, gives their records in the order in which they come."""
+
+    size: int
+
+    @property
+    @abstractmethod
+    def under_way(self) -> int:
+        """Shards that were submitted and not given back yet."""
+
+    @abstractmethod
+    def submit(self, shard: Shard) -> None: ...
+
+    @abstractmethod
+    def next(self) -> tuple[Shard, list[Record] | WorkerDied]:
+        """Wait for any shard. Raises what the table raised."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+@contextmanager
+def pool_for(table: Table, workers: Workers) -> Iterator[Pool]:
+    """The pool that ``workers`` asks for. Raises FormatError."""
+    if workers.count is not None and not 1 <= workers.count <= MOST_WORKERS:
+        raise FormatError(f"{workers.count} workers: must be 1 .. {MOST_WORKERS}")
+    if workers.scheduler:
+        from nvdla.campaign.cluster import ClusterPool
+
+        pool: Pool = ClusterPool(table, workers.scheduler)
+    else:
+        pool = LocalPool(table, workers.count or cores())
+    try:
+        yield pool
+    finally:
+        pool.close()
+
+
+class LocalPool(Pool):
+    """Processes of this machine, each with its share of the cores.
+
+    When a process dies, its pool is broken and does not say whose fault it was: the shards that were under way are
+    then done one at a time, each in a process of its own, until all of them are through.
+    """
+
+    def __init__(self, table: Table, count: int) -> None:
+        self.size = count
+        self._identity = table.identity()
+        self._table = pickle.dumps(table)
+        self._futures: dict[Future[list[Record]], Shard] = {}
+        self._suspects: deque[Shard] = deque()
+        self._executor = self._processes(count)
+
+    @property
+    def under_way(self) -> int:
+        return len(self._futures) + len(self._suspects)
+
+    def submit(self, shard: Shard) -> None:
+        if self._suspects or shard.deaths:
+            self._suspects.append(shard)
+            return
+        try:
+            self._futures[self._executor.submit(worker.do, self._identity, shard.tasks)] = shard
+        except BrokenProcessPool:
+            self._broken(shard)
+
+    def next(self) -> tuple[Shard, list[Record] | WorkerDied]:
+        while True:
+            if self._suspects and not self._futures:
+                return self._alone(self._suspects.popleft())
+            done, _ = wait(self._futures, return_when=FIRST_COMPLETED)
+            future = done.pop()
+            shard = self._futures.pop(future)
+            try:
+                return shard, future.result()
+            except BrokenProcessPool:
+                self._broken(shard)
+
+    def close(self) -> None:
+        processes = list((getattr(self._executor, "_processes", None) or {}).values())
+        self._executor.shutdown(wait=not self._futures, cancel_futures=True)
+        if self._futures:  # interrupted: what is under way is not waited for
+            for process in processes:
+                process.terminate()
+
+    def _broken(self, shard: Shard) -> None:
+        self._suspects.append(shard)
+        self._suspects.extend(self._futures.values())
+        self._futures.clear()
+        self._executor.shutdown(wait=True, cancel_futures=True)
+        self._executor = self._processes(self.size)
+
+    def _alone(self, shard: Shard) -> tuple[Shard, list[Record] | WorkerDied]:
+        with self._processes(1) as executor:
+            try:
+                return shard, executor.submit(worker.do, self._identity, shard.tasks).result()
+            except BrokenProcessPool:
+                return shard, WorkerDied()
+
+    def _processes(self, count: int) -> ProcessPoolExecutor:
+        # Spawned: a process that has run kernels in threads cannot be forked.
+        context = multiprocessing.get_context("spawn")
+        share = max(1, cores() // count)
+        return ProcessPoolExecutor(count, context, _begin, (self._identity, self._table, share))
+
+
+def _begin(identity: str, table: bytes, share: int) -> None:
+    """In a new process: its share of the cores, and the table. Ctrl-C is the parent's."""
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    worker.threads = share
+    worker.receive(identity, table)
+
+
+def described(error: BaseException) -> str:
+    """An exception of a library in one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]

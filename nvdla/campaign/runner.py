@@ -1,0 +1,89 @@
+"""Runs the tasks of a table on workers: bounded memory, every result kept as it comes, lost workers replaced.
+
+A shard whose worker dies is done again; after three deaths it is split into its tasks, and a task that takes three
+workers with it is named in its record and left. What an ordinary exception of a shard means is up to the table: it
+ends the campaign, results so far are kept.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from nvdla.campaign.journal import Journal
+from nvdla.campaign.pools import Pool, WorkerDied, pool_for
+from nvdla.campaign.table import Record, Table, Task
+
+TRIES = 3
+AHEAD = 2
+"""Shards under way for each worker: one at work, one that waits."""
+
+OnProgress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Workers:
+    """``count`` processes on this machine (None: as many as it has cores), or the Dask cluster at ``scheduler``."""
+
+    count: int | None = None
+    scheduler: str | None = None
+
+
+@dataclass
+class Shard:
+    """Tasks that go to a worker together, and how many workers died of them."""
+
+    tasks: list[Task]
+    deaths: int = field(default=0)
+
+
+def run(table: Table, journal: Journal, workers: Workers | None = None, progress: OnProgress | None = None) -> None:
+    """Do all tasks of ``table`` that the journal does not have yet, then put the journal in order.
+
+    ``progress(done, failed)`` is called as records come. Raises NvdlaError; what was done is in the journal then.
+    """
+    shards = _shards(table, journal.done)
+    first = next(shards, None)
+    if first is not None:
+        with pool_for(table, workers or Workers()) as pool:
+            _drive(pool, itertools.chain([first], shards), journal, progress or (lambda done, failed: None))
+    journal.finish()
+
+
+def _shards(table: Table, done: set[str]) -> Iterator[Shard]:
+    """What is left to do, in shards; tasks are taken from the table as they are needed."""
+    left = (task for task in table.tasks() if task.key not in done)
+    while tasks := list(itertools.islice(left, table.shard)):
+        yield Shard(tasks)
+
+
+def _drive(pool: Pool, shards: Iterable[Shard], journal: Journal, progress: OnProgress) -> None:
+    waiting = iter(shards)
+    again: list[Shard] = []
+    failed = 0
+    while True:
+        while pool.under_way < AHEAD * pool.size and (shard := again.pop() if again else next(waiting, None)):
+            pool.submit(shard)
+        if not pool.under_way:
+            return
+        shard, outcome = pool.next()
+        if isinstance(outcome, WorkerDied):
+            retried, given_up = _after_death(shard)
+            again += retried
+            records: Sequence[Record] = given_up
+        else:
+            records = outcome
+        journal.append(records)
+        failed += sum("error" in each for each in records)
+        progress(len(journal.done), failed)
+
+
+def _after_death(shard: Shard) -> tuple[list[Shard], list[Record]]:
+    """What to do again after a worker died of a shard, and what is given up."""
+    shard.deaths += 1
+    if shard.deaths < TRIES:
+        return [shard], []
+    if len(shard.tasks) > 1:
+        return [Shard([task]) for task in shard.tasks], []
+    return [], [{"key": shard.tasks[0].key, "error": f"{TRIES} workers died of it"}]

@@ -1,0 +1,69 @@
+"""Arguments and progress that the commands over data share: evaluate, faults, explore."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nvdla.campaign import Journal, Table
+
+
+def add_campaign_options(parser: argparse.ArgumentParser) -> None:
+    """``--workers``, ``--scheduler``, ``--resume``, ``--samples``, ``--output``."""
+    group = parser.add_argument_group("the run")
+    group.add_argument("--workers", type=int, metavar="N", help="processes on this machine (default: its cores)")
+    group.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, such as tcp://10.0.0.1:8786")
+    group.add_argument("--resume", action="store_true", help="go on with the results that --samples or --output has")
+    group.add_argument("--samples", metavar="FILE.jsonl", help="one line a result, written as results come")
+    group.add_argument("--output", "-o", metavar="FILE.json", help="the figures as JSON")
+    group.add_argument("--json", action="store_true", help="print the figures as JSON")
+
+
+@contextlib.contextmanager
+def journal_of(table: Table, args: argparse.Namespace) -> Iterator[Journal]:
+    """The journal that the arguments ask for: --samples, beside --output, or for this run alone."""
+    from nvdla.campaign import Journal
+
+    path = args.samples or (f"{args.output}.samples.jsonl" if args.output else None)
+    if path:
+        journal = Journal(path, table, args.resume)
+        try:
+            yield journal
+        finally:
+            journal.close()
+        return
+    with tempfile.TemporaryDirectory(prefix="nvdla-") as folder:
+        journal = Journal(Path(folder) / "samples.jsonl", table)
+        try:
+            yield journal
+        finally:
+            journal.close()
+
+
+def run_with_progress(table: Table, journal: Journal, args: argparse.Namespace, total: int | None) -> None:
+    """Run the campaign; on a terminal with a bar that shows rate and time left."""
+    from nvdla.campaign import Workers, run
+
+    workers = Workers(args.workers, args.scheduler)
+    if not sys.stderr.isatty() or args.json:
+        run(table, journal, workers)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+        shown = bar.add_task(table.name, total=total, completed=len(journal.done), rate="")
+
+        def progress(done: int, failed: int) -> None:
+            speed = bar.tasks[0].speed
+            text = f"{speed:,.0f}/s" if speed else ""
+            bar.update(shown, completed=done, rate=f"{text}, {failed} damaged" if failed else text)
+
+        run(table, journal, workers, progress)

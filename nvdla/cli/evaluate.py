@@ -1,0 +1,116 @@
+"""``nvdla evaluate``: what a network is worth over a whole data set."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from nvdla.cli.arguments import add_image_options, preprocessing_of
+from nvdla.cli.campaigns import add_campaign_options, journal_of, run_with_progress
+from nvdla.cli.output import print_document, print_table
+from nvdla.errors import FormatError
+from nvdla.files import write_file
+
+COMMAND = "evaluate"
+HELP = """Accuracy of a network over a data set, bit-exactly, on the cores of this machine or on a Dask cluster.
+
+  nvdla evaluate lenet.loadable held_out.npz
+  nvdla evaluate net.nvpkg photos/ --against net.onnx --output result.json --workers 4
+  nvdla evaluate net.loadable val.csv --scheduler tcp://10.0.0.1:8786 --samples samples.jsonl --resume
+
+DATA: a folder with a sub-folder a class, a .csv or .jsonl manifest (path, label), .npz (images, labels), .npy with
+--labels FILE.npy, or module:function that yields (sample, label)."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("network", help="a loadable, or a package of nvdla compile")
+    parser.add_argument("data", help="labelled data")
+    parser.add_argument("--labels", metavar="FILE.npy", help="labels of a .npy of samples")
+    parser.add_argument("--config", default="auto", metavar="NAME", help="hardware configuration (default: auto)")
+    parser.add_argument("--limit", type=int, metavar="N", help="only N samples")
+    parser.add_argument("--shuffle", type=int, metavar="SEED", help="choose samples at random (with --limit)")
+    parser.add_argument("--against", metavar="MODEL.onnx", help="float model: how often both agree, SNR")
+    parser.add_argument("--metric", metavar="MODULE:FUNCTION", help="a metric of yours: f(outputs, label) -> number")
+    parser.add_argument("--predict-only", action="store_true", help="no labels: results go to --samples")
+    parser.add_argument("--strict", action="store_true", help="a sample that cannot be read ends the run")
+    parser.add_argument("--input-scale", type=float, metavar="S", help="real number of one step of the input")
+    parser.add_argument("--report", metavar="PAGE.html", help="a page with the confusion matrix")
+    add_image_options(parser)
+    add_campaign_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """0, also with damaged samples (they are counted apart); 2 where nothing could be judged."""
+    from nvdla.campaign.journal import read
+    from nvdla.evaluation import Evaluation, open_network, open_source, summarise
+
+    if args.limit is not None and args.limit < 1:
+        raise FormatError(f"--limit {args.limit}: must be at least 1")
+    source = open_source(args.data, args.labels)
+    pixels = preprocessing_of(args)
+    open_network(args.network, args.config, 1, pixels, args.input_scale)  # what is wrong is said here, once
+    table = Evaluation(
+        str(Path(args.network).resolve()),
+        source,
+        args.config,
+        pixels,
+        args.input_scale,
+        args.metric,
+        args.against,
+        args.predict_only,
+        args.limit,
+        args.shuffle,
+        args.strict,
+    )
+    count = len(source)
+    total = None if count == sys.maxsize else min(count, args.limit or count)
+    if args.limit and (total is None or total < count):
+        print(f"nvdla evaluate: only {args.limit} samples: the figures are those of a sample", file=sys.stderr)
+    with journal_of(table, args) as journal:
+        run_with_progress(table, journal, args, total)
+        summary = summarise(read(journal.path)).document(source.classes)
+    if not summary["samples"]:
+        first = summary.get("problems", [{"id": "-", "error": "no sample came"}])[0]
+        raise FormatError(f"no sample could be judged; the first: {first['id']}: {first['error']}")
+    document = {
+        "format": "nvdla-evaluation",
+        "version": 1,
+        "network": args.network,
+        "data": args.data,
+        "settings": table.settings(),
+        "summary": summary,
+    }
+    _tell(document, args)
+    return 0
+
+
+def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
+    from nvdla.evaluation.page import figures, page, share
+
+    summary = document["summary"]
+    if args.output:
+        write_file(args.output, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())
+    if args.report:
+        title = f"{Path(args.network).name} on {Path(args.data).name}"
+        write_file(args.report, page(document, title).encode())
+    if print_document(document, args):
+        return
+    print_table(
+        f"{args.network} on {args.data}", [{"figure": what, "value": value} for what, value in figures(summary)]
+    )
+    rows = [
+        {
+            "class": each["name"] or each["class"],
+            "samples": each["samples"],
+            "precision": share(each["precision"]),
+            "recall": share(each["recall"]),
+        }
+        for each in summary.get("classes", [])
+    ]
+    if 0 < len(rows) <= 50:
+        print_table("Classes", rows)
+    for each in summary.get("problems", []):
+        print(f"damaged: {each['id']}: {each['error']}", file=sys.stderr)

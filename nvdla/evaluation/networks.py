@@ -1,0 +1,240 @@
+"""Networks as evaluation sees them: samples in, one vector of real or integer numbers a sample out."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nvdla
+from nvdla.builder.quantize import quantize
+from nvdla.errors import FormatError
+from nvdla.files import read_file
+from nvdla.program.naming import names_for
+from nvdla.tensors.files import IMAGE_ENDINGS, fit, read_tensor
+from nvdla.tensors.images import Preprocessing, convert_pixels
+
+MAX_NETWORK = 4 << 30
+
+
+class Network(ABC):
+    """``shape`` of a sample without batch axis; ``outputs``: how many numbers a result has."""
+
+    shape: tuple[int, ...]
+    outputs: int
+
+    @abstractmethod
+    def prepare(self, value: Any) -> np.ndarray:
+        """A sample (a path or an array) as the network takes it. Raises FormatError for what does not fit."""
+
+    @abstractmethod
+    def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
+        """Results (samples, outputs) of prepared samples."""
+
+    @abstractmethod
+    def real(self, sample: np.ndarray) -> np.ndarray:
+        """A prepared sample as the real numbers that a float model takes."""
+
+
+class LoadableNetwork(Network):
+    """A loadable with one input; the first output is the result.
+
+    uint8 arrays are pixels and become elements as images do; other integers are elements; floats are quantised with
+    the input's scale (sidecar, or ``scale``).
+    """
+
+    def __init__(
+        self, path: str, config: str, threads: int | None, pixels: Preprocessing, scale: float | None = None
+    ) -> None:
+        self.runtime = nvdla.Runtime(path, config, threads=threads)
+        if len(self.runtime.inputs) != 1 or not self.runtime.outputs:
+            names = ", ".join(each.name for each in self.runtime.inputs) or "none"
+            raise FormatError(f"{path}: evaluation feeds one input, the network has {names}")
+        self._input, self._output = self.runtime.inputs[0], self.runtime.outputs[0]
+        self.shape = self._input.shape[1:]
+        self.outputs = int(np.prod(self._output.shape[1:]))
+        scales = names_for(path).scales
+        self._scale = scale if scale is not None else scales.get(self._input.name)
+        self._result_scale = scales.get(self._output.name)
+        self._pixels = pixels
+        self._model_pixels = _preprocessing_of(path) if self._scale is not None else None
+
+    def prepare(self, value: Any) -> np.ndarray:
+        shape, dtype = self._input.shape, self._input.dtype
+        if isinstance(value, str | os.PathLike):
+            if self._model_pixels is not None and Path(value).suffix.lower() in IMAGE_ENDINGS:
+                return self._quantised(self._model_pixels.image(value, shape))
+            found = read_tensor(value, shape, dtype, self._pixels)
+            if isinstance(found, bytes):
+                raise FormatError(f"{os.fspath(value)}: raw surfaces cannot be evaluated; give images or .npy")
+            return found
+        array = np.asarray(value)
+        if array.dtype == np.uint8 and self._model_pixels is not None:
+            planes = _planes(array, self.shape, self._pixels)[:, :: 1 if self._model_pixels.colour == "rgb" else -1]
+            return self._quantised(self._model_pixels.numbers(planes.astype(np.float32)))
+        if array.dtype == np.uint8:
+            return convert_pixels(_planes(array, self.shape, self._pixels), dtype, self._pixels)
+        if array.dtype.kind == "f" and dtype.kind == "i":
+            if self._scale is None:
+                raise FormatError(
+                    f"samples are {array.dtype}, the input {self._input.name} is {dtype}: its scale is not known; give "
+                    "--input-scale, or the layer file of the network beside it"
+                )
+            array = quantize(array, self._scale, dtype.name)
+        return fit(array, shape, dtype, "sample")
+
+    def _quantised(self, values: np.ndarray) -> np.ndarray:
+        """Real numbers as elements of the input."""
+        dtype = self._input.dtype
+        if dtype.kind == "f":
+            return values.astype(dtype)
+        assert self._scale is not None
+        return quantize(values, self._scale, dtype.name)
+
+    def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
+        surfaces = _batched_pack(self._input.layout, samples)
+        raw = [each[0] for each in self.runtime.run_many([[surface] for surface in surfaces])]
+        return _batched_unpack(self._output.layout, raw).reshape(len(samples), -1)
+
+    def real(self, sample: np.ndarray) -> np.ndarray:
+        return sample.astype(np.float32) * np.float32(self._scale if self._scale and sample.dtype.kind == "i" else 1.0)
+
+    def real_result(self, result: np.ndarray) -> np.ndarray:
+        """A row of results in real numbers, where the scale is known."""
+        return result.astype(np.float64) * (self._result_scale or 1.0)
+
+
+class PackageNetwork(Network):
+    """A package of ``nvdla compile``: real numbers in and out, the first output is the result."""
+
+    def __init__(self, path: str) -> None:
+        from nvdla.frontend.package import unpack
+
+        package = unpack(path)
+        self._machine = package.machine()
+        names = list(package.manifest["inputs"])
+        if len(names) != 1:
+            raise FormatError(f"{path}: evaluation feeds one input, the package has {', '.join(names)}")
+        self._name, self._whole = names[0], tuple(package.manifest["inputs"][names[0]])
+        self.shape = self._whole[1:]
+        self._output = package.manifest["outputs"][0]
+        self._preprocessing = package.manifest.get("preprocessing")
+        self.outputs = 0  # known after the first run
+
+    def prepare(self, value: Any) -> np.ndarray:
+        from nvdla.frontend.data import Preprocessing as ModelPreprocessing
+
+        given = ModelPreprocessing.of(self._preprocessing) if self._preprocessing else ModelPreprocessing()
+        if isinstance(value, str | os.PathLike):
+            if Path(value).suffix.lower() == ".npy":
+                return read_npy_sample(value, self._whole)
+            return given.image(value, self._whole)
+        array = np.asarray(value)
+        if array.dtype == np.uint8 and array.ndim >= 2:
+            array = given.numbers(_planes(array, self.shape, Preprocessing(resize=given.resize)).astype(np.float32))
+        if array.size != np.prod(self._whole):
+            raise FormatError(f"a sample has the shape {array.shape}, the model takes {self._whole}")
+        return array.astype(np.float32).reshape(self._whole)
+
+    def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
+        rows = [np.ravel(self._machine.run({self._name: sample})[self._output]) for sample in samples]
+        self.outputs = rows[0].size
+        return np.stack(rows)
+
+    def real(self, sample: np.ndarray) -> np.ndarray:
+        return sample
+
+
+def open_network(
+    path: str,
+    config: str = "auto",
+    threads: int | None = None,
+    pixels: Preprocessing | None = None,
+    scale: float | None = None,
+) -> Network:
+    """A loadable or a package. Raises NvdlaError."""
+    with open(path, "rb") as stream:
+        packed = stream.read(4) == b"PK\x03\x04"
+    return PackageNetwork(path) if packed else LoadableNetwork(path, config, threads, pixels or Preprocessing(), scale)
+
+
+def _preprocessing_of(path: str) -> Any:
+    """The preprocessing that ``nvdla compile`` wrote into the layer file; None where there is none."""
+    from nvdla.program import sidecar
+
+    data = sidecar.load(path) or {}
+    if not isinstance(data.get("preprocessing"), dict):
+        return None
+    from nvdla.frontend.data import Preprocessing as ModelPreprocessing
+
+    return ModelPreprocessing.of(data["preprocessing"])
+
+
+def content_hash(path: str | os.PathLike[str]) -> str:
+    """SHA-256 of a network's file."""
+    return hashlib.sha256(read_file(path, MAX_NETWORK, "network")).hexdigest()
+
+
+def read_npy_sample(path: str | os.PathLike[str], shape: tuple[int, ...]) -> np.ndarray:
+    from nvdla.tensors.files import read_npy
+
+    array = read_npy(path)
+    if array.size != np.prod(shape):
+        raise FormatError(f"{os.fspath(path)}: the array has the shape {array.shape}, the model takes {shape}")
+    return array.astype(np.float32).reshape(shape)
+
+
+def _planes(array: np.ndarray, shape: tuple[int, ...], pixels: Preprocessing) -> np.ndarray:
+    """Pixels (H, W), (H, W, C), (C, H, W) or flat as (1, C, H, W); of another size where ``pixels`` asks to resize.
+
+    Raises FormatError."""
+    channels, height, width = shape
+    if pixels.resize and array.ndim >= 2 and array.size != channels * height * width:
+        array = _resized(array, channels, height, width)
+    if array.size != channels * height * width:
+        raise FormatError(f"a sample has the shape {array.shape}, the input takes {channels}x{height}x{width}")
+    if array.ndim == 3 and array.shape == (height, width, channels) and channels > 1:
+        array = array.transpose(2, 0, 1)
+    return array.reshape(1, channels, height, width)
+
+
+def _resized(array: np.ndarray, channels: int, height: int, width: int) -> np.ndarray:
+    """Each channel scaled as images are; (C, H, W)."""
+    from PIL import Image
+
+    if array.ndim == 2:
+        array = array[None]
+    elif array.shape[-1] == channels:
+        array = array.transpose(2, 0, 1)
+    if len(array) != channels:
+        raise FormatError(f"a sample has the shape {array.shape}, the input has {channels} channels")
+    planes = [Image.fromarray(plane).resize((width, height), Image.Resampling.BILINEAR) for plane in array]
+    return np.stack([np.asarray(plane, np.uint8) for plane in planes])
+
+
+def _batched_pack(layout: Any, samples: Sequence[np.ndarray]) -> list[Any]:
+    """Surfaces of many samples; together where surfaces lie one behind the other in a layout of the same kind."""
+    stride = getattr(layout, "image_stride", None)
+    if len(samples) > 1 and stride == layout.size and layout.shape[0] == 1:
+        together = replace(layout, shape=(len(samples), *layout.shape[1:]), size=stride * len(samples))
+        packed = np.zeros(together.size, np.uint8)
+        together.pack(np.concatenate(samples), packed)
+        return list(packed.reshape(len(samples), stride))
+    surfaces = np.zeros((len(samples), layout.size), np.uint8)
+    for surface, sample in zip(surfaces, samples, strict=True):
+        layout.pack(sample, surface)
+    return list(surfaces)
+
+
+def _batched_unpack(layout: Any, surfaces: Sequence[bytes]) -> np.ndarray:
+    stride = getattr(layout, "image_stride", None)
+    if len(surfaces) > 1 and stride == layout.size and layout.shape[0] == 1:
+        together = replace(layout, shape=(len(surfaces), *layout.shape[1:]), size=stride * len(surfaces))
+        return together.unpack(np.frombuffer(b"".join(surfaces), np.uint8))
+    return np.concatenate([layout.unpack(np.frombuffer(each, np.uint8)) for each in surfaces])

@@ -1,0 +1,297 @@
+"""Labelled data: folders of images by class, manifests, arrays, a Python function. Workers read samples where they lie.
+
+A source is small and picklable: it knows where the samples are, and loads one when asked.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import importlib
+import io
+import json
+import os
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from nvdla.errors import FormatError
+from nvdla.files import read_file
+from nvdla.tensors.files import INPUT_ENDINGS
+from nvdla.tensors.npy import parse_npy
+
+MAX_MANIFEST = 1 << 30
+MAX_ARRAY = 16 << 30
+Label = int | list[float] | None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """``id``: what people call it; ``value``: a path or an array without batch axis; ``label``: class or numbers."""
+
+    id: str
+    value: Any
+    label: Label
+
+
+class Source(ABC):
+    """Samples by position. ``classes``: their names, where the source has any."""
+
+    classes: list[str] | None = None
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def sample(self, position: int) -> Sample: ...
+
+    @abstractmethod
+    def settings(self) -> dict[str, Any]:
+        """What identifies the data: paths, sizes and times of files, or hashes."""
+
+    def payloads(self, positions: Iterable[int]) -> Iterator[tuple[int, Any]]:
+        """(position, what the worker needs beside it); nothing for data that workers read themselves."""
+        return ((position, None) for position in positions)
+
+
+class Files(Source):
+    """Images and tensors in files, with labels."""
+
+    def __init__(self, name: str, entries: list[tuple[str, Label]], root: Path, classes: list[str] | None) -> None:
+        if not entries:
+            raise FormatError(f"{name}: there is no sample in it (files {' '.join(INPUT_ENDINGS)})")
+        self.name, self._entries, self._root, self.classes = name, entries, root, classes
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def sample(self, position: int) -> Sample:
+        path, label = self._entries[position]
+        return Sample(path, self._root / path, label)
+
+    def settings(self) -> dict[str, Any]:
+        text = json.dumps(self._entries)
+        return {"data": self.name, "samples": len(self), "entries": hashlib.sha256(text.encode()).hexdigest()[:16]}
+
+
+class Arrays(Source):
+    """One array of samples (samples first) and one of labels, mapped from .npy files or read from a .npz."""
+
+    def __init__(self, name: str, samples: np.ndarray, labels: np.ndarray | None) -> None:
+        if samples.ndim < 2 or not len(samples):
+            raise FormatError(f"{name}: an array of shape {samples.shape} holds no samples (samples first)")
+        if labels is not None and len(labels) != len(samples):
+            raise FormatError(f"{name}: {len(samples)} samples and {len(labels)} labels")
+        self.name, self.samples = name, samples
+        self._labels = None if labels is None else _labels(labels, name)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def sample(self, position: int) -> Sample:
+        return Sample(str(position), self.samples[position], None if self._labels is None else self._labels[position])
+
+    def settings(self) -> dict[str, Any]:
+        return {"data": self.name, "samples": len(self), "content": self._content}
+
+    @cached_property
+    def _content(self) -> str:
+        digest = hashlib.sha256(json.dumps(self._labels).encode())
+        for at in range(0, len(self.samples), 4096):
+            digest.update(np.ascontiguousarray(self.samples[at : at + 4096]).tobytes())
+        return digest.hexdigest()[:16]
+
+
+class MappedArrays(Arrays):
+    """Arrays of .npy files: workers map the files themselves."""
+
+    def __init__(self, path: Path, labels: np.ndarray | None) -> None:
+        self._path, self._given = path, labels
+        super().__init__(str(path), _mapped(path), labels)
+
+    def __reduce__(self) -> Any:
+        return MappedArrays, (self._path, self._given)
+
+
+class Function(Source):
+    """Samples of a Python function ``module:function`` that yields (sample, label) or (sample, label, id).
+
+    The function runs in this process; samples travel to the workers. ``len`` is not known before the end.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._function = python_function(name)
+
+    def __len__(self) -> int:
+        return sys.maxsize
+
+    def sample(self, position: int) -> Sample:
+        raise FormatError(f"{self.name}: samples of a function cannot be asked for by number")
+
+    def settings(self) -> dict[str, Any]:
+        return {"data": self.name}
+
+    def payloads(self, positions: Iterable[int]) -> Iterator[tuple[int, Any]]:
+        for position, found in zip(positions, self._function(), strict=False):
+            if not isinstance(found, tuple) or not 2 <= len(found) <= 3:
+                raise FormatError(f"{self.name}: sample {position} must be (sample, label) or (sample, label, id)")
+            value, label, *rest = found
+            yield position, Sample(str(rest[0]) if rest else str(position), value, _label(label, self.name))
+
+    def __reduce__(self) -> Any:
+        return _NoSamples, (self.name,)
+
+
+class _NoSamples(Source):
+    """What workers get of a Function: nothing, samples come with the tasks."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __len__(self) -> int:
+        return 0
+
+    def sample(self, position: int) -> Sample:
+        raise FormatError(f"{self.name}: sample {position} did not come with its task")
+
+    def settings(self) -> dict[str, Any]:
+        return {"data": self.name}
+
+
+def open_source(data: str, labels: str | None = None) -> Source:
+    """A folder (a sub-folder a class, or files alone), a .csv or .jsonl manifest (path, label), a .npz with samples and
+    labels, a .npy with samples (and ``labels``, a .npy), or ``module:function``. Raises FormatError."""
+    path = Path(data)
+    if path.is_dir():
+        return _folder(path)
+    suffix = path.suffix.lower()
+    if not path.exists():
+        if ":" in data and not suffix:
+            return Function(data)
+        raise FormatError(f"{data}: no such file or folder (a Python source is given as module:function)")
+    if suffix == ".npy":
+        return MappedArrays(path.resolve(), None if labels is None else _mapped(Path(labels)))
+    if suffix == ".npz":
+        return _npz(path)
+    if suffix in (".csv", ".jsonl"):
+        return _manifest(path)
+    raise FormatError(f"{data}: data are a folder, .csv, .jsonl, .npz, .npy or module:function")
+
+
+def python_function(name: str) -> Any:
+    """The function ``module:function``, looked for in the present folder, too. Raises FormatError."""
+    module, _, function = name.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except Exception as error:  # user code: whatever it raises
+        raise FormatError(f"{name}: cannot be imported: {type(error).__name__}: {error}") from error
+    if not callable(found):
+        raise FormatError(f"{name} is no function")
+    return found
+
+
+def _folder(path: Path) -> Source:
+    classes = sorted(each.name for each in path.iterdir() if each.is_dir())
+    if not classes:
+        return Files(str(path), [(name, None) for name in _files(path)], path.resolve(), None)
+    entries = [(f"{name}/{file}", label) for label, name in enumerate(classes) for file in _files(path / name)]
+    return Files(str(path), entries, path.resolve(), classes)
+
+
+def _files(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.iterdir() if each.suffix.lower() in INPUT_ENDINGS and each.is_file())
+
+
+def _manifest(path: Path) -> Source:
+    text = read_file(path, MAX_MANIFEST, "manifest").decode("utf-8", "replace")
+    entries: list[tuple[str, Label]] = []
+    for number, row in _rows(path, text):
+        file, label = row
+        if label is None or (isinstance(label, str) and not label.strip()):
+            raise FormatError(f"{path}:{number}: sample {file!r} has no label")
+        entries.append((file, label if isinstance(label, list) else _number(label)))
+    names = sorted({label for _, label in entries if isinstance(label, str)})
+    if names:  # labels that are names: classes in alphabetical order
+        entries = [(file, names.index(str(label))) for file, label in entries]
+    return Files(str(path), entries, path.resolve().parent, names or None)
+
+
+def _rows(path: Path, text: str) -> Iterator[tuple[int, tuple[str, Any]]]:
+    if path.suffix.lower() == ".csv":
+        for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
+            if number == 1 and [each.strip().lower() for each in row[:2]] == ["path", "label"]:
+                continue
+            if row:
+                if len(row) < 2:
+                    raise FormatError(f"{path}:{number}: a row is path,label")
+                yield number, (row[0].strip(), row[1])
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+            yield number, (str(entry["path"]), entry["label"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise FormatError(f'{path}:{number}: a line is {{"path": ..., "label": ...}}: {error}') from None
+
+
+def _number(label: Any) -> Any:
+    """A class number, or the name as it is."""
+    try:
+        return int(label)
+    except (TypeError, ValueError):
+        return str(label).strip()
+
+
+def _npz(path: Path) -> Source:
+    from nvdla.compare.floats import read_npz
+
+    arrays = read_npz(path)
+    for samples, labels in (("images", "labels"), ("x", "y"), ("samples", "labels"), ("data", "target")):
+        if samples in arrays:
+            return Arrays(str(path), arrays[samples], arrays.get(labels))
+    labels = [name for name, each in arrays.items() if each.ndim == 1 and each.dtype.kind in "iu"]
+    if len(arrays) == 2 and len(labels) == 1:
+        return Arrays(str(path), next(each for name, each in arrays.items() if name != labels[0]), arrays[labels[0]])
+    raise FormatError(
+        f"{path}: holds {', '.join(arrays) or 'nothing'}; samples are 'images', 'x', 'samples' or 'data', labels "
+        "'labels', 'y' or 'target'"
+    )
+
+
+def _mapped(path: Path) -> np.ndarray:
+    """A .npy file without reading it."""
+    head = b""
+    try:
+        with open(path, "rb") as stream:
+            head = stream.read(128)
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        if head[:6] == b"\x93NUMPY":
+            parse_npy(read_file(path, MAX_ARRAY, ".npy file"), str(path))  # says what is wrong
+        raise FormatError(f"{path}: not a .npy array: {error}") from error
+    return array
+
+
+def _labels(labels: np.ndarray, name: str) -> list[Label]:
+    if labels.ndim == 1 and labels.dtype.kind in "iub":
+        return [int(each) for each in labels]
+    if labels.dtype.kind in "iuf":
+        return [[float(each) for each in np.ravel(row)] for row in labels]
+    raise FormatError(f"{name}: labels of type {labels.dtype} are neither classes nor numbers")
+
+
+def _label(label: Any, name: str) -> Label:
+    if label is None or isinstance(label, int | np.integer):
+        return None if label is None else int(label)
+    return _labels(np.asarray(label, np.float64)[None], name)[0]

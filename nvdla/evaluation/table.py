@@ -1,0 +1,174 @@
+"""The table of an evaluation: one task a sample."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from nvdla.campaign import Record, Table, Task, worker
+from nvdla.errors import FormatError, NvdlaError
+from nvdla.evaluation.networks import Network, content_hash, open_network
+from nvdla.evaluation.sources import Sample, Source, python_function
+from nvdla.tensors.images import Preprocessing
+
+TOP = 5
+KEY_DIGITS = 9
+
+
+@dataclass
+class Evaluation(Table):
+    """``network``: path of a loadable or package; ``metric``: ``module:function`` of (outputs, label) -> number;
+    ``against``: an ONNX model for agreement; ``limit`` and ``shuffle`` choose samples; ``strict``: a sample that cannot
+    be read ends the run."""
+
+    network: str
+    source: Source
+    config: str = "auto"
+    pixels: Preprocessing = field(default_factory=Preprocessing)
+    input_scale: float | None = None
+    metric: str | None = None
+    against: str | None = None
+    predict_only: bool = False
+    limit: int | None = None
+    shuffle: int | None = None
+    strict: bool = False
+    name = "evaluate"
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "network": content_hash(self.network),
+            "config": self.config,
+            **self.source.settings(),
+            "pixels": str(self.pixels),
+            "input_scale": self.input_scale,
+            "metric": self.metric,
+            "against": content_hash(self.against) if self.against else None,
+            "predict_only": self.predict_only,
+            "limit": self.limit,
+            "shuffle": self.shuffle,
+        }
+
+    def tasks(self) -> Iterable[Task]:
+        for position, payload in self.source.payloads(self._positions()):
+            yield Task(f"{position:0{KEY_DIGITS}}", payload)
+
+    def _positions(self) -> Iterable[int]:
+        count = len(self.source)
+        if self.shuffle is None:
+            return range(min(count, self.limit or count))
+        return sorted(random.Random(self.shuffle).sample(range(count), min(count, self.limit or count)))
+
+    def open(self) -> Callable[[Sequence[Task]], list[Record]]:
+        network = open_network(self.network, self.config, worker.threads, self.pixels, self.input_scale)
+        return _Worker(self, network).records
+
+
+class _Worker:
+    """An evaluation in a worker: the network is loaded once."""
+
+    def __init__(self, table: Evaluation, network: Network) -> None:
+        self._table = table
+        self._network = network
+        self._metric = python_function(table.metric) if table.metric else None
+        self._float = _float_model(table.against) if table.against else None
+
+    def records(self, tasks: Sequence[Task]) -> list[Record]:
+        records: list[Record] = []
+        ready: list[tuple[Record, Sample, np.ndarray]] = []
+        for task in tasks:
+            record: Record = {"key": task.key}
+            records.append(record)
+            try:
+                sample = task.payload or self._table.source.sample(int(task.key))
+                record["id"] = sample.id
+                self._check_label(sample)
+                prepared = self._network.prepare(sample.value)
+            except NvdlaError as error:
+                if self._table.strict:
+                    raise
+                record["error"] = str(error)
+                continue
+            record["hash"] = hashlib.sha256(np.ascontiguousarray(prepared).tobytes()).hexdigest()[:16]
+            ready.append((record, sample, prepared))
+        if ready:
+            results = self._network.run([prepared for *_, prepared in ready])
+            for (record, sample, prepared), result in zip(ready, results, strict=True):
+                self._judge(record, sample, prepared, result)
+        return records
+
+    def _check_label(self, sample: Sample) -> None:
+        if self._table.predict_only:
+            return
+        if sample.label is None:
+            raise FormatError(f"sample {sample.id} has no label; --predict-only asks for none")
+        outputs = self._network.outputs
+        if isinstance(sample.label, int) and outputs and not 0 <= sample.label < outputs:
+            raise FormatError(f"sample {sample.id} has the label {sample.label}; the network has {outputs} outputs")
+
+    def _judge(self, record: Record, sample: Sample, prepared: np.ndarray, result: np.ndarray) -> None:
+        values = np.nan_to_num(result.astype(np.float64), nan=-np.inf)
+        best = np.argsort(-values, kind="stable")[:TOP]
+        record["top"] = [[int(each), _plain(result[each])] for each in best]
+        if not self._table.predict_only:
+            record["label"] = sample.label
+            if isinstance(sample.label, list):
+                record["squared_error"] = self._squared_error(sample, result)
+        if self._metric is not None:
+            record["metric"] = float(self._metric(result, sample.label))
+        if self._float is not None:
+            record["float"] = self._compare(prepared, result)
+
+    def _squared_error(self, sample: Sample, result: np.ndarray) -> float:
+        wanted = np.asarray(sample.label, np.float64)
+        if wanted.size != result.size:
+            raise FormatError(f"sample {sample.id} has {wanted.size} numbers as label, the network gives {result.size}")
+        real = getattr(self._network, "real_result", lambda row: row.astype(np.float64))(result)
+        return float(np.mean((real - wanted) ** 2))
+
+    def _compare(self, prepared: np.ndarray, result: np.ndarray) -> dict[str, Any]:
+        """The float model's class, and the energies of its result and of the difference."""
+        assert self._float is not None
+        wanted = self._float(self._network.real(prepared))
+        if wanted.size != result.size:
+            raise FormatError(f"the float model gives {wanted.size} numbers, the network {result.size}")
+        real = getattr(self._network, "real_result", lambda row: row.astype(np.float64))(result)
+        return {
+            "top": int(np.argmax(wanted)),
+            "signal": float((wanted**2).sum()),
+            "noise": float(((wanted - real) ** 2).sum()),
+        }
+
+
+def _plain(value: Any) -> float | int | str:
+    number = value.item()
+    return number if not isinstance(number, float) or np.isfinite(number) else str(number)
+
+
+def _float_model(path: str) -> Callable[[np.ndarray], np.ndarray]:
+    """An ONNX model with one input, in onnxruntime; gives its first output."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise FormatError("--against needs onnxruntime: pip install 'nvdla[onnx]'") from None
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = worker.threads
+    options.log_severity_level = 3
+    try:
+        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its own kinds
+        raise FormatError(f"{path}: onnxruntime does not open it: {' '.join(str(error).split())[:300]}") from error
+    inputs = session.get_inputs()
+    if len(inputs) != 1:
+        raise FormatError(f"{path}: the float model has {len(inputs)} inputs, evaluation feeds one")
+    shape = [size if isinstance(size, int) else 1 for size in inputs[0].shape]
+
+    def run(sample: np.ndarray) -> np.ndarray:
+        feed = {inputs[0].name: sample.astype(np.float32).reshape(shape)}
+        return np.ravel(session.run(None, feed)[0]).astype(np.float64)
+
+    return run

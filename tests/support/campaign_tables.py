@@ -1,0 +1,47 @@
+"""Tables of tasks for the tests of campaigns: workers import them by name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from nvdla.campaign import Record, Table, Task
+
+
+@dataclass
+class Squares(Table):
+    """The squares of 0 .. count - 1. ``poison``: kills its worker; ``killer``: a file that, while it is there, makes
+    one in ``odds`` shards kill its worker once; ``slow``: seconds a shard."""
+
+    count: int
+    poison: int = -1
+    fails: int = -1
+    slow: float = 0.0
+    shard: int = 8
+    name = "squares"
+
+    def settings(self) -> dict[str, Any]:
+        return {"count": self.count}
+
+    def tasks(self) -> Iterable[Task]:
+        return (Task(f"{number:06}", number) for number in range(self.count))
+
+    def open(self) -> Callable[[Sequence[Task]], list[Record]]:
+        return self._do
+
+    def _do(self, tasks: Sequence[Task]) -> list[Record]:
+        time.sleep(self.slow)
+        if any(task.payload == self.fails for task in tasks):
+            raise ValueError("the table itself is wrong")
+        if any(task.payload == self.poison for task in tasks):
+            os.kill(os.getpid(), signal.SIGKILL)
+        return [{"key": task.key, "square": task.payload**2} for task in tasks]
+
+
+def count_lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
