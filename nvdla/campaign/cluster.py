@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import nvdla
 from nvdla.campaign import worker
-from nvdla.campaign.pools import Pool, WorkerDied, described
+from nvdla.campaign.pool import Pool, Shard, WorkerDied, described
 from nvdla.campaign.table import Record, Table
 from nvdla.errors import FormatError
-
-if TYPE_CHECKING:
-    from nvdla.campaign.runner import Shard
 
 CONNECT_SECONDS = 10
 

@@ -100,7 +100,8 @@ class Journal:
 
     def records(self) -> Iterator[Record]:
         """All records so far, as they came."""
-        self._stream.flush()
+        if not self._stream.closed:
+            self._stream.flush()
         with open(self.path, "rb") as stream:
             next(stream, None)
             for line in stream:

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from nvdla.campaign.journal import Journal
-from nvdla.campaign.pools import Pool, WorkerDied, pool_for
-from nvdla.campaign.table import Record, Table, Task
+from nvdla.campaign.local import LocalPool
+from nvdla.campaign.pool import Pool, Shard, WorkerDied
+from nvdla.campaign.table import Record, Table
+from nvdla.errors import FormatError
+from nvdla.threads import cores
 
 TRIES = 3
+MOST_WORKERS = 1024
 AHEAD = 2
 """Shards under way for each worker: one at work, one that waits."""
 
@@ -30,12 +35,21 @@ class Workers:
     scheduler: str | None = None
 
 
-@dataclass
-class Shard:
-    """Tasks that go to a worker together, and how many workers died of them."""
+@contextmanager
+def _pool_for(table: Table, workers: Workers) -> Iterator[Pool]:
+    """The pool that ``workers`` asks for. Raises FormatError."""
+    if workers.count is not None and not 1 <= workers.count <= MOST_WORKERS:
+        raise FormatError(f"{workers.count} workers: must be 1 .. {MOST_WORKERS}")
+    if workers.scheduler:
+        from nvdla.campaign.cluster import ClusterPool
 
-    tasks: list[Task]
-    deaths: int = field(default=0)
+        pool: Pool = ClusterPool(table, workers.scheduler)
+    else:
+        pool = LocalPool(table, workers.count or cores())
+    try:
+        yield pool
+    finally:
+        pool.close()
 
 
 def run(table: Table, journal: Journal, workers: Workers | None = None, progress: OnProgress | None = None) -> None:
@@ -46,7 +60,7 @@ def run(table: Table, journal: Journal, workers: Workers | None = None, progress
     shards = _shards(table, journal.done)
     first = next(shards, None)
     if first is not None:
-        with pool_for(table, workers or Workers()) as pool:
+        with _pool_for(table, workers or Workers()) as pool:
             _drive(pool, itertools.chain([first], shards), journal, progress or (lambda done, failed: None))
     journal.finish()
 

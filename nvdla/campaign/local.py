@@ -1,68 +1,17 @@
-"""Where shards are done: processes of this machine (concurrent.futures), or a Dask cluster."""
+"""Processes of this machine as a pool (concurrent.futures)."""
 
 from __future__ import annotations
 
 import multiprocessing
 import pickle
-from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from nvdla.campaign import worker
+from nvdla.campaign.pool import Pool, Shard, WorkerDied
 from nvdla.campaign.table import Record, Table
-from nvdla.errors import FormatError
 from nvdla.threads import cores
-
-if TYPE_CHECKING:
-    from nvdla.campaign.runner import Shard, Workers
-
-MOST_WORKERS = 1024
-
-
-class WorkerDied(Exception):
-    """The worker that had the shard is gone."""
-
-
-class Pool(ABC):
-    """Takes shards, gives their records in the order in which they come."""
-
-    size: int
-
-    @property
-    @abstractmethod
-    def under_way(self) -> int:
-        """Shards that were submitted and not given back yet."""
-
-    @abstractmethod
-    def submit(self, shard: Shard) -> None: ...
-
-    @abstractmethod
-    def next(self) -> tuple[Shard, list[Record] | WorkerDied]:
-        """Wait for any shard. Raises what the table raised."""
-
-    @abstractmethod
-    def close(self) -> None: ...
-
-
-@contextmanager
-def pool_for(table: Table, workers: Workers) -> Iterator[Pool]:
-    """The pool that ``workers`` asks for. Raises FormatError."""
-    if workers.count is not None and not 1 <= workers.count <= MOST_WORKERS:
-        raise FormatError(f"{workers.count} workers: must be 1 .. {MOST_WORKERS}")
-    if workers.scheduler:
-        from nvdla.campaign.cluster import ClusterPool
-
-        pool: Pool = ClusterPool(table, workers.scheduler)
-    else:
-        pool = LocalPool(table, workers.count or cores())
-    try:
-        yield pool
-    finally:
-        pool.close()
 
 
 class LocalPool(Pool):
@@ -140,8 +89,3 @@ def _begin(identity: str, table: bytes, share: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     worker.threads = share
     worker.receive(identity, table)
-
-
-def described(error: BaseException) -> str:
-    """An exception of a library in one line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
