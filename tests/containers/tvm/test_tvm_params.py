@@ -245,3 +245,14 @@ def test_we_read_what_tvm_writes(tmp_path, run_tvm):
     assert file.pack() == data
     for name in TYPES:
         assert np.array_equal(file[name].array(), np.arange(-3, 3).astype(name).reshape(2, 3)), name
+
+
+def test_verify_refuses_type_codes_that_tvm_does_not_know():
+    """It reads as bytes here; TVM refuses the file, and so does verification, strict or not."""
+    parameter = Parameter.from_array("w", np.arange(4, dtype=np.int8))
+    data = bytearray(registry.format_named("tvm-params").create([parameter]))
+    at = data.index(params.TENSOR_MAGIC.to_bytes(8, "little")) + 8 + 8 + 12
+    assert data[at] == 0
+    data[at] = 77
+    found = registry.open(bytes(data)).verify()
+    assert [f.severity for f in found if "type code 77" in f.message] == [registry.Severity.ERROR]
