@@ -26,6 +26,7 @@ from nvdla.containers.tvm.rpc_protocol import TensorView
 from nvdla.containers.tvm.rpc_session import RpcSession
 from nvdla.containers.tvm.rpc_worker import NetworkInfo, TensorInfo, Worker
 from nvdla.errors import FormatError
+from nvdla.hardware.configuration import configurations
 from nvdla.limits import RunBudget
 
 _REGISTRY_BYTES = 4096
@@ -228,6 +229,10 @@ class Functions:
         if not 1 <= len(arguments) <= 3 or not all(isinstance(a, str) for a in arguments[1:]):
             raise FormatError("nvdla.load takes a loadable (bytes, or the name of a file), a configuration and an ABI")
         source, config, abi = (*arguments, "auto", "auto")[:3]
+        if config not in ("auto", *configurations()):  # names only: callers read no files of the server's
+            raise FormatError(
+                f"unknown hardware configuration {config[:80]!r}; known are {', '.join(configurations())}"
+            )
         data = source if isinstance(source, bytes) else self._file(source)
         info = self._worker.load(data, config, abi, self._memory.limit - self._memory.used)
         self._memory.charge(info.kept, "the network: ")

@@ -490,6 +490,13 @@ def test_a_number_is_never_given_out_twice(loadable):
         crt.free_module(handle)
 
 
+def test_callers_name_configurations_and_no_files(loadable, tmp_path):
+    (tmp_path / "mine.yaml").write_text("name: mine")
+    session = Service().session()
+    with pytest.raises(FormatError, match="unknown hardware configuration"):
+        call(session, "nvdla.load", loadable, str(tmp_path / "mine.yaml"))
+
+
 def test_a_run_has_a_budget(loadable):
     session = Service(budget=RunBudget(operations=0)).session()
     with pytest.raises(NvdlaError, match="budget"):
