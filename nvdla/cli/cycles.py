@@ -6,13 +6,14 @@ import argparse
 from typing import Any
 
 from nvdla.cli.output import add_format_options, print_document, print_table
-from nvdla.cli.study import add_study_options, study_of
+from nvdla.cli.study import add_study_options, board_notes, study_of
 
 HELP = """Cycles of every operation, by a model that was calibrated on cycle-accurate simulation of NVIDIA's RTL.
 
   nvdla cycles net.nvdla
   nvdla cycles net.nvdla --latency 200 --bandwidth 4 --shared      a slow memory
   nvdla cycles net.nvdla --config nv_large --clock 800             another configuration, at 800 MHz
+  nvdla cycles net.nvdla --board zcu102-150mhz                     clock, memory and processor of a known board
 
 Errors against the RTL are 0.1 to 0.5 % on average for int8 on nv_small and nv_large; docs/cycles.md has them by kind,
 and what is unproven.
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     study = study_of(args)
     document = cycles_document(study, args.clock)
     if not print_document(document, args):
-        _print(document, caveats(study))
+        _print(document, [*caveats(study), *board_notes(args)])
     return 1 if document["stuck"] else 0
 
 

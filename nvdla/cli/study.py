@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import nvdla
 from nvdla.errors import ConfigError, FormatError
 
 if TYPE_CHECKING:
+    from nvdla.analysis.cycles.constants import Memory, Software
     from nvdla.analysis.study import Study
 
 DEFAULT_CLOCK = 1000.0
@@ -22,64 +24,93 @@ def add_study_options(parser: argparse.ArgumentParser, timing: bool = True) -> N
     parser.add_argument("--layers", metavar="FILE.yaml", help="layer names (default: LOADABLE.layers.json)")
     if not timing:
         return
+    _add_timing_options(parser)
+
+
+def _add_timing_options(parser: argparse.ArgumentParser) -> None:
+    """Options without a value take the board's, or the default."""
     group = parser.add_argument_group("the memory behind NVDLA, and the firmware")
-    group.add_argument("--latency", type=int, default=100, metavar="CYCLES", help="memory latency (default: 100)")
+    group.add_argument("--board", metavar="NAME", help="clock, memory, processor of a known board: zcu102-150mhz ...")
+    group.add_argument("--latency", type=int, metavar="CYCLES", help="memory latency (default: 100)")
     group.add_argument(
         "--bandwidth", type=float, metavar="BYTES", help="bytes a cycle and direction (default: the bus's width)"
     )
     group.add_argument("--shared", action="store_true", help="reads and writes share the bandwidth")
-    group.add_argument("--clock", type=float, default=DEFAULT_CLOCK, metavar="MHZ", help="clock (default: 1000 MHz)")
+    group.add_argument("--clock", type=float, metavar="MHZ", help="clock (default: 1000 MHz)")
     group.add_argument(
-        "--software",
-        type=int,
-        default=0,
-        metavar="CYCLES",
-        help="from an interrupt to the firmware's answer (default: 0)",
+        "--software", type=int, metavar="CYCLES", help="from an interrupt to the firmware's answer (default: 0)"
     )
     group.add_argument(
         "--csb-cycles",
         type=float,
-        default=2.1,
         metavar="CYCLES",
         help="of a register write; a read takes nine times as long (default: 2.1, the RTL's own bus)",
     )
     group.add_argument(
         "--cpu-cycles",
         type=float,
-        default=100.0,
         metavar="CYCLES",
         help="of NVDLA's clock for an element of a CPU operation (default: 100, an assumption)",
     )
 
 
 def study_of(args: argparse.Namespace) -> Study:
-    """The study that the arguments ask for. Raises NvdlaError."""
-    from nvdla.analysis.cycles.constants import CSB_READ, CSB_WRITE, MAX_SOFTWARE, Memory, Software
+    """The study that the arguments ask for; sets ``args.clock`` where it is the board's. Raises NvdlaError."""
     from nvdla.analysis.study import Study
     from nvdla.program.naming import names_for
 
-    timing = hasattr(args, "latency")
-    if timing and not 1e-6 <= args.clock <= 1e6:
-        raise FormatError(f"--clock {args.clock} MHz: must be 0.000001 .. 1000000")
-    software = None
-    if timing:
-        for name in ("software", "csb_cycles", "cpu_cycles"):
-            if not 0 <= (value := getattr(args, name)) <= MAX_SOFTWARE:
-                option = name.replace("_", "-")
-                raise FormatError(f"--{option} {value}: must be 0 .. {MAX_SOFTWARE} cycles")
-        scale = args.csb_cycles / CSB_WRITE
-        software = Software(args.software, args.csb_cycles, CSB_READ * scale, args.cpu_cycles)
+    memory, software = _timing(args) if hasattr(args, "latency") else (None, None)
+    names = names_for(args.loadable, args.layers).layers
     loadable = nvdla.load(args.loadable)
     if args.config != "auto":
         _require_that_it_runs(loadable, args)
-    return Study.of(
-        loadable,
-        args.config,
-        args.abi,
-        Memory(args.latency, args.bandwidth, args.shared) if timing else Memory(),
-        names_for(args.loadable, args.layers).layers,
-        software,
-    )
+    return Study.of(loadable, args.config, args.abi, memory, names, software)
+
+
+def board_notes(args: argparse.Namespace) -> list[str]:
+    """Where a board's figures are from."""
+    from nvdla.analysis.cycles.boards import board
+
+    if not args.board:
+        return []
+    chosen = board(args.board)
+    return [f"board {chosen.name} ({chosen.config}): {chosen.source}; fitted: {chosen.fitted}"]
+
+
+def _timing(args: argparse.Namespace) -> tuple[Memory, Software]:
+    """The memory and the processor: options first, then the board, then the RTL's own."""
+    from nvdla.analysis.cycles.boards import board
+    from nvdla.analysis.cycles.constants import CSB_READ, CSB_WRITE, Memory, Software
+
+    chosen = board(args.board) if args.board else None
+    memory, software = (chosen.memory, chosen.software) if chosen else (Memory(), Software())
+    if args.clock is None:
+        args.clock = chosen.clock if chosen else DEFAULT_CLOCK
+    _check_options(args)
+    if args.latency is not None:
+        memory = replace(memory, latency=args.latency)
+    if args.bandwidth is not None:
+        memory = replace(memory, bytes_per_cycle=args.bandwidth)
+    if args.shared:
+        memory = replace(memory, shared=True)
+    if args.software is not None:
+        software = replace(software, answer=args.software)
+    if args.csb_cycles is not None:
+        software = replace(software, write=args.csb_cycles, read=args.csb_cycles * CSB_READ / CSB_WRITE)
+    if args.cpu_cycles is not None:
+        software = replace(software, element=args.cpu_cycles)
+    return memory, software
+
+
+def _check_options(args: argparse.Namespace) -> None:
+    from nvdla.analysis.cycles.constants import MAX_SOFTWARE
+
+    if not 1e-6 <= args.clock <= 1e6:
+        raise FormatError(f"--clock {args.clock} MHz: must be 0.000001 .. 1000000")
+    for name in ("software", "csb_cycles", "cpu_cycles"):
+        value = getattr(args, name)
+        if value is not None and not 0 <= value <= MAX_SOFTWARE:
+            raise FormatError(f"--{name.replace('_', '-')} {value}: must be 0 .. {MAX_SOFTWARE} cycles")
 
 
 def _require_that_it_runs(loadable: nvdla.Loadable, args: argparse.Namespace) -> None:

@@ -194,3 +194,23 @@ def test_a_configuration_that_refuses_the_file_is_refused(nvdla_command, samples
     assert "lenet.loadable cannot run on nv_large: " in err
     assert "tensor data has atoms of 8 bytes" in err
     assert err.count("\n") == 1
+
+
+def test_a_board_sets_clock_memory_and_processor_and_options_count_more(nvdla_command, lenet):
+    _, out, _ = nvdla_command("cycles", lenet, "--board", "zcu102-150mhz", "--json")
+    found = json.loads(out)
+    assert (found["clock_mhz"], found["memory"]["latency_cycles"], found["software_cycles"]) == (149.985, 50, 12000)
+    _, out, _ = nvdla_command(
+        "cycles", lenet, "--board", "zcu102-150mhz", "--software", "0", "--clock", "100", "--json"
+    )
+    fast = json.loads(out)
+    assert (fast["clock_mhz"], fast["software_cycles"]) == (100, 0)
+    assert fast["total_cycles"] < found["total_cycles"]
+
+
+def test_a_board_says_where_its_figures_are_from(nvdla_command, lenet):
+    _, out, _ = nvdla_command("cycles", lenet, "--board", "zcu102-bare-100mhz")
+    assert "arXiv 2508.16095" in out
+    code, _, err = nvdla_command("timeline", lenet, "--board", "zcu")
+    assert code == 2
+    assert "known are zcu102-150mhz" in err

@@ -92,6 +92,7 @@ class Constants:
     ``kernels`` and ``channels``: what the MAC array takes at a time. ``*_atom``: cycles that a unit needs for a memory
     atom (``sdp_y_atom`` with the Y stage at work). ``sdp``, ``pdp``, ``cdp``: their fixed cycles; ``tail``: from CACC's
     last result delivered to the SDP's last write; ``sdp_to_delivery``: from where the SDP is ready to CACC's first.
+    ``bank`` and ``entry``: bytes of a bank of the buffer and of an entry, as slices count them.
     ``cdp_block_gap`` + surfaces * ``cdp_surface_gap``: cycles between the blocks of 8 columns of a CDP line.
     ``operand_queue``: bytes of operands that the SDP reads ahead behind a convolution.
     """
@@ -102,6 +103,7 @@ class Constants:
     channels: int
     kernels: int
     bank: int
+    entry: int
     sdp_atom: float
     sdp_y_atom: float
     pdp_atom: float
@@ -116,13 +118,7 @@ class Constants:
     operand_queue: int
     measured: bool
 
-    @property
-    def entry(self) -> int:
-        """Bytes of an entry of the convolution buffer: a bank has 512."""
-        return self.bank // BANK_ENTRIES
 
-
-BANK_ENTRIES = 512
 _NARROW: dict[str, Any] = {
     "sdp": Fixed(29, 28, -10, -14),
     "pdp": Fixed(32, 31, -9, -14),
@@ -158,6 +154,7 @@ def constants(config: Configuration, element_bytes: int = 1) -> Constants:
         channels=config.mac_atomic_c,
         kernels=max(config.mac_atomic_k // element_bytes, 1),
         bank=config.cbuf_bank_bytes,
+        entry=config.cbuf_entry_bytes,
         sdp_atom=cycles(x),
         sdp_y_atom=max(cycles(config.sdp_ew_throughput), cycles(x)),
         pdp_atom=cycles(config.pdp_throughput),

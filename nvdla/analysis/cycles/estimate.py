@@ -54,10 +54,13 @@ class Estimate:
 def estimates(nodes: list[Operation], config: Configuration, memory: Memory) -> dict[Key, Estimate]:
     """The estimate of every operation."""
     found: dict[Key, Estimate] = {}
+    times: dict[tuple[Chain, Constants], Time] = {}
     for chain in chains(nodes):
         values = constants(config, _element_bytes(chain[0]))
         shape = chain_shape(chain, values)
-        time = chain_time(shape, values, memory) if shape else None
+        if shape and (shape, values) not in times:  # networks repeat their layers
+            times[shape, values] = chain_time(shape, values, memory)
+        time = times[shape, values] if shape else None
         for node in chain:
             macs = _macs(node)
             share = None

@@ -16,6 +16,7 @@ from nvdla.program.operation import Key
 from nvdla.rounding import ceil_div
 
 MAX_CHAINS = 1 << 16
+WEIGHT_PADDING = 128  # bytes: the builder's, and what CSC needs where banks stay the same
 
 
 def convolution(
@@ -41,8 +42,7 @@ def convolution(
     atom = config.memory_atom
     atoms, surfaces = ceil_div(channels * element_bytes, atom), ceil_div(kernels * element_bytes, atom)
     written = out_width * out_height * surfaces * atom
-    weights = ceil_div(kernels * channels * kernel[0] * kernel[1] * element_bytes, 128) * 128
-    entry = config.cbuf_bank_bytes // 512
+    weights = ceil_div(kernels * channels * kernel[0] * kernel[1] * element_bytes, WEIGHT_PADDING) * WEIGHT_PADDING
     conv = ConvolutionShape(
         out_width=out_width,
         out_height=out_height,
@@ -56,7 +56,7 @@ def convolution(
         data_atoms=atoms,
         data_banks=data_banks,
         slices=height,
-        entries_per_slice=ceil_div(width * atoms * atom, entry),
+        entries_per_slice=ceil_div(width * atoms * atom, config.cbuf_entry_bytes),
         element_bytes=element_bytes,
     )
     sdp = SdpShape(out_width, out_height, surfaces, 1 + sums, False, 0, written if sums else 0, written)

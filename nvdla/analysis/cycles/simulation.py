@@ -68,15 +68,20 @@ class Port:
         return max(min(each.left * each.duration / each.speed for each in self.active), 0.0)
 
     def _share(self) -> None:
-        """Set the speeds. Shared: half of the rate for writes, less where they wait for reads, more where reads do not
-        use theirs."""
+        """Set the speeds. Shared: half of the rate for writes, less where they need less or wait for reads, more where
+        reads do not use theirs."""
+        reads = sum(each.read for each in self.active)
+        writes = sum(each.write for each in self.active)
+        if (reads + writes if self.shared else max(reads, writes)) <= self.rate:
+            for each in self.active:
+                each.speed = 1.0
+            return
         if not self.shared:
             self._grant(self.rate, self.rate)
             return
-        reads = sum(each.read for each in self.active)
-        writes = sum(each.write for each in self.active)
-        if reads + writes <= self.rate:
-            self._grant(self.rate, self.rate)
+        if not any(each.read and each.write for each in self.active):
+            half = self.rate / 2
+            self._grant(max(half, self.rate - writes), max(half, self.rate - reads))
             return
         low, high = 0.0, self.rate
         for _ in range(ROUNDS):
