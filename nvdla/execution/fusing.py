@@ -17,15 +17,17 @@ from nvdla.hardware.sdp.engine import SdpJob
 
 Constant = Callable[[list[np.ndarray]], bool]
 Forget = Callable[[list[np.ndarray]], None]
+Beside = Callable[[tuple[Job, ...], Chain], Chain]
 
 
-def fuse_steps(steps: Sequence[Step], constant: Constant, forget: Forget) -> list[Step]:
+def fuse_steps(steps: Sequence[Step], constant: Constant, forget: Forget, beside: Beside | None = None) -> list[Step]:
     """The same steps with convolutions and their SDP fused where nobody misses what a fused job leaves out.
 
     From last to first, since a job can only be fused when the next convolution needs nothing from the convolution
     buffer: it takes no data, and weights only where it is fused itself (then it has its own copy). ``constant`` tells
     whether views lie where no run changes anything; ``forget`` is told what need not be read again. Nothing is fused
-    where a convolution reads from the wrong place of the buffer.
+    where a convolution reads from the wrong place of the buffer. ``beside`` makes what takes the place of a step from
+    the fused jobs and the step.
     """
     if any(conv.displaced for conv in filter(None, map(_convolution, steps))):
         return list(steps)
@@ -36,7 +38,7 @@ def fuse_steps(steps: Sequence[Step], constant: Constant, forget: Forget) -> lis
     for step in reversed(steps):
         conv = _convolution(step)
         if conv is None or not isinstance(step, Chain):
-            fused.append(_alone(step))
+            fused.append(_alone(step, beside))
             continue
         sdp = step.jobs[1]
         job = None
@@ -48,7 +50,7 @@ def fuse_steps(steps: Sequence[Step], constant: Constant, forget: Forget) -> lis
         elif constant(conv.weight_source.views):
             conv.keep_weights = True  # unpacked once
         next_needs_buffer = not conv.data.in_place or (job is None and not conv.weights.in_place)
-        fused.append(step if job is None else Chain((job, *step.jobs[2:])))
+        fused.append(step if job is None else _instead(step, (job, *step.jobs[2:]), beside))
     return fused[::-1]
 
 
@@ -75,11 +77,16 @@ def _convolution(step: Step) -> ConvolutionJob | None:
     return first if isinstance(first, ConvolutionJob) else None
 
 
-def _alone(step: Step) -> Step:
+def _alone(step: Step, beside: Beside | None) -> Step:
     """A step without a convolution, by a faster job where there is one."""
-    if isinstance(step, Chain) and len(step.jobs) == 1 and isinstance(step.jobs[0], SdpJob):
-        return Chain((fast_add(step.jobs[0]) or step.jobs[0],))
-    return step
+    if not isinstance(step, Chain) or len(step.jobs) > 1 or not isinstance(step.jobs[0], SdpJob):
+        return step
+    job = fast_add(step.jobs[0])
+    return step if job is None else _instead(step, (job,), beside)
+
+
+def _instead(step: Chain, jobs: tuple[Job, ...], beside: Beside | None) -> Chain:
+    return Chain(jobs) if beside is None else beside(jobs, step)
 
 
 def _weights_left(steps: Sequence[Step]) -> dict[int, ConvolutionJob | None]:

@@ -11,6 +11,7 @@ import numpy as np
 from nvdla.cpu import CpuTask
 from nvdla.execution.fusing import fuse_steps
 from nvdla.execution.steps import Chain, Completed, CpuStep, OnOperation, OnStep, Step
+from nvdla.execution.validate import Validated, validates
 from nvdla.firmware.operation import Operation
 from nvdla.firmware.scheduler import CompletedOperation
 from nvdla.hardware.job import Job
@@ -85,7 +86,10 @@ class Plan:
         if self.fused is None:
             linked = self._linked
             readers = linked.readers(view for step in self.steps for view in step.reads)
-            self.fused = fuse_steps(self.steps, self._constant, lambda views: linked.forget(readers, views))
+            if validates():
+                self.fused = fuse_steps(self.steps, self._constant, lambda views: None, beside=Validated)
+            else:
+                self.fused = fuse_steps(self.steps, self._constant, lambda views: linked.forget(readers, views))
 
     def run(self, on_operation: OnOperation | None = None, on_step: OnStep | None = None) -> None:
         """Do it all again."""
