@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import json
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,9 @@ from hypothesis import settings
 settings.register_profile("project", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None)
 settings.load_profile("project")
+
+# Output is laid out as on a terminal of this width; what a pipe gets has tests of its own (tests/cli).
+os.environ["COLUMNS"] = "160"
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "samples"

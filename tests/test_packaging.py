@@ -15,7 +15,7 @@ STOREYS = [
     ["errors", "open_enum", "rounding"],
     ["checked", "files", "kernels", "limits", "precision"],
     ["loadable", "plain_yaml", "threads"],
-    ["descriptors", "memory"],
+    ["descriptors", "memory", "samples"],
     ["cpu", "hardware", "tensors"],
     ["firmware", "trace"],
     ["program"],
@@ -101,6 +101,7 @@ def test_every_package_of_the_tree_is_named_in_pyproject():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     found = {".".join(path.parent.relative_to(ROOT).parts) for path in ROOT.glob("nvdla/**/*.py")}
     found |= {".".join(("nvdla", *path.parent.relative_to(ROOT).parts)) for path in ROOT.glob("kernels/**/*.py")}
+    found.add("nvdla.sample_files")  # the folder samples/
     assert sorted(found) == sorted(project["tool"]["setuptools"]["packages"])
 
 

@@ -27,7 +27,7 @@ def wheel(tmp_path_factory) -> zipfile.ZipFile:
     folder = tmp_path_factory.mktemp("wheel")
     copy = folder / "project"
     copy.mkdir()
-    for name in ("nvdla", "kernels"):
+    for name in ("nvdla", "kernels", "samples"):
         shutil.copytree(ROOT / name, copy / name)  # also what does not belong into a wheel, such as caches
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, copy)
@@ -46,7 +46,9 @@ def shipped() -> set[str]:
         if path.suffix in {".py", *data} and "__pycache__" not in path.parts:
             name = path.relative_to(ROOT).as_posix()
             found.add(f"nvdla/{name}" if name.startswith("kernels/") else name)
-    return found
+    installed = {*data, ".py", ".loadable", ".pgm", ".ppm", ".txt", ".prototxt", ".caffemodel", ".npz"}
+    samples = [path for path in ROOT.glob("samples/*") if path.suffix in installed or path.name == "README.md"]
+    return found | {f"nvdla/sample_files/{path.name}" for path in samples}
 
 
 def test_the_wheel_holds_the_tree_and_nothing_else(wheel):
@@ -54,10 +56,10 @@ def test_the_wheel_holds_the_tree_and_nothing_else(wheel):
     assert names == shipped()
 
 
-def test_nothing_of_tests_samples_or_caches_is_installed(wheel):
+def test_nothing_of_tests_or_caches_is_installed(wheel):
     for name in wheel.namelist():
         assert name.startswith(("nvdla/", "nvdla-")), name
-        assert not re.search(r"(^|/)(tests?|samples|__pycache__)/|\.(pyc|kernel|nbi|nbc|pth|so|npz)$", name), name
+        assert not re.search(r"(^|/)(tests?|__pycache__)/|\.(pyc|kernel|nbi|nbc|pth|so)$", name), name
 
 
 def test_installing_executes_nothing_of_ours(wheel):

@@ -84,3 +84,9 @@ def _unsafe(folder: Path) -> str:
         if shared and (place == folder or not found.st_mode & stat.S_ISVTX):
             return f"{place} can be written by others (mode {stat.S_IMODE(found.st_mode):04o})"
     return ""
+
+
+def kept_kernels() -> list[Path]:
+    """The files of compiled kernels in the folder of this process."""
+    folder = cache_folder()
+    return [] if folder is None else sorted(folder.glob("*.kernel"))

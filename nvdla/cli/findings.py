@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import textwrap
 from collections.abc import Iterable
 
@@ -16,7 +18,7 @@ def print_findings(findings: Iterable[Finding]) -> None:
     for finding in findings:
         groups.setdefault((finding.severity, finding.rule, finding.advice), []).append(finding)
     for (severity, rule, advice), members in groups.items():
-        print(f"{severity}: {rule}")
+        print(f"{_coloured(severity)}: {rule}")
         for each in members:
             _print_wrapped(f"{each.place}: {each.evidence}", width)
         _print_wrapped(f"-> {advice}", width)
@@ -24,6 +26,16 @@ def print_findings(findings: Iterable[Finding]) -> None:
 
 def _print_wrapped(text: str, width: int) -> None:
     print(escape(textwrap.fill(text, width, initial_indent="    ", subsequent_indent="      ")))
+
+
+def _coloured(severity: str) -> str:
+    """In colour on a terminal, unless NO_COLOR is set."""
+    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
+        return severity
+    return f"\x1b[{_COLOURS.get(severity, '36')}m{severity}\x1b[0m"
+
+
+_COLOURS = {"error": "1;31", "warning": "33"}
 
 
 def summary(counts: dict[str, int]) -> str:

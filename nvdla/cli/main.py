@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 import nvdla
-from nvdla.cli import interrupts
+from nvdla.cli import interrupts, output, settings
 from nvdla.errors import NvdlaError, printable
 
 MAX_MESSAGE = 2000
@@ -41,6 +41,11 @@ COMMANDS = {
     "csb": ("nvdla.cli.csb", "logs of register accesses: decode, compare, run"),
     "container": ("nvdla.cli.container", "neighbouring compiled-model containers: IREE, TVM"),
     "serve": ("nvdla.cli.serve", "serve loadables to TVM RPC clients"),
+    "samples": ("nvdla.cli.samples", "small networks and images to try things on"),
+    "configs": ("nvdla.cli.configs", "the hardware configurations and what they have"),
+    "cache": ("nvdla.cli.cache", "compiled kernels: where they are kept, and clear them"),
+    "completion": ("nvdla.cli.completion", "completion of commands and options for your shell"),
+    "version": ("nvdla.cli.version", "versions of the toolkit and of what it stands on"),
 }
 
 ENDED_BY_CTRL_C = frozenset({"serve"})  # commands for which it is no interruption
@@ -52,9 +57,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         print(usage())
         return 0 if words else 2
-    if words[0] in ("-V", "--version", "version"):
-        print(f"nvdla {nvdla.__version__}")
-        return 0
+    if words[0] in ("-V", "--version"):
+        words[0] = "version"
     if words[0] not in COMMANDS:
         near = difflib.get_close_matches(words[0], COMMANDS, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
@@ -91,11 +95,19 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
             module = importlib.import_module(COMMANDS[name][0])
             parser = _Parser(prog=prog, description=module.HELP, formatter_class=argparse.RawDescriptionHelpFormatter)
             module.configure(parser)
-            code = module.run(parser.parse_args(words))
+            settings.apply(parser)
+            args = parser.parse_args(words)
+            args.command_name = name
+            with output.tables_as(args):
+                code = module.run(args)
             sys.stdout.flush()
             return code if code or not heard or name in ENDED_BY_CTRL_C else _interrupted(prog)
         except NvdlaError as error:
-            return _interrupted(prog) if heard else _fail(prog, str(error))
+            if heard:
+                return _interrupted(prog)
+            if "--json" in words:
+                output.print_error(name, type(error).__name__, str(error))
+            return _fail(prog, str(error))
         except BrokenPipeError:
             _silence_output()  # the reader of our output has gone: nothing more to say
             return 0

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import csv
+import io
 import json
 import math
+import os
 import shutil
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TextIO
 
 from nvdla.errors import printable
 
@@ -16,17 +20,23 @@ PIPE_WIDTH = 160
 WRAPPED = 36  # a cell in a part of a table may be as wide before it is wrapped
 GAP = 3  # between two columns
 
+_separator = ""  # of --csv and --tsv
+_tables_to: TextIO | None = None  # where their tables go
+
 
 def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> None:
     """``--json`` (and ``--yaml``) on a command that prints."""
     group = parser.add_mutually_exclusive_group()
     group.add_argument("--json", action="store_true", help="print JSON (stable keys) instead of tables")
+    group.add_argument("--csv", action="store_true", help="print the tables alone, as CSV")
+    group.add_argument("--tsv", action="store_true", help="print the tables alone, columns separated by tabs")
     if yaml:
         group.add_argument("--yaml", action="store_true", help="print YAML (the same keys) instead of tables")
 
 
 def print_document(document: Any, args: argparse.Namespace) -> bool:
     """Print ``document`` if a machine format was asked for; False when the caller shall print tables."""
+    document = framed(document, getattr(args, "command_name", ""))
     if getattr(args, "json", False):
         print(json.dumps(plain(document), indent=2, allow_nan=False))
         return True
@@ -36,6 +46,52 @@ def print_document(document: Any, args: argparse.Namespace) -> bool:
         print(yaml.safe_dump(plain(document), sort_keys=False, allow_unicode=True), end="")
         return True
     return False
+
+
+def framed(document: Any, command: str) -> Any:
+    """A document with "format" and "version" in front, where it has none: so every command's says what it is.
+
+    A trace for Perfetto (``traceEvents``) is somebody else's format, and stays as it is."""
+    if not isinstance(document, Mapping) or "format" in document or "traceEvents" in document or not command:
+        return document
+    return {"format": f"nvdla-{command}", "version": 1, **document}
+
+
+def print_error(command: str, error: str, message: str) -> None:
+    """What went wrong as a document, for whoever asked for JSON."""
+    print(json.dumps(framed({"error": error, "message": message}, "error") | {"command": command}, indent=2))
+
+
+@contextlib.contextmanager
+def tables_as(args: argparse.Namespace) -> Iterator[None]:
+    """Within, tables are printed as the arguments ask for; with ``--csv`` and ``--tsv`` nothing else is."""
+    global _separator, _tables_to
+    separator = "," if getattr(args, "csv", False) else "\t" if getattr(args, "tsv", False) else ""
+    before = _separator, _tables_to
+    _separator, _tables_to = separator, sys.stdout if separator else None
+    try:
+        with contextlib.redirect_stdout(io.StringIO()) if separator else contextlib.nullcontext():
+            yield
+    finally:
+        _separator, _tables_to = before
+
+
+def for_people() -> bool:
+    """Whether output is laid out in columns: on a terminal, or where COLUMNS says how wide it shall be."""
+    return bool(os.environ.get("COLUMNS", "").isdecimal()) or sys.stdout.isatty()
+
+
+def _print_lines(title: str, rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
+    """One row a line: nothing is padded, wrapped or cut; tabs between columns, or as CSV."""
+    stream = _tables_to or sys.stdout
+    if not _tables_to:
+        print(printable(title), file=stream)
+    writer = csv.writer(stream, delimiter=_separator or "\t", lineterminator="\n")
+    writer.writerow(columns if _tables_to else [key.replace("_", " ") for key in columns])
+    for row in rows:
+        writer.writerow([_cell(row.get(key)) for key in columns])
+    if not _tables_to:
+        print(file=stream)
 
 
 def say(text: str, stream: Any = None) -> None:
@@ -66,12 +122,20 @@ def print_table(title: str, rows: Iterable[Mapping[str, Any]], columns: Sequence
     """A table with one column a key. Numbers stand right; columns in which nothing stands are left out."""
     rows = list(rows)
     if not rows:
-        print(f"{title}: none\n")
+        print(f"{title}: none" + "\n" * for_people())
         return
-    shown = [key for key in columns or rows[0] if any(_cell(row.get(key)) for row in rows)]
+    if _tables_to or not for_people():
+        _print_lines(title, rows, list(columns or rows[0]) if _tables_to else _shown(rows, columns))
+        return
+    shown = _shown(rows, columns)
     texts = {key: [key.replace("_", " "), *(_cell(row.get(key)) for row in rows)] for key in shown}
     for number, part in enumerate(_parts(texts, terminal_width())):
         _print_part(f"{title} (further columns)" if number else title, rows, {key: texts[key] for key in part})
+
+
+def _shown(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None) -> list[str]:
+    """Columns in which something stands."""
+    return [key for key in columns or rows[0] if any(_cell(row.get(key)) for row in rows)]
 
 
 def _print_part(title: str, rows: Sequence[Mapping[str, Any]], texts: Mapping[str, Sequence[str]]) -> None:
@@ -148,8 +212,8 @@ def console() -> Any:
 
 
 def terminal_width() -> int:
-    """Columns of the terminal, or :data:`PIPE_WIDTH` in a pipe."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_WIDTH
+    """COLUMNS, else the columns of the terminal, or :data:`PIPE_WIDTH` in a pipe."""
+    return shutil.get_terminal_size().columns if for_people() else PIPE_WIDTH
 
 
 def _cell(value: Any) -> str:

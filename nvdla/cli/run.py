@@ -32,7 +32,8 @@ MAX_GOLDEN = 1 << 30
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("loadable", help="the loadable")
+    parser.add_argument("loadable", nargs="?", help="the loadable")
+    parser.add_argument("--demo", action="store_true", help="run a sample: a LeNet reads a digit")
     parser.add_argument("--input", "-i", action="append", default=[], metavar="[NAME=]FILE", help="an input")
     parser.add_argument("--output", "-o", action="append", default=[], metavar="[NAME=]FILE", help="write an output")
     parser.add_argument("--config", default="auto", help="hardware configuration (default: decided from the file)")
@@ -72,6 +73,10 @@ def _count(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
+    if args.demo:
+        _demonstrate(args)
+    elif args.loadable is None:
+        raise FormatError("which loadable? 'nvdla run net.nvdla --input image.png', or 'nvdla run --demo' for a sample")
     loadable = nvdla.load(args.loadable)
     labels = read_labels(args.labels) if args.labels else None
     for name in args.output:
@@ -100,6 +105,20 @@ def run(args: argparse.Namespace) -> int:
     }
     _report(args, runtime, tensors, labels, differences, watcher, seconds, rows)
     return 0 if all(each.within(args.tolerance) for each in differences.values()) else 1
+
+
+def _demonstrate(args: argparse.Namespace) -> None:
+    """Fill in a sample where nothing else was named, and say what is run."""
+    from nvdla.samples import folder
+
+    place = folder()
+    if args.loadable is not None:
+        raise FormatError(f"--demo runs a sample; leave {args.loadable} or --demo out")
+    args.loadable = str(place / "lenet.loadable")
+    args.input = args.input or [str(place / "digit7.pgm")]
+    args.labels = args.labels or str(place / "labels.txt")
+    if not args.json:
+        say(f"nvdla run {args.loadable} --input {args.input[0]} --labels {args.labels}")
 
 
 def _inputs(args: argparse.Namespace, runtime: Any) -> dict[str, str]:

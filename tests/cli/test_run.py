@@ -43,6 +43,8 @@ def test_json_has_stable_keys(nvdla_command, lenet, digit):
     document = json.loads(out)
     assert code == 0
     assert set(document) == {
+        "format",
+        "version",
         "loadable",
         "configuration",
         "configuration_reason",

@@ -1,0 +1,9 @@
+FROM python:3.13-slim
+COPY pyproject.toml README.md LICENSE /src/
+COPY nvdla /src/nvdla
+COPY kernels /src/kernels
+COPY samples /src/samples
+RUN pip install --no-cache-dir /src && rm -rf /src && useradd --create-home user
+USER user
+WORKDIR /data
+ENTRYPOINT ["nvdla"]

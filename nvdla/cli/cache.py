@@ -1,0 +1,44 @@
+"""``nvdla cache``: the compiled kernels that are kept for later processes."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+
+from nvdla.cli.output import add_format_options, print_document, print_pairs, say
+from nvdla.kernels.jit.cache_folder import cache_folder, kept_kernels
+
+HELP = """The cache of compiled kernels: where it lies and what is in it ('info'), or empty it ('clear').
+
+Kernels are compiled on first use and kept. Emptying the cache is never needed for right results: every file says what
+it was made from, and is compiled anew when that has changed."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("action", nargs="?", choices=("info", "clear"), default="info", help="default: info")
+    add_format_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
+    folder, files = cache_folder(), kept_kernels()
+    document = {
+        "action": args.action,
+        "folder": None if folder is None else str(folder),
+        "kernels": len(files),
+        "bytes": sum(path.stat().st_size for path in files),
+    }
+    if args.action == "clear":
+        for path in files:
+            with contextlib.suppress(FileNotFoundError):  # somebody else clears it, too
+                path.unlink()
+    if print_document(document, args):
+        return 0
+    if folder is None:
+        say("compiled kernels are not kept: there is no folder that only you can write to (NVDLA_CACHE_DIR names one)")
+    elif args.action == "clear":
+        say(f"{folder}: {document['kernels']} compiled kernels ({document['bytes']:,} bytes) removed")
+    else:
+        print_pairs("compiled kernels", {key: value for key, value in document.items() if key != "action"})
+    return 0

@@ -1,0 +1,48 @@
+"""``nvdla completion``: a script with which a shell completes commands and options (written by shtab)."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+from nvdla.errors import ConfigError
+
+HELP = """Print the completion script of a shell.
+
+  nvdla completion bash > ~/.local/share/bash-completion/completions/nvdla
+  nvdla completion zsh > "${fpath[1]}/_nvdla"
+  nvdla completion fish > ~/.config/fish/completions/nvdla.fish"""
+
+SHELLS = ("bash", "zsh", "fish", "tcsh")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("shell", choices=SHELLS, help="the shell")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
+    try:
+        import shtab
+    except ImportError:
+        raise ConfigError("completion scripts are written by shtab: pip install 'nvdla[completion]'") from None
+    supported = getattr(shtab, "SUPPORTED_SHELLS", SHELLS)
+    if args.shell not in supported:
+        raise ConfigError(
+            f"this shtab writes scripts for {', '.join(supported)}; a newer one is needed for {args.shell}"
+        )
+    sys.stdout.write(shtab.complete(whole_parser(), shell=args.shell).rstrip("\n") + "\n")
+    return 0
+
+
+def whole_parser() -> argparse.ArgumentParser:
+    """One parser with every command."""
+    from nvdla.cli.main import COMMANDS
+
+    parser = argparse.ArgumentParser(prog="nvdla")
+    commands = parser.add_subparsers(dest="command")
+    for name, (module, summary) in COMMANDS.items():
+        importlib.import_module(module).configure(commands.add_parser(name, help=summary, description=summary))
+    return parser

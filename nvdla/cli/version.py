@@ -1,0 +1,62 @@
+"""``nvdla version``: what runs here. ``nvdla --version`` says the first line of it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from importlib import metadata
+
+import nvdla
+from nvdla.cli.output import add_format_options, print_document, print_pairs
+
+HELP = "The version of the toolkit; with --verbose those of what it stands on, threads, and compiled kernels."
+
+PACKAGES = ("numpy", "numba", "llvmlite", "pillow", "pyyaml", "rich", "flatbuffers", "threadpoolctl")
+OPTIONAL = ("onnx", "onnxruntime", "dask", "shtab", "iree-base-compiler", "apache-tvm")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("--verbose", "-v", action="store_true", help="versions of packages, threads, compiled kernels")
+    add_format_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
+    document = {"nvdla": nvdla.__version__, **(_details() if args.verbose else {})}
+    if print_document(document, args):
+        return 0
+    if args.verbose:
+        print_pairs(f"nvdla {nvdla.__version__}", {key: value for key, value in document.items() if key != "nvdla"})
+    else:
+        print(f"nvdla {nvdla.__version__}")
+    return 0
+
+
+def _details() -> dict[str, object]:
+    """Nothing here imports what it names: versions are those of the installed packages."""
+    from nvdla.kernels.jit.cache_folder import cache_folder, kept_kernels
+
+    folder = cache_folder()
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    variables = {name: os.environ[name] for name in sorted(os.environ) if name.startswith(("NVDLA_", "NUMBA_"))}
+    return {
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "platform": platform.platform(),
+        "machine": platform.machine(),
+        **{name: _version(name) or "missing" for name in PACKAGES},
+        **{name: version for name in OPTIONAL if (version := _version(name))},
+        "threads": cores,
+        "kernel cache": "none" if folder is None else str(folder),
+        "compiled kernels": len(kept_kernels()),
+        "installed in": os.path.dirname(nvdla.__file__),
+        "environment": variables or None,
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,67 @@
+"""The samples: small networks with inputs, which are installed with the toolkit."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from nvdla.errors import FormatError
+from nvdla.files import read_file, write_file
+
+MAX_FILE = 16 << 20
+#: What each is; a pattern stands for the files that are taken together.
+CONTENTS = {
+    "lenet": "LeNet-5 for grey digits of 28x28, int8, nv_small",
+    "lenet_nv_large": "the same for nv_large",
+    "lenet_nv_full_fp16": "the same in fp16 for nv_full",
+    "colour_digits": "colour images of 32x32, int8, nv_small",
+    "colour_digits_nv_full_fp16": "the same in fp16 for nv_full",
+    "digit": "a grey digit of each class",
+    "colour_digit": "a colour image of each class",
+    "labels": "names of the classes",
+    "caffe": "LeNet as a Caffe network in float32",
+    "held_out": "360 digits that training never saw",
+}
+_PATTERNS = {
+    "digit": ("digit[0-9].pgm",),
+    "colour_digit": ("colour_digit[0-9].ppm",),
+    "labels": ("labels.txt",),
+    "caffe": ("lenet.prototxt", "lenet.caffemodel"),
+    "held_out": ("held_out.npz",),
+}
+
+
+def folder() -> Path:
+    """Where the samples lie: in the installed package, or beside it in a checkout. Raises FormatError."""
+    package = Path(__file__).resolve().parent
+    for place in (package / "sample_files", package.parent / "samples"):
+        if (place / "lenet.loadable").is_file():
+            return place
+    raise FormatError(f"the samples are not installed: there is no {package / 'sample_files'}; install nvdla anew")
+
+
+def files_of(name: str) -> list[Path]:
+    """The files of a sample by its name in :data:`CONTENTS`, or one file by its own name. Raises FormatError."""
+    place = folder()
+    if name in CONTENTS:
+        patterns = _PATTERNS.get(name, (f"{name}.loadable", f"{name}.loadable.layers.json"))
+        return sorted(path for pattern in patterns for path in place.glob(pattern))
+    known = {path.name: path for each in CONTENTS for path in files_of(each)}
+    if name in known:
+        return [known[name]]
+    near = difflib.get_close_matches(name, [*CONTENTS, *known], n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    raise FormatError(f"no sample is called {name!r}; {hint}there are {', '.join(CONTENTS)}")
+
+
+def write(names: list[str], target: Path) -> list[Path]:
+    """Copy samples into a folder, each file whole or not at all; returns what was written. Raises FormatError."""
+    written = []
+    for path in dict.fromkeys(path for name in names for path in files_of(name)):
+        try:
+            target.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise FormatError(f"{target} cannot be made: {error.strerror or error}") from error
+        write_file(target / path.name, read_file(path, MAX_FILE, "sample"))
+        written.append(target / path.name)
+    return written

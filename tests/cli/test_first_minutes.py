@@ -1,0 +1,181 @@
+"""What a new user meets first: samples, a demonstration, versions, configurations, the cache, completion, settings."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nvdla
+from nvdla import samples
+from nvdla.cli.main import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMAS = ROOT / "docs" / "json"
+
+
+def document_of(nvdla_command, *words, code=0):
+    found, out, _ = nvdla_command(*words, "--json")
+    assert found == code
+    return json.loads(out)
+
+
+WORDS = {
+    "configs": ["configs"],
+    "samples": ["samples"],
+    "cache": ["cache", "info"],
+    "version": ["version", "--verbose"],
+    "error": ["inspect", "missing.loadable"],
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_documents_are_what_their_schemas_say(name, nvdla_command):
+    jsonschema = pytest.importorskip("jsonschema")
+    document = document_of(nvdla_command, *WORDS[name], code=2 if name == "error" else 0)
+    for schema in ("frame", name):
+        jsonschema.validate(document, json.loads((SCHEMAS / f"{schema}.schema.json").read_text()))
+
+
+def test_every_schema_is_tested():
+    assert {path.name.removesuffix(".schema.json") for path in SCHEMAS.iterdir()} == {"frame", *WORDS}
+
+
+def test_samples_are_written_by_name(nvdla_command, tmp_path):
+    code, out, _ = nvdla_command("samples", "lenet", "digit3.pgm", "-o", tmp_path / "new")
+    names = {"lenet.loadable", "lenet.loadable.layers.json", "digit3.pgm"}
+    assert code == 0
+    assert {path.name for path in (tmp_path / "new").iterdir()} == names == {Path(each).name for each in out.split()}
+    assert nvdla.load(tmp_path / "new" / "lenet.loadable").tasks
+
+
+@pytest.mark.parametrize("name", samples.CONTENTS)
+def test_every_sample_that_is_listed_is_there(name):
+    assert samples.files_of(name)
+
+
+@pytest.mark.parametrize("name", ["lenett", "../lenet.loadable", "/etc/passwd"])
+def test_what_is_no_sample_is_not_copied(name, nvdla_command, tmp_path):
+    code, _, error = nvdla_command("samples", name, "-o", tmp_path / "new")
+    assert code == 2
+    assert "no sample is called" in error
+    assert not (tmp_path / "new").exists()
+
+
+def test_the_demonstration_reads_a_digit(nvdla_command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = nvdla_command("run", "--demo")
+    assert code == 0
+    assert out.startswith("nvdla run ")
+    assert out.splitlines()[2].split() == ["7", "127", "seven"]
+    code, _, error = nvdla_command("run")
+    assert code == 2
+    assert "nvdla run --demo" in error
+
+
+def test_versions(nvdla_command):
+    assert nvdla_command("--version")[1] == f"nvdla {nvdla.__version__}\n"
+    details = nvdla_command("--version", "--verbose")[1]
+    for word in ("python", "numba", "threads", "kernel cache", "compiled kernels"):
+        assert word in details
+
+
+def test_clearing_the_cache_removes_kernels_and_nothing_else(tmp_path):
+    command = "import sys; from nvdla.cli.main import main; sys.exit(main(sys.argv[1:]))"
+
+    def cache(action):
+        environment = {"NVDLA_CACHE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin"}
+        words = [sys.executable, "-c", command, "cache", action, "--json"]
+        done = subprocess.run(words, capture_output=True, text=True, env=environment, check=True, cwd=ROOT)
+        return json.loads(done.stdout)
+
+    folder = Path(cache("info")["folder"])
+    for name in ("a.1.kernel", "b.2.kernel", "notes.txt"):
+        (folder / name).write_bytes(b"12345")
+    assert (cache("info")["kernels"], cache("clear")["bytes"], cache("info")["kernels"]) == (2, 10, 0)
+    assert [path.name for path in folder.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh"])
+def test_completion_knows_every_command(shell, nvdla_command):
+    pytest.importorskip("shtab", reason="the extra 'completion' is not installed")
+    code, out, _ = nvdla_command("completion", shell)
+    assert code == 0
+    assert all(name in out for name in COMMANDS)
+    if program := shutil.which(shell):
+        assert subprocess.run([program, "-n"], input=out, text=True, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("name, table", [("nvdla.toml", ""), ("pyproject.toml", "[tool.nvdla]\n")])
+def test_settings_of_the_folder_are_defaults(name, table, nvdla_command, lenet, tmp_path, monkeypatch):
+    pytest.importorskip("tomllib")
+    monkeypatch.chdir(tmp_path)
+    usual = document_of(nvdla_command, "cycles", lenet)
+    (tmp_path / name).write_text(f'{table}config = "nv_small"\nlatency = 900\nclock = 500\n')
+    changed = document_of(nvdla_command, "cycles", lenet)
+    assert (changed["clock_mhz"], usual["clock_mhz"]) == (500, 1000)
+    assert changed["total_cycles"] > usual["total_cycles"]
+    given = document_of(nvdla_command, "cycles", lenet, "--clock", "1000", "--latency", "100")
+    assert given["total_cycles"] == usual["total_cycles"]
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("confg = 1", "unknown key 'confg'"),
+        ("latency = 'x'", "latency is 'x', which is of the wrong kind"),
+        ("shared = 1", "shared is '1'"),
+        ("abi = 'older'", "must be one of auto, old, new"),
+        ("mean = ['x']", "mean must be numbers"),
+        ("=", "not TOML"),
+    ],
+)
+def test_settings_that_are_none_are_refused(text, said, nvdla_command, lenet, tmp_path, monkeypatch):
+    pytest.importorskip("tomllib")
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nvdla.toml").write_text(text)
+    code, _, error = nvdla_command("cycles", lenet)
+    assert code == 2
+    assert said in error
+    assert "nvdla.toml" in error
+
+
+def test_somebody_elses_pyproject_is_left_alone(nvdla_command, lenet, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pyproject.toml").write_text("nvdla = broken")
+    assert nvdla_command("inspect", lenet)[0] == 0
+
+
+def test_in_a_pipe_a_row_is_a_line(nvdla_command, monkeypatch):
+    monkeypatch.delenv("COLUMNS")
+    lines = nvdla_command("configs")[1].splitlines()
+    rows = [line.split("\t") for line in lines[1:] if line]
+    assert {len(row) for row in rows} == {len(rows[0])}
+    assert [row[0] for row in rows[1:]] == [
+        each["name"] for each in document_of(nvdla_command, "configs")["configurations"]
+    ]
+    assert not any(cell != cell.strip() for row in rows for cell in row)
+
+
+def test_columns_says_how_wide_tables_are(nvdla_command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "70")
+    assert max(map(len, nvdla_command("configs")[1].splitlines())) <= 70
+
+
+@pytest.mark.parametrize("option, separator", [("--csv", ","), ("--tsv", "\t")])
+def test_tables_alone_are_written_for_spreadsheets(option, separator, nvdla_command, lenet):
+    code, out, _ = nvdla_command("cycles", lenet, option)
+    rows = list(csv.reader(io.StringIO(out), delimiter=separator))
+    assert code == 0
+    assert {len(row) for row in rows} == {len(rows[0])}
+    assert len(rows) > 10
+
+
+def test_severities_are_coloured_on_a_terminal_alone(nvdla_command, lenet, monkeypatch):
+    assert "\x1b" not in nvdla_command("lint", lenet, "--config", "nv_full")[1]
