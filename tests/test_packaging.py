@@ -177,3 +177,14 @@ def test_the_package_shows_what_it_has():
     import nvdla
 
     assert {"load", "Runtime", "Loadable", "NvdlaError"} <= set(dir(nvdla))
+
+
+def test_test_modules_do_not_import_from_one_another():
+    """What several need lies in tests/support."""
+    wrong = []
+    for path in (ROOT / "tests").glob("**/*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            wrong += [f"{path.relative_to(ROOT)} imports {name}" for name in names if name.startswith("test_")]
+    assert not wrong

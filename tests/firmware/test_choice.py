@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.handmade import INPUT, OUTPUT, Op, chain, copy, network
-from test_scheduler import bdma
+from support.small_operations import bdma
 
 from nvdla.descriptors import NEW
 from nvdla.descriptors.enums import OpType

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.handmade import INPUT, OUTPUT, Op, copy, cube, network, pool
-from test_scheduler import bdma, convolution
+from support.small_operations import bdma, convolution
 
 import nvdla
 from nvdla.descriptors.enums import OpType

@@ -7,6 +7,7 @@ import re
 import numpy as np
 import pytest
 from support.handmade import INPUT, OUTPUT, WORK, Op, chain, copy, cube, network, pool
+from support.small_operations import bdma, convolution
 
 import nvdla
 from nvdla.descriptors.enums import Event, OpType
@@ -179,19 +180,6 @@ def test_statistics_are_written_to_the_tasks_list():
     assert ("W", register, 0xF) in log
 
 
-def bdma(count):
-    def fill(op, surface):
-        op.num_transfers = surface.num_transfers = count
-        for number in range(count):
-            transfer = surface.transfers[number]
-            transfer.source_address, transfer.destination_address = INPUT, OUTPUT
-            transfer.line_size = transfer.source_line = transfer.destination_line = 64
-            transfer.line_repeat, transfer.surface_repeat = 2, 1
-            transfer.source_surface = transfer.destination_surface = 128
-
-    return fill
-
-
 def test_bdma_copies_lines_and_an_operation_without_transfers_completes():
     ops = [Op(BDMA, bdma(0), consumers={BDMA: (1, Event.OP_COMPLETED)}), Op(BDMA, bdma(1), waits=1)]
     runtime, result = run(network(ops, "nv_full"), config="nv_full")
@@ -222,21 +210,6 @@ def test_operations_with_different_lookup_tables_do_not_overlap():
 def test_a_region_of_interest_that_starts_within_an_atom_is_refused():
     with pytest.raises(nvdla.DescriptorError, match=r"address of the ROI at column 3, row 0"):
         run(dynamic(3, 0))
-
-
-def convolution(op, surface):
-    """1x1 convolution of 8 channels with 8 kernels; the output goes to SDP on the fly."""
-    op.data_format, op.batch, op.data_bank, op.weight_bank = 36, 1, 1, 1
-    op.entry_per_slice = op.fetch_grain = op.release = 1
-    op.input_width_csc = op.input_height_csc = op.kernel_width_csc = op.kernel_height_csc = 1
-    op.input_channel_csc = op.kernel_channel_csc = op.bytes_per_kernel = 8
-    op.input_width_cmac = op.input_height_cmac = 1
-    op.conv_stride_x = op.conv_stride_y = op.dilation_x = op.dilation_y = 1
-    op.out_cvt.scale = 1
-    cube(surface.src_data, INPUT)
-    cube(surface.weight_data, 9, size=64)
-    surface.weight_data.size = 64
-    cube(surface.dst_data, -1, memory=2)
 
 
 def on_the_fly(op, surface):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_sdp_engine import OPERANDS, OUTPUT, SUM, Bench, cube
+from support.sdp_bench import OPERANDS, OUTPUT, SUM, Bench, cube
 
 from nvdla.execution.fast_add import fast_add
 from nvdla.memory.address_space import Space

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.float_parts import encode, expected_product, expected_sum, nan, parts, value, widened
 from support.pdp_reference import half_away
-from test_floats import encode, expected_product, expected_sum, nan, parts, value, widened
 
 from nvdla.kernels import cdp
 from nvdla.kernels.cdp import Converter, Function, Priority, Table, normalise

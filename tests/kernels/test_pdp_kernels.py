@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from support.float_parts import expected_product, expected_sum, nan, parts, widened
 from support.pdp_reference import average, pool_plane, signed
-from test_floats import expected_product, expected_sum, nan, parts, widened
 
 from nvdla.kernels.floats import FP16, FP17, fp17_to_fp16
 from nvdla.kernels.pdp import Cubes, pool_average, pool_average_shared, pool_extreme, pool_extreme_shared

@@ -7,8 +7,8 @@ import time
 
 import numpy as np
 import pytest
-from test_tvm_mlf import SOURCE, library
-from test_tvm_mlf_create import plain_loadable
+from support.plain_loadable import plain_loadable
+from support.tvm_library import SOURCE, library
 
 from nvdla.cli.main import main
 from nvdla.containers.parameters import Parameter

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.plain_loadable import plain_loadable
 from support.tvm_corpus import FORMATS
 
 import nvdla
@@ -17,21 +18,10 @@ from nvdla.containers import registry
 from nvdla.containers.tvm import mlf, mlf_create, mlf_verify
 from nvdla.containers.tvm.crt import FuncRegistry
 from nvdla.errors import FormatError
-from nvdla.loadable.model import Blob, Loadable, MemoryEntry, SubmitEntry, TensorDesc
+from nvdla.loadable.model import Loadable, SubmitEntry
 
 LOADABLES = FORMATS.parent / "loadables"
 STRICT = ["-std=c99", "-Wall", "-Wextra", "-pedantic", "-Werror"]
-
-
-def plain_loadable(name: str = "in") -> Loadable:
-    """No task at all: input and output are one memory, so running it copies, and two blobs lie in another."""
-    tensor = {"size": 16, "n": 1, "c": 1, "h": 2, "w": 8, "strides": (1, 8, 16, 0, 0, 0, 0, 0)}
-    return Loadable(
-        memories=(MemoryEntry(0, 64, flags=3, contents=("weights", "task-0-dep_graph"), offsets=(0, 32)),
-                  MemoryEntry(1, 16, flags=13, bind_id=0, tensor_desc_id=0), MemoryEntry(2, 100)),
-        blobs=(Blob("weights", bytes(range(32))), Blob("task-0-dep_graph", b"\x07" * 8)),
-        tensors=(TensorDesc(name, 0, 1, **tensor),), submits=(SubmitEntry(0, ()), SubmitEntry(5, ())),
-    )  # fmt: skip
 
 
 def opened(data: bytes) -> mlf.ModelLibrary:
