@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.convolution_bench import load, random_data
 from support.convolution_layers import (
     DATA,
     WEIGHTS,
     Bench,
-    program,
     random_layer,
     store_cube,
-    weight_bytes,
     window_element,
 )
 
 from nvdla.errors import ConfigError, LinkError, ScheduleError
 from nvdla.hardware.convolution import arithmetic as convolution_arithmetic
 from nvdla.memory.address_space import Space
-
-
-def random_data(layer, seed):
-    random = np.random.default_rng(seed + 1)
-    dtype = (np.int8, np.int16, np.int16)[layer["precision"]]
-    width, height, channels = layer["data"]
-    columns, rows, _ = layer["kernel"]
-    limits = np.iinfo(dtype) if layer["precision"] < 2 else SimpleNamespace(min=0, max=0x7BFF)
-    cube = random.integers(limits.min, limits.max + 1, (height, width, channels)).astype(dtype)
-    weights = random.integers(limits.min, limits.max + 1, (layer["output"][2], rows, columns, channels)).astype(dtype)
-    return cube, weights
 
 
 def expected(cube, weights, layer):
@@ -49,14 +35,6 @@ def expected(cube, weights, layer):
                     for k in range(kernels):
                         result[y, x, k] += sum(d * int(w) for d, w in zip(row, weights[k, r, c], strict=True))
     return result
-
-
-def load(bench, layer, cube, weights):
-    store_cube(bench, cube, layer)
-    group = bench.config.mac_atomic_k // weights.itemsize
-    image = weight_bytes(weights, group, bench.config.mac_atomic_c)
-    bench.memory.view(Space.DRAM, WEIGHTS, len(image))[:] = np.frombuffer(image, np.uint8)
-    program(bench, **layer)
 
 
 def as_cube(accumulators, kernels):

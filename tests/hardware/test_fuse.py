@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import support.convolution_layers as layers
-import test_sdp_engine as sdp_bench
+import support.sdp_bench as sdp_bench
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_convolution import load, random_data
+from support.convolution_bench import load, random_data
 
 from nvdla.execution.fusing import fuse
 from nvdla.execution.shared import Shared
