@@ -33,7 +33,7 @@ from nvdla.errors import FormatError, ScheduleError
 from nvdla.execution.batch import lanes_for
 from nvdla.execution.instances import Instance, Instances
 from nvdla.execution.plan import Plan, Recorder
-from nvdla.execution.steps import OnOperation, OnStep
+from nvdla.execution.steps import OnOperation, OnStep, Resumable
 from nvdla.firmware.budget import RunBudget, check_budget
 from nvdla.firmware.csb import CsbLog
 from nvdla.firmware.operation import Operation
@@ -46,6 +46,7 @@ from nvdla.kernels.jit.cores import usable_cores
 from nvdla.loadable import Loadable, load
 from nvdla.loadable.enums import Interface
 from nvdla.loadable.model import MemoryEntry
+from nvdla.memory.address_space import LeavesRegion
 from nvdla.memory.linker import DEFAULT_LIMIT, LinkedLoadable
 from nvdla.memory.surfaces import Layout, tensor_layout
 from nvdla.program.choice import check_atoms
@@ -93,6 +94,7 @@ class Runtime:
     what other callers at the same time need. ``budget``: the work that a run may take. ``strides``: other strides of
     bound tensors by name, (element, line, surface) in bytes. ``task_limits``: how many operations and LUTs the tasks
     may have. ``hardware_only``: go on where NVIDIA's C model waits for ever, and hardware does not (a warning then).
+    ``strict``: refuse what leaves its region of memory (LinkError), which hardware does without a word.
 
     ``warnings``: one line for each thing that the hardware does in silence, though the file can hardly mean it.
     Some are known only after the first run.
@@ -115,6 +117,7 @@ class Runtime:
         strides: Mapping[str, tuple[int, ...]] | None = None,
         task_limits: TaskLimits | None = None,
         hardware_only: bool = False,
+        strict: bool = False,
     ) -> None:
         self.loadable = loadable = loadable if isinstance(loadable, Loadable) else load(loadable)
         self.threads = None if threads is None else whole_number(threads, "threads", 1)
@@ -137,7 +140,8 @@ class Runtime:
         check_budget(self._firmware_tasks(), self.budget)
         self.steps: list[ScheduleStep] = []
         self.warnings: list[str] = []
-        self._hardware_only = hardware_only
+        self._hardware_only, self._strict = hardware_only, strict
+        self._memory = (memory_limit, strides)
         self._plan: Plan | None = None
         self._dirty: set[int] | None = set()
         self._instances = Instances(max(2, usable_cores()))
@@ -277,12 +281,26 @@ class Runtime:
         self.linked.reset(dirty)
         for memory, data in inputs:
             self.linked.bind(memory, data)
-        plan = self._recorded(on_operation, log)
+        observer, logged = None if on_operation is None else Resumable(on_operation), len(log or ())
+        try:
+            plan = self._recorded(observer, log)
+        except LeavesRegion:
+            if self._strict or self.linked.space.flat:
+                raise
+            del (log if log is not None else [])[logged:]
+            self._link_flat()
+            return self._run_firmware(inputs, observer and observer.again(), log)
         self._dirty = plan.dirty
         if self._is_repeatable(plan):
             self._instances.renew(Instance(self.linked, plan))
             self._plan = plan
         return [self.linked.data(tensor.memory).tobytes() for tensor in self.outputs]
+
+    def _link_flat(self) -> None:
+        """Link anew so that neighbours by address are neighbours here, for an access that leaves its region."""
+        self.linked = LinkedLoadable(self.loadable, *self._memory, flat=True)
+        self.tasks = self._decode_tasks()
+        self._dirty = set()
 
     def _recorded(self, on_operation: OnOperation | None, log: CsbLog | None) -> Plan:
         """Let firmware and hardware work, and record what the hardware does."""

@@ -40,6 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
     parser.add_argument("--threads", type=int, default=None, metavar="N", help="threads of the kernels (default: all)")
     parser.add_argument("--hardware-only", action="store_true", help=_HARDWARE_ONLY_HELP)
+    parser.add_argument("--strict", action="store_true", help="refuse accesses that leave their region of memory")
     add_format_options(parser)
     add_image_options(parser)
     result = parser.add_argument_group("results")
@@ -82,7 +83,12 @@ def run(args: argparse.Namespace) -> int:
     for name in args.output:
         ending(split_name(name)[1], OUTPUT_ENDINGS, "an output")
     runtime = nvdla.Runtime(
-        loadable, config=args.config, abi=args.abi, threads=args.threads, hardware_only=args.hardware_only
+        loadable,
+        config=args.config,
+        abi=args.abi,
+        threads=args.threads,
+        hardware_only=args.hardware_only,
+        strict=args.strict,
     )
     outputs = _named(args.output, [tensor.name for tensor in runtime.outputs], "output")
     goldens = _named(args.compare, [tensor.name for tensor in runtime.outputs], "output")

@@ -40,6 +40,22 @@ class OperationEvent:
 OnOperation = Callable[[OperationEvent], None]
 
 
+class Resumable:
+    """An observer of a run that may have to begin anew: what it has been told once it is not told again."""
+
+    def __init__(self, tell: OnOperation, known: int = 0) -> None:
+        self._tell, self._known, self._count = tell, known, 0
+
+    def __call__(self, event: OperationEvent) -> None:
+        self._count += 1
+        if self._count > self._known:
+            self._tell(event)
+
+    def again(self) -> Resumable:
+        """The observer for the run that begins anew."""
+        return Resumable(self._tell, max(self._count, self._known))
+
+
 @dataclass(frozen=True)
 class Chain:
     """Jobs that the hardware does in one go, each handing on the fly to the next."""

@@ -157,6 +157,7 @@ class Machine:
         """
         self._engines.clear()
         self.place = lambda engine: engine
+        self.memory.noticed = lambda text: None
         self.registers.forget_hooks()
 
     def step(self) -> Completion | None:
@@ -209,6 +210,7 @@ class Machine:
 
     def _prepared(self, name: str) -> Job:
         """The engine's job, its work charged."""
+        self.memory.noticed = lambda text: self.warn(name, text)
         job = self.engine(name).prepare(self._groups(name))
         self.meter.charge(name, job.work)
         return job

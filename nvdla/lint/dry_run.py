@@ -52,8 +52,10 @@ class DryMachine(Machine):
         return _Engine(super().engine(name))
 
 
-def dry_run(loadable: Loadable, abi: Abi, config: Configuration) -> str | None:
-    """Why the loadable cannot run on the configuration, None when nothing speaks against it."""
+def dry_run(loadable: Loadable, abi: Abi, config: Configuration) -> tuple[str | None, list[str]]:
+    """Why the loadable cannot run on the configuration, None when nothing speaks against it; and what runs, but not as
+    the file can mean it."""
+    warnings: list[str] = []
     try:
         linked = LinkedLoadable(loadable)
         tasks = [
@@ -63,12 +65,14 @@ def dry_run(loadable: Loadable, abi: Abi, config: Configuration) -> str | None:
             if loadable.task(task_id).interface == Interface.DLA1
         ]
         check_budget(tasks, RunBudget())
-        scheduler = Scheduler(DryMachine(config, linked.space))
+        machine = DryMachine(config, linked.space)
+        warnings = machine.warnings
+        scheduler = Scheduler(machine)
         for task in tasks:
             task.check()
             scheduler.run(task)
     except ScheduleError as error:
-        return f"it does not come to its end: {error}"
+        return f"it does not come to its end: {error}", warnings
     except NvdlaError as error:
-        return str(error)
-    return None
+        return str(error), warnings
+    return None, warnings

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -55,10 +56,20 @@ class Region:
         return f"{self.name} ({self.space.value} 0x{self.base:x}..0x{self.end:x}, {self.size} bytes)"
 
 
-class AddressSpace:
-    """Regions by address. Regions of one space never overlap."""
+class LeavesRegion(LinkError):
+    """An access that begins in a region and ends behind it: hardware has no bounds."""
 
-    def __init__(self) -> None:
+
+class AddressSpace:
+    """Regions by address. Regions of one space never overlap.
+
+    ``flat``: an access may leave its region for the next ones where their bytes follow each other in one array, as
+    hardware would have it; ``noticed`` is told each time. Otherwise it raises LeavesRegion.
+    """
+
+    def __init__(self, flat: bool = False) -> None:
+        self.flat = flat
+        self.noticed: Callable[[str], None] = lambda text: None
         self._regions: dict[Space, list[Region]] = {Space.DRAM: [], Space.CVSRAM: []}
         self._bases: dict[Space, list[int]] = {Space.DRAM: [], Space.CVSRAM: []}
 
@@ -93,11 +104,31 @@ class AddressSpace:
             near = f"; the nearest region below is {region}" if region else ""
             raise LinkError(f"{what}: no {space.value} region holds address 0x{address:x} ({size} bytes){near}")
         if size < 0 or address + size > region.end:
-            raise LinkError(
-                f"{what}: {size} bytes from {space.value} address 0x{address:x} end at 0x{address + size:x}, "
-                f"outside region {region}"
-            )
+            return self._beyond(space, at, address, size, what)
         return region
+
+    def _beyond(self, space: Space, at: int, address: int, size: int, what: str) -> Region:
+        """The regions from number ``at`` on as one, for an access that leaves the first. Raises LinkError."""
+        regions, text = self._regions[space], f"{what}: {size} bytes from {space.value} address 0x{address:x} end at"
+        text += f" 0x{address + size:x}, outside region {regions[at]}"
+        if not self.flat:
+            raise LeavesRegion(text)
+        first, last = regions[at], at
+        while last < len(regions) - 1 and self._adjoin(regions[last], regions[last + 1]):
+            if address + size <= regions[last].end:
+                break
+            last += 1
+        if size < 0 or address + size > regions[last].end:
+            raise LinkError(text)
+        joined = regions[at : last + 1]
+        self.noticed(f"{text}: hardware goes on in {', '.join(each.name for each in joined[1:])}")
+        whole = as_strided(first.data, (regions[last].end - first.base,), (1,), writeable=True)
+        return Region(f"{first.name} to {regions[last].name}", space, first.base, whole)
+
+    @staticmethod
+    def _adjoin(one: Region, other: Region) -> bool:
+        """Whether a region follows another one, as its bytes do in the same array."""
+        return one.end == other.base and one.data.ctypes.data + one.size == other.data.ctypes.data
 
     def view(self, space: Space, address: int, size: int, what: str = "access") -> np.ndarray:
         """A writable uint8 view of ``size`` bytes at ``address``."""

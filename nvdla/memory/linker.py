@@ -1,6 +1,6 @@
 """The linker: places the memories of a loadable in DRAM and CVSRAM and fills them.
 
-Placement is that of NVIDIA's runtime on the reference platform, so that register logs can be compared address for
+Allocation is that of NVIDIA's runtime on the reference platform, so that register logs can be compared address for
 address: DRAM from 0xc0000000 upwards in steps of 4096 bytes, first the memories that the runtime allocates (in list
 order), then the bound inputs and outputs (in bind order); CVSRAM from 0x50000000.
 Source: nvdla/sw umd/core/src/runtime/Runtime.cpp (load, loadMemory, rewriteStrides) and apps/runtime.
@@ -21,10 +21,10 @@ from nvdla.checked import raw_bytes, strides_by_name
 from nvdla.errors import LinkError
 from nvdla.loadable.enums import MemoryFlags, RelocType
 from nvdla.loadable.model import AddressEntry, Loadable, MemoryEntry, RelocEntry, TaskEntry, TensorDesc
-from nvdla.memory.address_space import AddressSpace, Region
+from nvdla.memory.address_space import AddressSpace, Region, Space
 from nvdla.memory.lanes import Lanes
 from nvdla.memory.pages import Pages, Readers
-from nvdla.memory.placement import PAGE, place
+from nvdla.memory.placement import PAGE, Allocation, place
 from nvdla.rounding import align
 
 DEFAULT_LIMIT = 4 << 30
@@ -32,6 +32,10 @@ DEFAULT_LIMIT = 4 << 30
 # The firmware counts the dependencies down in place, so the runtime loads memories with such contents anew
 # before every submit.
 DEPENDENCY_GRAPH = "dep_graph"
+
+
+#: bytes behind the last memory in DRAM that an access may reach: hardware has memory there, too
+BEHIND = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,9 @@ class Patch:
 
 class LinkedLoadable:
     """A loadable in memory. ``regions`` by memory id; ``strides`` of bound tensors that the caller changed, by name;
-    ``lanes``: the memories that change (``changing``, by id), more than one lane only :meth:`beside` another.
+    ``lanes``: the memories that change (``changing``, by id), more than one lane only :meth:`beside` another. ``flat``:
+    neighbours by address lie side by side here, too, so that an access may go from one into the next; then there is
+    nothing in lanes.
 
     Raises LinkError when the memories together pass ``limit`` bytes (nothing is allocated then), overlap, or when a
     stride cannot be changed.
@@ -76,9 +82,10 @@ class LinkedLoadable:
         loadable: Loadable,
         limit: int = DEFAULT_LIMIT,
         strides: Mapping[str, tuple[int, ...]] | None = None,
+        flat: bool = False,
     ) -> None:
         self.loadable = loadable
-        self.space = AddressSpace()
+        self.space = AddressSpace(flat)
         self.regions: dict[int, Region] = {}
         self.tensors = _bound_tensors(loadable)
         self._strides: dict[str, tuple[int, ...]] = {}
@@ -87,10 +94,10 @@ class LinkedLoadable:
         self._windows: dict[tuple[int, ...], list[Window]] = {}
         for name, wanted in strides_by_name(strides).items():
             self._change_strides(name, wanted)
-        changing = sum(self._whole_pages(memory) for memory in loadable.memories if _changes(memory))
+        changing = 0 if flat else sum(self._whole_pages(memory) for memory in loadable.memories if _changes(memory))
         _check_total(self._sizes.values(), limit)
         self.lanes = Lanes(1, changing)
-        self.changing = {memory.id for memory in loadable.memories if _changes(memory)}
+        self.changing = {memory.id for memory in loadable.memories if _changes(memory) and not flat}
         self._account = _Account(limit, sum(align(size, PAGE) for size in self._sizes.values()))
         self.scratch = 0
         self._scratch_charges: list[_Charge] = []
@@ -249,6 +256,9 @@ class LinkedLoadable:
 
     def _place(self) -> None:
         """Map every allocated memory in the order of NVIDIA's runtime."""
+        if self.space.flat:
+            self._place_flat()
+            return
         taken = 0  # bytes of a lane
         for made in place(self.loadable, sizes=self._sizes):
             memory = made.memory
@@ -259,6 +269,28 @@ class LinkedLoadable:
                 self._pages_of[memory.id] = Pages(made.reserved)
                 data = self._pages_of[memory.id].data
             self.regions[memory.id] = self.space.map(f"memory {memory.id}", made.kind, made.address, data.size, data)
+
+    def _place_flat(self) -> None:
+        """Map memories that follow each other without a gap as parts of one array."""
+        runs: list[list[Allocation]] = []
+        placed = sorted(
+            place(self.loadable, sizes=self._sizes), key=lambda each: (each.kind is Space.DRAM, each.address)
+        )
+        for made in placed:
+            before = runs[-1][-1] if runs else None
+            if before is None or (before.space, before.end) != (made.space, made.address):
+                runs.append([])
+            runs[-1].append(made)
+        for run in runs:
+            last = run[-1]
+            behind = BEHIND if last.kind is Space.DRAM and run is runs[-1] else 0
+            data, first = np.zeros(last.end + behind - run[0].address, np.uint8), run[0].address
+            for made in run:
+                part = data[made.address - first :][: made.reserved]
+                name = f"memory {made.memory.id}"
+                self.regions[made.memory.id] = self.space.map(name, made.kind, made.address, part.size, part)
+            if behind:
+                self.space.map("memory of nobody", last.kind, last.end, behind, data[last.end - first :])
 
     def _whole_pages(self, memory: MemoryEntry) -> int:
         return align(self._sizes[memory.id], PAGE)

@@ -257,7 +257,7 @@ def surface(said: str, name: str, **fields: object) -> None:
 
 surface("src_data.address .*: 300, must be", "surface_address_outside.nvdla", src_data__address=300)
 surface(
-    "ends? (at|outside)|outside region",
+    "ends? (at|outside)|outside region|surface stride of 1048576",
     "surface_behind_region.nvdla",
     dst_data__surf_stride=1 << 20,
     src_data__channel=4096,
