@@ -21,7 +21,7 @@ from nvdla.builder.network import Layer, Network
 # A factor beyond this would cost the biases and the fixed-point factors of the SDP their bits.
 LARGEST_FACTOR = 256.0
 ROUNDS = 20
-# Channels this much smaller than the largest count as if they were not smaller still.
+# Channels this much smaller than the largest are left as they are.
 _SMALLEST = 1e-4
 _AFFINE = ("convolution", "deconvolution", "scale")
 _THROUGH = ("relu", "prelu", "pool", "upsample", "clip", "join")
@@ -137,9 +137,12 @@ def equalise(
     for _ in range(ROUNDS):
         pull, weight = np.zeros(len(free)), np.zeros(len(free))
         for sizes, ids, sign in _sizes(folded, groups, numbers, factors, peaks, per_channel):
-            logs = np.log(np.maximum(sizes, _SMALLEST * max(float(sizes.max()), 1e-30)))
-            np.add.at(pull, ids, sign * (logs - logs.mean()))
-            np.add.at(weight, ids, 1.0)
+            # Channels of nothing have no size to bring to that of others.
+            some = sizes > _SMALLEST * max(float(sizes.max()), 1e-30)
+            if np.any(some):
+                logs = np.log(sizes[some])
+                np.add.at(pull, ids[some], sign * (logs - logs.mean()))
+                np.add.at(weight, ids[some], 1.0)
         step = np.where(free & (weight > 0), pull / np.maximum(weight, 1), 0.0)
         factors = np.clip(factors + step, -np.log(LARGEST_FACTOR), np.log(LARGEST_FACTOR))
     by_tensor = {name: np.exp(factors[ids]) for name, ids in numbers.items()}

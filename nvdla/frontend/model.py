@@ -289,7 +289,7 @@ class _Normaliser:
                 if each.type.tensor_type.HasField("shape") and len(shape.dim) != len(sizes):
                     raise self.fail(f"shape {sizes} for input {name}: the model has {len(shape.dim)} dimensions")
                 for dim, size in zip(shape.dim, sizes, strict=False):
-                    if dim.HasField("dim_value") and dim.dim_value != size:
+                    if dim.dim_value > 0 and dim.dim_value != size:  # some tools write -1 for an open one
                         raise self.fail(
                             f"shape {sizes} for input {name}: the model fixes a dimension to {dim.dim_value}"
                         )
@@ -320,6 +320,11 @@ class _Normaliser:
     # ---- inference and folding
 
     def _infer(self) -> None:
+        try:
+            self.proto = self.onnx.shape_inference.infer_shapes(self.proto, strict_mode=False, data_prop=True)
+            return
+        except Exception:  # what was known of inner values before folding may no longer be true
+            del self.proto.graph.value_info[:]
         try:
             self.proto = self.onnx.shape_inference.infer_shapes(self.proto, strict_mode=False, data_prop=True)
         except Exception as error:

@@ -18,6 +18,8 @@ from nvdla.memory.surfaces import FEATURE_ATOMS
 
 # Softmax gives 0..1; 127 is 1.
 SOFTMAX_SCALE = 1 / 127
+# Largest bias in steps of the accumulator: int16 shifted by 4, which is below the noise of rounded weights.
+_LARGEST_BIAS = 32767.0 * 16
 # Layers whose result has the scale of their inputs.
 KEEPS_SCALE = ("pool", "concat", "join", "upsample", "slice", "pad")
 
@@ -173,6 +175,8 @@ class Lowering:
         else:
             scales = weight_scales(weights, self.precision, self.per_channel)
             if np.any(scales != scales[0]):
+                # A kernel that is far smaller than its bias would cost all biases their low bits: they share a shift.
+                scales = np.maximum(scales, np.abs(group.bias) / self.source(source).scale / _LARGEST_BIAS)
                 scales = exact_scales(scales, self.source(source).scale, self.scales[group.output.name])
         bias, means = group.bias, self.calibration.means.get(source.name)
         if means is not None:
