@@ -90,7 +90,10 @@ class Node:
         array = self.constant(index)
         if array is None:
             raise Cut(f"{what} ({self.inputs[index]}) is computed at run time, not a constant", "bind it as a constant")
-        return np.asarray(array, np.float64)
+        numbers = np.asarray(array, np.float64)
+        if not np.all(np.isfinite(numbers)):
+            raise Cut(f"{what} ({self.inputs[index]}) holds NaN or infinity")
+        return numbers
 
     def computed(self) -> list[int]:
         """Positions of inputs that are no constants."""
@@ -188,7 +191,7 @@ class Graph:
         """A result that holds the elements of another value in another order: nothing is computed."""
         shape = node.shape_of(node.outputs[output]) if shape is None else shape
         if index is not None:
-            index = np.ascontiguousarray(index).reshape(shape)
+            index = np.array(index, order="C").reshape(shape)
         return Value(node.outputs[output], shape, value.tensor, index, value.boundary)
 
     def result(self, node: Node, tensor: Tensor, index: np.ndarray | None = None, output: int = 0) -> Value:

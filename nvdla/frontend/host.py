@@ -52,7 +52,7 @@ class HostPart:
         """Compute the part on the host: tensors by name in and out."""
         feeds = {}
         for each in self.session.get_inputs():
-            feeds[each.name] = np.ascontiguousarray(values[each.name], dtype=_DTYPES.get(each.type))
+            feeds[each.name] = np.asarray(values[each.name], dtype=_DTYPES.get(each.type), order="C")
         try:
             return dict(zip(self.outputs, self.session.run(self.outputs, feeds), strict=True))
         except Exception as error:  # onnxruntime raises kinds of its own

@@ -21,10 +21,12 @@ from nvdla.builder.schedule import schedule
 from nvdla.errors import BuildError, ConfigError, FormatError
 from nvdla.frontend.graph import FLOATS, Binding, Cut, Graph, Node, Value, canonical
 from nvdla.frontend.host import submodel
-from nvdla.frontend.model import DOMAINS, Model
+from nvdla.frontend.model import DOMAINS, OLDEST, Model, one_line
 from nvdla.frontend.operators import OPERATORS
 from nvdla.hardware.configuration import Configuration, configuration
 
+# What numpy and Python raise where attributes do not fit each other; onnxruntime judges such a node.
+_UNUSUAL = (ValueError, TypeError, IndexError, KeyError, AttributeError, ArithmeticError, AssertionError)
 ACCELERATOR, FOLDED, HOST = "accelerator", "folded", "host"
 
 
@@ -155,6 +157,8 @@ class _Walk:
         operator = OPERATORS.get(node.op)
         if operator is None:
             raise Cut(f"{node.op} has no form on the accelerator")
+        if node.model.opset < OLDEST and "broadcast" in node.attributes:
+            raise Cut("it broadcasts in the form of the first opsets", "convert the model with onnx.version_converter")
         self._check_types(node)
         graph = self.graphs.get(part)
         if graph is None:
@@ -169,6 +173,9 @@ class _Walk:
         except (BuildError, ConfigError, Cut) as error:
             before.restore(graph)
             raise error if isinstance(error, Cut) else Cut(str(error)) from None
+        except _UNUSUAL as error:
+            before.restore(graph)
+            raise Cut(f"it is not of the form that is read here ({one_line(error)})") from None
         self.graphs[part] = graph
         for value in [made] if isinstance(made, Value) else made:
             graph.values[value.name] = value
@@ -181,6 +188,8 @@ class _Walk:
 
     def _check_types(self, node: Node) -> None:
         for name in [*(n for n in node.inputs if n and n not in self.model.constants), *node.outputs]:
+            if name and 0 in self.model.shapes.get(name, ()):
+                raise Cut(f"tensor {name} is empty")
             kind = self.model.types.get(name)
             if (
                 name

@@ -27,7 +27,7 @@ MAX_TENSOR = 1 << 28
 MAX_ELEMENTS = 1 << 31
 #: elements that constant folding may make in all
 MAX_FOLDED = 1 << 28
-OPSETS = (7, 26)
+OLDEST = 7
 DOMAINS = ("", "ai.onnx")
 
 
@@ -231,20 +231,24 @@ class _Normaliser:
             raise self.fail(f"{len(graph.node)} nodes, the limit is {MAX_NODES}")
         opsets = {each.domain or "": each.version for each in self.proto.opset_import}
         opset = opsets.get("", opsets.get("ai.onnx", 0))
-        if not OPSETS[0] <= opset:
-            raise self.fail(
-                f"opset {opset} of ONNX, this release reads {OPSETS[0]} and later; convert it with "
-                "onnx.version_converter"
-            )
+        if 0 < opset < OLDEST:
+            opset = self._modernise(opset)
         if self.proto.functions:
             self.proto = self.onnx.inliner.inline_local_functions(self.proto)
-            graph = self.proto.graph
-        self._check_order(graph)
+        self._check_order(self.proto.graph)
         try:
             self.onnx.checker.check_model(self.proto)
         except Exception as error:
             raise self.fail(f"not a valid ONNX model: {one_line(error)}") from None
         return opset
+
+    def _modernise(self, opset: int) -> int:
+        """Operators of the first opsets in the form of a later one, where onnx can convert them; else as they are."""
+        try:
+            self.proto = self.onnx.version_converter.convert_version(self.proto, 13)
+        except Exception:  # onnx raises kinds of its own; such nodes run on the host
+            return opset
+        return 13
 
     def _check_order(self, graph: Any) -> None:
         """Every value is made once, before it is used: no circles, nothing from nowhere."""
@@ -269,7 +273,7 @@ class _Normaliser:
             array = self.onnx.numpy_helper.to_array(tensor)
             if array.dtype.kind == "f" and not np.all(np.isfinite(array)):
                 user = next((n for n in self.proto.graph.node if tensor.name in n.input), None)
-                if user is not None and user.op_type not in ("Clip", "Where", "Pad"):
+                if user is not None and user.op_type in _WEIGHTED:
                     raise self.fail(f"node {user.name or user.op_type}: tensor {tensor.name} holds NaN or infinity")
             self.constants[tensor.name] = array
         if self.proto.graph.sparse_initializer:
@@ -296,8 +300,8 @@ class _Normaliser:
                 del shape.dim[:]
                 for size in sizes:
                     shape.dim.add().dim_value = size
-            sizes = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in shape.dim]
-            if not each.type.tensor_type.HasField("shape") or any(size <= 0 for size in sizes):
+            sizes = [dim.dim_value if dim.HasField("dim_value") else -1 for dim in shape.dim]
+            if not each.type.tensor_type.HasField("shape") or any(size < 0 for size in sizes):
                 words = [str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in shape.dim]
                 raise self.fail(
                     f"input {name} has the dynamic shape [{', '.join(words)}]; fix it with --shape "
@@ -426,7 +430,7 @@ class _Normaliser:
         if self.made > MAX_FOLDED:
             raise self.fail(f"constants of {self.made} elements are computed up to {name}, the limit is {MAX_FOLDED}")
         self.constants[name] = array
-        self.proto.graph.initializer.append(self.onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self.proto.graph.initializer.append(self.onnx.numpy_helper.from_array(array, name))
 
     def _prune(self) -> None:
         """Nodes whose results nobody needs."""
@@ -442,6 +446,7 @@ class _Normaliser:
         self.proto.graph.node.extend(reversed(keep))
 
 
+_WEIGHTED = frozenset("Conv ConvTranspose Gemm MatMul BatchNormalization PRelu".split())
 _NEVER_FOLDED = frozenset(
     [
         "DequantizeLinear",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from nvdla.frontend.graph import Cut, Graph, Node, Value, factor_of
-from nvdla.frontend.operators.functions import JUMPS, TABLE
+from nvdla.frontend.operators.functions import JUMPS, POLES, TABLE
 from nvdla.frontend.operators.registry import operator
 from nvdla.frontend.operators.unary import is_table, keep, linear, moved, table
 
@@ -108,10 +108,12 @@ def function(graph: Graph, node: Node) -> Value:
     """A look-up table in the SDP (in the CDP where the SDP has none).
 
     int8 has one entry for each value: exact, jumps too. int16 and fp16 interpolate 257 entries: functions with jumps
-    (Sign, Floor, Ceil, Round, ThresholdedRelu, Shrink) run on the host, and so does a function whose table would be off
-    by more than 1/64 of its largest value. Where a function has no value (Log of 0) the table holds 0 or its largest
+    (Sign, Floor, Ceil, Round, ThresholdedRelu, Shrink) and steep ones (Log, Reciprocal, Sqrt, Tan, inverse functions) run
+    on the host, and so does a function whose table would be off by more than 1/64 of its largest value. Where a function has no value (Log of 0) the table holds 0 or its largest
     finite entry. Functions that follow one another share one table; so do x * sigmoid(x) and the spelled-out forms of
     hard-swish.
     """
     form = TABLE[node.op](node)
+    if node.op in POLES and graph.precision != "int8":
+        raise Cut("it is too steep for a table that interpolates between entries", "build in int8")
     return table(graph, node, graph.source(node), form, node.op not in JUMPS)

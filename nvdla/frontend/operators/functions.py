@@ -121,7 +121,7 @@ TABLE: dict[str, Callable[[Node], Function]] = {
 }
 #: jumps: a table of int8 has one entry a value and holds them; one that interpolates does not
 JUMPS = frozenset(("Sign", "Floor", "Ceil", "Round", "ThresholdedRelu", "Shrink"))
-#: domains outside of which the function has no value
+#: steep places, or domains outside of which the function has no value
 POLES = frozenset(("Log", "Reciprocal", "Tan", "Atanh", "Acosh", "Asin", "Acos", "Sqrt"))
 
 
