@@ -168,6 +168,8 @@ def judge(case: Any, config: str, precision: str) -> Result | None:
         made.verdict, made.reason = verdict(compiled, loaded, feed, wanted)
     except NvdlaError as error:
         made.verdict, made.reason = "refused", str(error)
+    except Exception as error:  # a defect of ours: said, and the board goes on
+        made.reason = f"{type(error).__name__}: {error}"
     return made
 
 

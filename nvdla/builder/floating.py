@@ -158,6 +158,7 @@ FORMS: dict[str, Callable[..., np.ndarray]] = {
     "elementwise": _elementwise,
     "concat": lambda layer, *sources: np.concatenate(sources, axis=1),
     "join": lambda layer, *sources: np.concatenate(sources, axis=1 + layer.axis),
+    "constant": lambda layer: layer.values[None],
     "slice": _slice,
     "pad": lambda layer, x: pad(x, layer.padding, layer.value),
     "pool": _pool,

@@ -21,6 +21,7 @@ MAX_MESSAGE = 2000
 
 # Command -> module (imported only when it is the one asked for) and one line of help.
 COMMANDS = {
+    "compile": ("nvdla.cli.compile", "compile an ONNX or Caffe model into a loadable"),
     "run": ("nvdla.cli.run", "run a loadable on an image or raw tensors, bit-exactly"),
     "inspect": ("nvdla.cli.inspect", "what is in a loadable: tasks, operations, tensors, memory, relocations"),
     "hexdump": ("nvdla.cli.hexdump", "bytes of a blob, with the structures that lie on them"),

@@ -17,6 +17,8 @@ from nvdla.compare import Difference, compare
 from nvdla.errors import FormatError
 from nvdla.execution.profile import ProfileRow, profile
 from nvdla.files import read_file, write_file
+from nvdla.frontend.data import with_preprocessing
+from nvdla.frontend.package import is_package
 from nvdla.kernels.jit.crew import threading_description
 from nvdla.tensors.dimg import read_dimg
 from nvdla.tensors.files import OUTPUT_ENDINGS, ending, read_npy, write_tensor
@@ -32,7 +34,7 @@ MAX_GOLDEN = 1 << 30
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("loadable", nargs="?", help="the loadable")
+    parser.add_argument("loadable", nargs="?", help="the loadable, or a package of 'nvdla compile'")
     parser.add_argument("--demo", action="store_true", help="run a sample: a LeNet reads a digit")
     parser.add_argument("--input", "-i", action="append", default=[], metavar="[NAME=]FILE", help="an input")
     parser.add_argument("--output", "-o", action="append", default=[], metavar="[NAME=]FILE", help="write an output")
@@ -78,6 +80,10 @@ def run(args: argparse.Namespace) -> int:
         _demonstrate(args)
     elif args.loadable is None:
         raise FormatError("which loadable? 'nvdla run net.nvdla --input image.png', or 'nvdla run --demo' for a sample")
+    if is_package(args.loadable):
+        from nvdla.cli.run_package import run_package
+
+        return run_package(args)
     loadable = nvdla.load(args.loadable)
     labels = read_labels(args.labels) if args.labels else None
     for name in args.output:
@@ -93,7 +99,8 @@ def run(args: argparse.Namespace) -> int:
     outputs = _named(args.output, [tensor.name for tensor in runtime.outputs], "output")
     goldens = _named(args.compare, [tensor.name for tensor in runtime.outputs], "output")
     files = _inputs(args, runtime)
-    surfaces = of_right_size(runtime, files, runtime.surfaces(files, preprocessing_of(args)))
+    given = with_preprocessing(args.loadable, runtime, files)
+    surfaces = of_right_size(runtime, files, runtime.surfaces(given, preprocessing_of(args)))
     watcher = _Watcher(args, runtime)
     began = time.perf_counter()
     with watcher:

@@ -16,6 +16,7 @@ import numpy as np
 import nvdla
 from nvdla.builder import Built, Calibration, Recipe, Refined, build, quantize
 from nvdla.builder.accuracy import LayerAccuracy, accuracy
+from nvdla.builder.fuse import group_layers
 from nvdla.errors import BuildError, FormatError
 from nvdla.frontend.data import Preprocessing, Samples, samples
 from nvdla.frontend.importer import (
@@ -142,7 +143,7 @@ def compile(
     auto, precision = precision == "auto", "int8" if precision == "auto" else precision
     kept = set(keep_on_host)
     while True:
-        imported = import_graph(loaded, config, precision, kept)
+        imported = import_graph(loaded, config, precision, kept, ranged=calibration is not None)
         if not host:
             check_host(imported)
         details = _details(imported, preprocessing)
@@ -165,9 +166,14 @@ def check(
     precision: str = "int8",
     weights: str | os.PathLike[str] | None = None,
     shapes: Mapping[str, Any] | None = None,
+    host: bool = True,
 ) -> dict[str, Any]:
-    """What compiling would do: the report of :class:`Compiled` without building anything."""
+    """What compiling would do: the report of :class:`Compiled` without building anything. ``host`` as for
+    :func:`compile`."""
     imported = import_graph(read(model, shapes, weights), config, precision)
+    if not host:
+        check_host(imported)
+    _fused(imported)
     return report(imported, imported.nodes)
 
 
@@ -200,6 +206,15 @@ def crossing(imported: Imported) -> int:
         for name in part.takes
         if name not in ends
     )
+
+
+def _fused(imported: Imported) -> None:
+    """Operations of nodes by the groups that would be built."""
+    groups = {
+        member: group.name for net in imported.networks for group in group_layers(net) for member in group.members
+    }
+    for row in imported.nodes:
+        row.operations = list(dict.fromkeys(groups[name] for name in row.operations if name in groups))
 
 
 class _NodeFails(Exception):

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from nvdla.builder import quantize, sidecar
 from nvdla.errors import FormatError
 from nvdla.files import read_file
 from nvdla.frontend.model import Model
@@ -18,6 +19,7 @@ from nvdla.tensors.images import Preprocessing as Pixels
 from nvdla.tensors.images import read_pixels
 
 IMAGES = (".png", ".jpg", ".jpeg", ".ppm", ".pgm")
+CHANNELS = (1, 3, 4)
 MAX_FILE = 4 << 30
 MAX_SAMPLES = 100_000
 
@@ -59,6 +61,12 @@ class Preprocessing:
         sizes = shape[-3:] if self.layout == "nchw" else (shape[-1], *shape[-3:-1])
         pixels = read_pixels(path, (1, *sizes), Pixels(order=self.colour, resize=self.resize)).astype(np.float32)
         return self.numbers(pixels, path).reshape(shape)
+
+    def cube(self, path: str | os.PathLike[str], shape: tuple[int, ...]) -> np.ndarray:
+        """An image as a bound cube (1, C, H, W), or (1, H, W, C) where the model's input is used as it is."""
+        rows_first = self.layout == "nhwc" and shape[1] not in CHANNELS and shape[3] in CHANNELS
+        one = Preprocessing(self.mean, self.scale, self.colour, "nhwc" if rows_first else "nchw", self.resize)
+        return one.image(path, shape)
 
     def numbers(self, pixels: np.ndarray, what: object = "pixels") -> np.ndarray:
         """Pixels (1, C, H, W) as the model takes them."""
@@ -226,3 +234,27 @@ def _from_images(model: Model, images: list[Path], preprocessing: Preprocessing)
         return {name: preprocessing.image(path, model.shapes[name])}
 
     return Samples(images, load)
+
+
+def with_preprocessing(loadable: str | os.PathLike[str], runtime: Any, files: Mapping[str, str]) -> dict[str, Any]:
+    """Images among the inputs of a loadable as elements, where its layer file says how the model takes images."""
+    given: dict[str, Any] = dict(files)
+    if not any(Path(path).suffix.lower() in IMAGES for path in files.values()):
+        return given
+    document = sidecar.load(loadable)
+    if document is None or not document.get("preprocessing"):
+        return given
+    preprocessing = Preprocessing.of(document["preprocessing"])
+    for tensor in runtime.inputs:
+        if Path(files[tensor.name]).suffix.lower() in IMAGES:
+            scale = _scale(document, tensor.name)
+            precision = {"int8": "int8", "int16": "int16"}.get(np.dtype(tensor.dtype).name, "fp16")
+            given[tensor.name] = quantize(preprocessing.cube(files[tensor.name], tensor.shape), scale, precision)
+    return given
+
+
+def _scale(document: Mapping[str, Any], name: str) -> float:
+    try:
+        return float(document["tensors"][name]["scale"])
+    except (KeyError, TypeError, ValueError):
+        raise FormatError(f"layer file: no scale for input {name}, which an image needs") from None

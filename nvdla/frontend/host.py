@@ -34,6 +34,9 @@ def submodel(model: Model, nodes: Sequence[Any], outputs: Sequence[str]) -> Any:
         each.name: each for each in [*model.proto.graph.input, *model.proto.graph.value_info, *model.proto.graph.output]
     }
     constants = [onnx.numpy_helper.from_array(model.constants[n], n) for n in wanted if n in model.constants]
+    untyped = [name for name in wanted if name not in model.constants and name not in known]
+    if untyped:
+        raise FormatError(f"{model.name}: tensor {untyped[0]} has no type that onnx or onnxruntime infers")
     inputs = [known[name] for name in wanted if name not in model.constants]
     results = [known.get(name) or onnx.ValueInfoProto(name=name) for name in outputs]
     graph = helper.make_graph(list(nodes), "host", inputs, results, constants)

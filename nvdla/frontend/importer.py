@@ -99,9 +99,10 @@ class Imported:
 
 
 def import_graph(
-    model: Model, config: str | Configuration, precision: str = "int8", host: Iterable[str] = ()
+    model: Model, config: str | Configuration, precision: str = "int8", host: Iterable[str] = (), ranged: bool = True
 ) -> Imported:
-    """Place every node and make the networks. ``host``: names of nodes that must run on the host.
+    """Place every node and make the networks. ``host``: names of nodes that must run on the host. ``ranged``: False
+    where the ranges of tensors will not be known (fp16 without calibration).
 
     Raises ConfigError for a configuration or precision that does not exist; never for a node.
     """
@@ -110,7 +111,7 @@ def import_graph(
         raise ConfigError(f"{chosen.name} has no {precision}; its precisions are {', '.join(chosen.precisions)}")
     forced = {name: Cut("it is kept on the host as asked") for name in host}
     while True:
-        walk = _Walk(model, chosen, precision, forced)
+        walk = _Walk(model, chosen, precision, forced, ranged)
         walk.run()
         again = walk.islands()
         if not again:
@@ -119,7 +120,10 @@ def import_graph(
 
 
 class _Walk:
-    def __init__(self, model: Model, config: Configuration, precision: str, forced: dict[str, Cut]) -> None:
+    def __init__(
+        self, model: Model, config: Configuration, precision: str, forced: dict[str, Cut], ranged: bool
+    ) -> None:
+        self.ranged = ranged
         self.model, self.config, self.precision, self.forced = model, config, precision, forced
         self.graphs: dict[int, Graph] = {}
         self.stages: dict[str, int] = {}  # value -> part number of its producer; inputs of the model: -1
@@ -217,7 +221,8 @@ class _Walk:
         used = {id(t) for layer in trial.layers for t in layer.inputs}
         trial.outputs = [layer.output for layer in trial.layers if id(layer.output) not in used]
         names = [t.name for t in trial.inputs] + [layer.name for layer in trial.layers]
-        schedule(lower(trial, self.config, self.precision, Calibration(dict.fromkeys(names, 1.0))), self.config)
+        known = Calibration(dict.fromkeys(names, 1.0)) if self.ranged or self.precision != "fp16" else None
+        schedule(lower(trial, self.config, self.precision, known), self.config)
 
     # ---- ends
 

@@ -217,6 +217,7 @@ class _Normaliser:
             if not self._fold(opset):
                 break
         self._prune()
+        self._ask_runtime()
         known, types = self._shapes()
         return Model(self.proto, self.name, self.digest, opset, self.constants, known, types, self.folded)
 
@@ -334,6 +335,25 @@ class _Normaliser:
         except Exception as error:
             raise self.fail(f"shape inference fails: {one_line(error)}") from None
 
+    def _ask_runtime(self) -> None:
+        """Types (and shapes) that onnx's inference does not find, as onnxruntime's finds them."""
+        graph = self.proto.graph
+        known = {each.name for each in [*graph.input, *graph.value_info] if each.type.WhichOneof("value")}
+        known |= {each.name for each in graph.output if each.type.WhichOneof("value")}
+        missing = [name for node in graph.node for name in node.output if name and name not in known]
+        if not missing:
+            return
+        asked = self.onnx.ModelProto()
+        asked.CopyFrom(self.proto)
+        del asked.graph.output[:]
+        asked.graph.output.extend(self.onnx.ValueInfoProto(name=name) for name in missing)
+        for each in session(asked, self.name, optimise=False).get_outputs():
+            kind = _RUNTIME_TYPES.get(each.type)
+            if kind is None:
+                continue  # a sequence or the like, which only passes between nodes of the host
+            shape = each.shape if all(isinstance(size, int) for size in each.shape) else None
+            graph.value_info.append(self.onnx.helper.make_tensor_value_info(each.name, kind, shape))
+
     def _shapes(self) -> tuple[dict[str, tuple[int, ...]], dict[str, np.dtype]]:
         shapes = {name: array.shape for name, array in self.constants.items()}
         types = {name: array.dtype for name, array in self.constants.items()}
@@ -446,7 +466,24 @@ class _Normaliser:
         self.proto.graph.node.extend(reversed(keep))
 
 
-_WEIGHTED = frozenset("Conv ConvTranspose Gemm MatMul BatchNormalization PRelu".split())
+#: TensorProto.DataType by onnxruntime's names
+_RUNTIME_TYPES = {
+    "tensor(float)": 1,
+    "tensor(uint8)": 2,
+    "tensor(int8)": 3,
+    "tensor(uint16)": 4,
+    "tensor(int16)": 5,
+    "tensor(int32)": 6,
+    "tensor(int64)": 7,
+    "tensor(string)": 8,
+    "tensor(bool)": 9,
+    "tensor(float16)": 10,
+    "tensor(double)": 11,
+    "tensor(uint32)": 12,
+    "tensor(uint64)": 13,
+    "tensor(bfloat16)": 16,
+}
+_WEIGHTED = frozenset(["Conv", "ConvTranspose", "Gemm", "MatMul", "BatchNormalization", "PRelu"])
 _NEVER_FOLDED = frozenset(
     [
         "DequantizeLinear",

@@ -7,16 +7,21 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nvdla.builder import lut as tables
+from nvdla.builder import reference
 from nvdla.builder.fuse import Group
 from nvdla.builder.ir import Convert, Normalize, Process, Stage
 from nvdla.builder.lower.convolution import bias_operand, number_or_channels, prelu_stage
+from nvdla.builder.lut import Lut
 from nvdla.builder.quantize import common_fixed_point, quantize
+from nvdla.errors import BuildError
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
 
 # Where a function is wanted in fp16 and calibration says nothing about its input.
 DEFAULT_RANGE = 8.0
+# How far a table of halves may be off: a share of its largest value.
+WORST = 1 / 64
 
 
 def scale(lowering: Lowering, group: Group) -> None:
@@ -91,7 +96,31 @@ def function(lowering: Lowering, group: Group) -> None:
     else:
         reach = lowering.magnitude(layer.inputs[0], DEFAULT_RANGE)
         table = tables.fit_halves(form, -reach, reach)
+        _check_halves(lowering, group, table, reach)
     if lowering.config.sdp_lut:
         lowering.operations.append(Process(group.name, source, destination, lut=table))
     else:
         lowering.operations.append(Normalize(group.name, source, destination, 3, table, Convert(), direct=True))
+
+
+def _check_halves(lowering: Lowering, group: Group, table: Lut, reach: float) -> None:
+    """Refuse a table that is far off, and one that is where the range of its input is not known."""
+    layer = group.layer
+    probe = np.linspace(-reach, reach, 513)
+    largest = float(np.abs(layer.settings["function"](probe)).max())
+    if table.error > WORST * largest:
+        raise BuildError(
+            f"layer {group.name}: its table over -{reach:g} to {reach:g} is off by {table.error:.3g} of {largest:.3g}; "
+            "limit the range of its input, or build in int8, where every value has an entry of its own"
+        )
+    known = lowering.calibration.magnitudes if lowering.calibration else {}
+    if layer.inputs[0].name in known:
+        return
+    for side in (-2.0 * reach, 2.0 * reach):
+        real = float(layer.settings["function"](np.array([side]))[0])
+        given = float(reference.look_up(table, np.array([side]))[0])
+        if abs(real - given) > WORST * max(largest, abs(real)):
+            raise BuildError(
+                f"layer {group.name}: the range of its input is not known, and its table over -{reach:g} to {reach:g} "
+                f"gives {given:.3g} at {side:g} instead of {real:.3g}; calibrate with data"
+            )

@@ -108,10 +108,10 @@ def function(graph: Graph, node: Node) -> Value:
     """A look-up table in the SDP (in the CDP where the SDP has none).
 
     int8 has one entry for each value: exact, jumps too. int16 and fp16 interpolate 257 entries: functions with jumps
-    (Sign, Floor, Ceil, Round, ThresholdedRelu, Shrink) and steep ones (Log, Reciprocal, Sqrt, Tan, inverse functions) run
-    on the host, and so does a function whose table would be off by more than 1/64 of its largest value. Where a function has no value (Log of 0) the table holds 0 or its largest
-    finite entry. Functions that follow one another share one table; so do x * sigmoid(x) and the spelled-out forms of
-    hard-swish.
+    (Sign, Floor, Ceil, Round, ThresholdedRelu, Shrink) and steep ones (Log, Reciprocal, Sqrt, Tan, inverse functions)
+    run on the host, and so does a function whose table would be off by more than 1/64 of its largest value. Where a
+    function has no value (Log of 0) the table holds 0 or its largest finite entry. Functions that follow one another
+    share one table; so do x * sigmoid(x) and the spelled-out forms of hard-swish.
     """
     form = TABLE[node.op](node)
     if node.op in POLES and graph.precision != "int8":

@@ -105,8 +105,10 @@ def global_pool(graph: Graph, node: Node) -> Value:
 
 @operator("LpPool", "GlobalLpPool", note="table and convolution")
 def lp_pool(graph: Graph, node: Node) -> Value:
-    """p 1: magnitudes by table, their sum by a convolution with ones. Any other p: the root of a sum of powers in 8 bits
-    would be off by many steps near zero, so it runs on the host."""
+    """p 1: magnitudes by table, their sum by a convolution with ones.
+
+    Any other p runs on the host: the root of a sum of powers in 8 bits would be off by many steps near zero.
+    """
     value = graph.source(node)
     power = int(node.get("p", 2))
     if power != 1:

@@ -1,0 +1,137 @@
+"""``nvdla compile``: a model for one configuration, or what compiling it would do."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from nvdla.cli.output import add_format_options, plain, print_document, print_pairs, print_table
+from nvdla.errors import FormatError
+
+HELP = """Compile an ONNX or Caffe model for one hardware configuration (docs/compile.md).
+
+One loadable where all of the model runs on the accelerator, else a package (a zip file, .nvpkg) whose other parts
+onnxruntime runs on the host; 'nvdla run' takes both. --check prints every node and writes nothing."""
+
+NODE_COLUMNS = ("name", "op", "placement", "operations", "reason", "advice")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="the model: .onnx, or .prototxt with --weights")
+    parser.add_argument("--config", default="nv_small", help="hardware configuration (default: nv_small)")
+    parser.add_argument("--precision", choices=("int8", "int16", "fp16", "auto"), default="int8", help="default: int8")
+    parser.add_argument("--weights", metavar="FILE", help="the .caffemodel of a .prototxt")
+    parser.add_argument("--shape", action="append", default=[], metavar="NAME=N,C,H,W", help="fix an open input shape")
+    parser.add_argument("--check", action="store_true", help="print what would happen, node by node; write nothing")
+    parser.add_argument("--no-host", action="store_true", help="a node that the accelerator cannot do is an error")
+    parser.add_argument("--output", "-o", metavar="FILE", help="the loadable or package to write")
+    parser.add_argument("-O", dest="effort", type=int, choices=(0, 1, 2), default=1, help=_EFFORT)
+    parser.add_argument("--quiet", "-q", action="store_true", help="no progress on the terminal")
+    add_format_options(parser)
+    data = parser.add_argument_group("calibration (int8, int16)")
+    data.add_argument("--calibrate", metavar="DATA", help="folder of images, .npy, .npz, or another tool's table")
+    data.add_argument("--method", choices=("max", "percentile", "entropy", "mse"), default="mse", help="default: mse")
+    data.add_argument("--per-layer", action="store_true", help="one weight scale a layer instead of one a kernel")
+    image = parser.add_argument_group("images (kept beside the loadable, so that 'nvdla run' needs none of these)")
+    image.add_argument("--mean", type=_numbers, default=(0.0,), metavar="M[,M,M]", help="subtracted from pixels 0..255")
+    image.add_argument("--scale", type=_numbers, default=(1.0,), metavar="S[,S,S]", help="then multiplied by this")
+    image.add_argument("--layout", choices=("nchw", "nhwc"), default="nchw", help="layout of the input (default: nchw)")
+    image.add_argument("--colour", choices=("rgb", "bgr"), default="rgb", help="order of channels (default: rgb)")
+    image.add_argument("--resize", action="store_true", help="scale images of another size to the input's")
+
+
+_EFFORT = "0: weights as they are; 1: equalisation and bias correction (default); 2: adaptive rounding, too"
+
+
+def _numbers(text: str) -> tuple[float, ...]:
+    return tuple(float(word) for word in text.split(","))
+
+
+def run(args: argparse.Namespace) -> int:
+    from nvdla.frontend.compiler import check, compile
+    from nvdla.frontend.data import Preprocessing
+
+    shapes = dict(_shape(word) for word in args.shape)
+    if args.check:
+        document = check(args.model, args.config, args.precision, args.weights, shapes, not args.no_host)
+        if not print_document(document, args):
+            _print_report(document)
+        return 0
+    if not args.output:
+        raise FormatError("give -o FILE for the loadable, or --check to see what would happen")
+    preprocessing = Preprocessing(args.mean, args.scale, args.colour, args.layout, args.resize)
+    with _Progress(args) as progress:
+        compiled = compile(
+            args.model,
+            args.config,
+            args.precision,
+            args.calibrate,
+            weights=args.weights,
+            shapes=shapes,
+            preprocessing=preprocessing,
+            host=not args.no_host,
+            progress=progress,
+            **_options(args),
+        )
+    compiled.save(args.output)
+    document = compiled.report | {"output": args.output, "kind": "loadable" if compiled.whole else "package"}
+    if not print_document(document, args):
+        _print_report(document)
+        print(f"{args.output}: {document['kind']}")
+    return 0
+
+
+def _shape(word: str) -> tuple[str, list[int]]:
+    name, sign, sizes = word.rpartition("=")
+    try:
+        shape = [int(size) for size in sizes.split(",")]
+    except ValueError:
+        shape = []
+    if not sign or not name or not shape or min(shape) < 1:
+        raise FormatError(f"--shape {word}: give NAME=N,C,H,W with positive whole numbers")
+    return name, shape
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    """The effort and the choices of calibration as a recipe's settings."""
+    options: dict[str, Any] = {"method": args.method, "per_channel": not args.per_layer}
+    options |= {"equalise": args.effort > 0, "bias_correction": args.effort > 0, "adaptive_rounding": args.effort > 1}
+    return options
+
+
+class _Progress:
+    """A bar over the samples on a terminal, silence elsewhere."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.bar: Any = None
+        if sys.stderr.isatty() and not args.quiet and not args.json:
+            from rich.console import Console
+            from rich.progress import Progress
+
+            self.bar = Progress(console=Console(stderr=True), transient=True)
+
+    def __enter__(self) -> Any:
+        if self.bar is None:
+            return None
+        self.bar.start()
+        self.task = self.bar.add_task("calibrating", total=None)
+        return lambda done, total: self.bar.update(self.task, completed=done, total=total)
+
+    def __exit__(self, *_: object) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+
+def _print_report(document: dict[str, Any]) -> None:
+    rows = [{**row, "operations": ", ".join(row["operations"])} for row in plain(document)["nodes"]]
+    print_table(f"{document['model']} on {document['config']}, {document['precision']}", rows, NODE_COLUMNS)
+    share = document["accelerator_macs_share"]
+    totals = {
+        "nodes on the accelerator": document["accelerator_nodes"],
+        "nodes on the host": document["host_nodes"],
+        "cuts": document["cuts"],
+        "bytes crossing": document["bytes_crossing"],
+        "multiplications on the accelerator": None if share is None else f"{100 * share:.1f} %",
+    }
+    print_pairs("totals", {name: value for name, value in totals.items() if value is not None})
