@@ -15,7 +15,10 @@ from typing import Any
 import numpy as np
 
 from nvdla.builder import Calibration, Network
+from nvdla.builder.cbuf import fit
+from nvdla.builder.ir import Convolve, Process, Root
 from nvdla.builder.lower import lower
+from nvdla.builder.lower.convolution import Window, check_window
 from nvdla.builder.network import Layer
 from nvdla.builder.schedule import schedule
 from nvdla.errors import BuildError, ConfigError, FormatError
@@ -210,12 +213,16 @@ class _Walk:
                 raise Cut(f"its further result {extra[0]} is needed")
 
     def _trial(self, graph: Graph, layers: list[Layer]) -> None:
-        """Lower the new layers alone: refuses what this configuration cannot do."""
-        if not any(layer.kind != "input" for layer in layers):
-            return
-        inner = {id(layer.output) for layer in layers if layer.kind != "input"}
+        """Lower the new layers alone: refuses what this configuration cannot do. Convolutions are judged by their
+        shapes: their weights would only take time."""
+        for layer in layers:
+            if layer.kind == "convolution":
+                self._fits(layer)
         trial = Network("trial")
-        trial.layers = [layer for layer in layers if layer.kind != "input"]
+        trial.layers = [layer for layer in layers if layer.kind not in ("input", "convolution")]
+        if not trial.layers:
+            return
+        inner = {id(layer.output) for layer in trial.layers}
         outside = {id(t): t for layer in trial.layers for t in layer.inputs if id(t) not in inner}
         trial.inputs = list(outside.values()) or [graph.network.inputs[0]]
         used = {id(t) for layer in trial.layers for t in layer.inputs}
@@ -223,6 +230,18 @@ class _Walk:
         names = [t.name for t in trial.inputs] + [layer.name for layer in trial.layers]
         known = Calibration(dict.fromkeys(names, 1.0)) if self.ranged or self.precision != "fp16" else None
         schedule(lower(trial, self.config, self.precision, known), self.config)
+
+    def _fits(self, layer: Layer) -> None:
+        """Registers and convolution buffer of a convolution: kernels are split until one has room."""
+        window = Window(layer.stride, layer.padding, layer.dilation)
+        check_window(layer.name, layer.weights.shape, window)
+        _, height, width = layer.inputs[0].shape
+        per_group = layer.weights.shape[1]
+        source = Root(layer.name, per_group, height, width, self.precision).whole
+        target = Root(layer.name, 1, *layer.output.shape[1:], self.precision).whole
+        weights = np.broadcast_to(np.int8(0), (1, per_group, *layer.weights.shape[2:]))
+        process = Process(layer.name, None, target)
+        fit(Convolve(layer.name, source, weights, window.stride, window.padding, window.dilation, process), self.config)
 
     # ---- ends
 

@@ -28,6 +28,8 @@ MAX_ELEMENTS = 1 << 31
 #: elements that constant folding may make in all
 MAX_FOLDED = 1 << 28
 OLDEST = 7
+#: elements of a constant that stays in the graph while it is worked on: shapes, axes, limits
+SMALL = 1024
 DOMAINS = ("", "ai.onnx")
 
 
@@ -206,10 +208,12 @@ class _Normaliser:
         self.constants: dict[str, np.ndarray] = {}
         self.folded: list[Folded] = []
         self.made = 0
+        self.aside: set[str] = set()
+        self.added: set[str] = set()
 
     def run(self, shapes: dict[str, Sequence[int]]) -> Model:
-        opset = self._check()
         self._initializers()
+        opset = self._check()
         self._inputs(shapes)
         self._name_nodes()
         for _ in range(8):
@@ -217,6 +221,7 @@ class _Normaliser:
             if not self._fold(opset):
                 break
         self._prune()
+        self._put_back()
         self._ask_runtime()
         known, types = self._shapes()
         return Model(self.proto, self.name, self.digest, opset, self.constants, known, types, self.folded)
@@ -277,8 +282,32 @@ class _Normaliser:
                 if user is not None and user.op_type in _WEIGHTED:
                     raise self.fail(f"node {user.name or user.op_type}: tensor {tensor.name} holds NaN or infinity")
             self.constants[tensor.name] = array
+        self._set_aside()
         if self.proto.graph.sparse_initializer:
             raise self.fail("sparse initializers are not read; make them dense")
+
+    def _set_aside(self) -> None:
+        """Large constants become inputs while the graph is worked on: checks and inference need no weights."""
+        graph = self.proto.graph
+        large = [each for each in graph.initializer if math.prod(each.dims) > SMALL]
+        known = {each.name for each in graph.input}
+        self.aside = {each.name for each in large}
+        self.added = self.aside - known
+        for each in large:
+            if each.name not in known:
+                graph.input.append(self.onnx.helper.make_tensor_value_info(each.name, each.data_type, list(each.dims)))
+        small = [self._copy(each) for each in graph.initializer if each.name not in self.aside]
+        del graph.initializer[:]
+        graph.initializer.extend(small)
+
+    def _put_back(self) -> None:
+        graph = self.proto.graph
+        inputs = [self._copy(each) for each in graph.input if each.name not in self.added]
+        del graph.input[:]
+        graph.input.extend(inputs)
+        used = {value for node in graph.node for value in node.input} | {each.name for each in graph.output}
+        names = [name for name in self.constants if name in self.aside and name in used]
+        graph.initializer.extend(self.onnx.numpy_helper.from_array(self.constants[name], name) for name in names)
 
     def _inputs(self, shapes: dict[str, Sequence[int]]) -> None:
         inputs = {each.name: each for each in self.proto.graph.input if each.name not in self.constants}
@@ -401,9 +430,10 @@ class _Normaliser:
         self.proto.graph.node.extend(copies)
         return True
 
-    def _copy(self, node: Any) -> Any:
-        copy = self.onnx.NodeProto()
-        copy.CopyFrom(node)
+    @staticmethod
+    def _copy(message: Any) -> Any:
+        copy = type(message)()
+        copy.CopyFrom(message)
         return copy
 
     @staticmethod
