@@ -8,10 +8,12 @@ constants. Scales come from the case's own data. Classes:
 
 * exact: all on the accelerator; the emulator equals the integer reference, and the result is within two steps of its
   scale of what onnxruntime computes from the same quantised input.
+* noisy: all on the accelerator and equal to the integer reference, but several layers of 8 bits one behind the other are
+  more than two steps off (at most two for each layer).
 * tolerance (fp16): all on the accelerator, within 1 % of the result's largest magnitude.
 * folded: nothing is left to compute, the result is a constant.
 * host: some or all nodes run in onnxruntime, through the package, and the result is right: equal where all do, else
-  within two steps for each accelerator part, or 1 % in fp16.
+  within two steps for each layer, or 1 % in fp16.
 * refused: the model is not read, with the reason.
 * wrong: anything else. There must be none.
 """
@@ -189,15 +191,28 @@ def verdict(
         return "wrong", problem
     if compiled.imported.precision == "fp16":
         for name, array in reference(loaded.proto, rounded_input(compiled, feed)).items():
-            limit = TOLERANCE * max(float(np.abs(array).max(initial=0.0)), 1e-3)
-            error = float(np.abs(found[name].astype(np.float64) - array).max(initial=0.0))
+            finite = np.abs(array[np.isfinite(array)])
+            limit = TOLERANCE * max(float(finite.max(initial=0.0)), 1e-3)
+            error = difference(found[name], array)
             if not error <= limit:
                 return "wrong", f"{name}: error {error:.3g}, limit {limit:.3g}"
         return ("host", hosted[0].reason) if hosted else ("tolerance", "")
     steps = steps_off(compiled, loaded, feed, found)
-    if steps > STEPS * sum(part.built is not None for part in compiled.parts):
+    layers = sum(
+        len(part.built.program.tensors) - len(part.inputs) for part in compiled.parts if part.built is not None
+    )
+    if steps > STEPS * max(layers, 1):
         return "wrong", f"{steps:.2f} steps off"
-    return ("host", hosted[0].reason) if hosted else ("exact", f"{steps:.2f} steps")
+    if hosted:
+        return "host", hosted[0].reason
+    return ("exact" if steps <= STEPS else "noisy"), f"{steps:.2f} steps"
+
+
+def difference(found: np.ndarray, wanted: np.ndarray) -> float:
+    """The largest one; equal infinities differ by nothing."""
+    with np.errstate(all="ignore"):
+        apart = np.abs(found.astype(np.float64) - wanted)
+    return float(np.where(found == wanted, 0.0, apart).max(initial=0.0))
 
 
 def off(compiled: Compiled, feed: dict[str, np.ndarray], found: dict[str, np.ndarray]) -> str:
@@ -228,7 +243,7 @@ def steps_off(compiled: Compiled, loaded: Any, feed: dict[str, np.ndarray], foun
             continue
         largest = float(np.abs(array).max(initial=0.0))
         step = scales.get(name, largest / 127 or 1.0)
-        worst = max(worst, float(np.abs(found[name].astype(np.float64) - array).max(initial=0.0)) / step)
+        worst = max(worst, difference(found[name], array) / step)
     return worst
 
 
@@ -270,7 +285,7 @@ def print_board(results: list[Result], config: str, precision: str) -> None:
     whole = Counter(each.verdict for each in results)
     small = Counter(each.verdict for each in results if each.real and each.rank <= 4)
     print(f"{config} {precision}: {len(results)} static cases that onnxruntime passes")
-    for kind in ("exact", "tolerance", "folded", "host", "refused", "wrong"):
+    for kind in ("exact", "noisy", "tolerance", "folded", "host", "refused", "wrong"):
         if whole[kind]:
             print(f"  {kind:10} {whole[kind]:5}   of real numbers and rank <= 4: {small[kind]}")
 

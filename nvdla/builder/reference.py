@@ -241,15 +241,25 @@ def _normalize(operation: Normalize, memory: Memory) -> None:
     memory.store(operation.destination, _limit(result, LIMITS[operation.destination.precision]))
 
 
+def half_away(x: np.ndarray) -> np.ndarray:
+    """float32 to the nearest half, ties away from zero, as the library of NVIDIA's runtime rounds (half.h)."""
+    exact = np.asarray(x, np.float64)
+    nearest = exact.astype(np.float16)
+    outward = np.nextafter(nearest, np.copysign(np.float16(np.inf), nearest))
+    tie = np.abs(outward.astype(np.float64) - exact) == np.abs(nearest.astype(np.float64) - exact)
+    return np.where(tie & np.isfinite(outward), outward, nearest)
+
+
 def _softmax(operation: Softmax, memory: Memory) -> None:
     """As NVIDIA's runtime does it on the CPU (umd/core/src/runtime/Emulator.cpp)."""
     x = memory.load(operation.source)[:, 0, 0]
     integer = operation.source.precision != "fp16"
     # Scale factors are 32-bit floats in the descriptor.
-    real = (x * np.float32(operation.source.scale)).astype(np.float16) if integer else x.astype(np.float16)
+    real = half_away(x.astype(np.float32) * np.float32(operation.source.scale)) if integer else x
     real = real.astype(np.float32)
-    powers = np.exp(real - real.max())
-    result = (powers / np.sum(powers, dtype=np.float32)).astype(np.float16)
+    powers = np.exp((real - real.max()).astype(np.float64)).astype(np.float32)
+    total = np.cumsum(powers, dtype=np.float32)[-1]  # in order, as the loop adds
+    result = half_away(powers / total)
     if integer:
         result = np.clip(np.trunc(result.astype(np.float32) / np.float32(operation.destination.scale)), -128, 127)
     memory.store(operation.destination, result[:, None, None])
