@@ -8,8 +8,8 @@ constants. Scales come from the case's own data. Classes:
 
 * exact: all on the accelerator; the emulator equals the integer reference, and the result is within two steps of its
   scale of what onnxruntime computes from the same quantised input.
-* noisy: all on the accelerator and equal to the integer reference, but several layers of 8 bits one behind the other are
-  more than two steps off (at most two for each layer).
+* noisy: all on the accelerator and equal to the integer reference, but several layers of 8 bits one behind the other
+  are more than two steps off (at most two for each layer).
 * tolerance (fp16): all on the accelerator, within 1 % of the result's largest magnitude.
 * folded: nothing is left to compute, the result is a constant.
 * host: some or all nodes run in onnxruntime, through the package, and the result is right: equal where all do, else

@@ -18,6 +18,7 @@ NODE_COLUMNS = ("name", "op", "placement", "operations", "reason", "advice")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     parser.add_argument("model", help="the model: .onnx, or .prototxt with --weights")
     parser.add_argument("--config", default="nv_small", help="hardware configuration (default: nv_small)")
     parser.add_argument("--precision", choices=("int8", "int16", "fp16", "auto"), default="int8", help="default: int8")
@@ -49,6 +50,7 @@ def _numbers(text: str) -> tuple[float, ...]:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
     from nvdla.frontend.compiler import check, compile
     from nvdla.frontend.data import Preprocessing
 
