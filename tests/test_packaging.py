@@ -22,12 +22,8 @@ STOREYS = [
     ["analysis", "builder", "caffe", "campaign", "execution", "lint"],
     ["diff", "runtime"],
     ["containers", "csb", "frontend"],
-<<<<<<< HEAD
-    ["compare"],
-    ["evaluation"],
-=======
     ["compare", "onnx_backend"],
->>>>>>> 8a9f454 (The ONNX backend has its storey)
+    ["evaluation"],
     ["doctor"],
     ["report"],
     ["cli"],
