@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.builder import quantize, sidecar
+from nvdla.builder import quantize
 from nvdla.errors import FormatError
 from nvdla.files import read_file
 from nvdla.frontend.model import Model
+from nvdla.program import sidecar
 from nvdla.tensors.images import Preprocessing as Pixels
 from nvdla.tensors.images import read_pixels
 
