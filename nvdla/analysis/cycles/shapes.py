@@ -131,21 +131,21 @@ def kernel_groups(kernels: int, at_a_time: int) -> list[int]:
 def stripes(shape: ConvolutionShape, constants: Constants) -> list[tuple[int, int]]:
     """(length, how many) of the stripes that the output positions are cut into, in order.
 
-    Stripes hold twice as many positions as the array has kernels; a rest shorter than half takes half a stripe from its
-    neighbour.
-    Image input: the same for each line, so the list is that of a line.
+    Stripes hold twice as many positions as the array has kernels; what remains when less than two of them are left goes
+    in halves but for the last. Image input: the list of a line; its rest is a stripe of its own from half on.
     """
     whole = shape.out_width if shape.by_line else shape.out_width * shape.out_height
     whole = ceil_div(whole, shape.share)
-    short = constants.kernels
-    full, rest = divmod(whole, 2 * short)
-    if rest == 0:
-        pieces = [(2 * short, full)]
-    elif rest < short and full:
-        pieces = [(2 * short, full - 1), (short, 1), (short + rest, 1)]
+    half = constants.kernels
+    full, rest = divmod(whole, 2 * half)
+    if not rest or (shape.by_line and rest >= half):
+        pieces = [(2 * half, full), (rest, 1)]
     else:
-        pieces = [(2 * short, full), (rest, 1)]
-    return [(length, count) for length, count in pieces if count]
+        full = max(full - 1, 0)
+        left = whole - full * 2 * half
+        halves = max(ceil_div(left - 2 * half, half), 0)
+        pieces = [(2 * half, full), (half, halves), (left - halves * half, 1)]
+    return [(length, count) for length, count in pieces if length and count]
 
 
 def mac_cycles(shape: ConvolutionShape, constants: Constants) -> int:
