@@ -24,6 +24,7 @@ STOREYS = [
     ["containers", "csb", "frontend"],
     ["compare", "onnx_backend"],
     ["evaluation"],
+    ["exploration"],
     ["doctor"],
     ["report"],
     ["cli"],

@@ -11,7 +11,7 @@ from concurrent.futures.process import BrokenProcessPool
 from nvdla.campaign import worker
 from nvdla.campaign.pool import Pool, Shard, WorkerDied
 from nvdla.campaign.table import Record, Table
-from nvdla.threads import cores
+from nvdla.kernels.jit.cores import usable_cores
 
 
 class LocalPool(Pool):
@@ -78,7 +78,7 @@ class LocalPool(Pool):
     def _processes(self, count: int) -> ProcessPoolExecutor:
         # Spawned: a process that has run kernels in threads cannot be forked.
         context = multiprocessing.get_context("spawn")
-        share = max(1, cores() // count)
+        share = max(1, usable_cores() // count)
         return ProcessPoolExecutor(count, context, _begin, (self._identity, self._table, share))
 
 

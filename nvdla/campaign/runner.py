@@ -17,7 +17,7 @@ from nvdla.campaign.local import LocalPool
 from nvdla.campaign.pool import Pool, Shard, WorkerDied
 from nvdla.campaign.table import Record, Table
 from nvdla.errors import FormatError
-from nvdla.threads import cores
+from nvdla.kernels.jit.cores import usable_cores
 
 TRIES = 3
 MOST_WORKERS = 1024
@@ -45,7 +45,7 @@ def _pool_for(table: Table, workers: Workers) -> Iterator[Pool]:
 
         pool: Pool = ClusterPool(table, workers.scheduler)
     else:
-        pool = LocalPool(table, workers.count or cores())
+        pool = LocalPool(table, workers.count or usable_cores())
     try:
         yield pool
     finally:

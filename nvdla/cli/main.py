@@ -38,6 +38,7 @@ COMMANDS = {
     "report": ("nvdla.cli.report", "one self-contained HTML page about a loadable"),
     "trace": ("nvdla.cli.trace", "replay a hardware register trace"),
     "evaluate": ("nvdla.cli.evaluate", "accuracy over a data set, on one machine or many"),
+    "explore": ("nvdla.cli.explore", "one network over configurations and memories: cycles, traffic, accuracy"),
     "program": ("nvdla.cli.program", "write the register program of a loadable: .cfg, .txn, C, JSON, images"),
     "csb": ("nvdla.cli.csb", "logs of register accesses: decode, compare, run"),
     "container": ("nvdla.cli.container", "neighbouring compiled-model containers: IREE, TVM"),
