@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from typing import Any
 
 import nvdla
@@ -67,7 +66,7 @@ class ClusterPool(Pool):
         try:
             self._client.wait_for_workers(1, timeout=CONNECT_SECONDS)
             versions = self._client.run(_version)
-            self._client.register_plugin(_plugin(distributed, self._identity, pickle.dumps(table)))
+            self._client.register_plugin(_plugin(distributed, self._identity, table))
         except Exception as error:
             raise FormatError(f"the Dask cluster at {self._address} cannot be used: {described(error)}") from error
         other = {name: found for name, found in versions.items() if found != nvdla.__version__}
@@ -91,7 +90,7 @@ def _version() -> str:
     return nvdla.__version__
 
 
-def _plugin(distributed: Any, identity: str, table: bytes) -> Any:
+def _plugin(distributed: Any, identity: str, table: Table) -> Any:
     """A worker plugin: it runs on every worker, also on those that are started later."""
 
     class SendTable(distributed.WorkerPlugin):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import pickle
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -24,7 +23,7 @@ class LocalPool(Pool):
     def __init__(self, table: Table, count: int) -> None:
         self.size = count
         self._identity = table.identity()
-        self._table = pickle.dumps(table)
+        self._table = table
         self._futures: dict[Future[list[Record]], Shard] = {}
         self._suspects: deque[Shard] = deque()
         self._executor = self._processes(count)
@@ -82,7 +81,7 @@ class LocalPool(Pool):
         return ProcessPoolExecutor(count, context, _begin, (self._identity, self._table, share))
 
 
-def _begin(identity: str, table: bytes, share: int) -> None:
+def _begin(identity: str, table: Table, share: int) -> None:
     """In a new process: its share of the cores, and the table. Ctrl-C is the parent's."""
     import signal
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Sequence
 
-from nvdla.campaign.table import Record, Task
+from nvdla.campaign.table import Record, Table, Task
 
 threads = 1
 """How many threads the kernels of this worker may use."""
 
 _opened: dict[str, Callable[[Sequence[Task]], list[Record]]] = {}
-_sent: dict[str, bytes] = {}
+_sent: dict[str, Table] = {}
 
 
-def receive(identity: str, table: bytes) -> None:
-    """Take a pickled table; it is opened when its first shard comes."""
+def receive(identity: str, table: Table) -> None:
+    """Take a table; it is opened when its first shard comes."""
     _sent[identity] = table
 
 
 def do(identity: str, tasks: Sequence[Task]) -> list[Record]:
     """The records of a shard."""
     if identity not in _opened:
-        _opened[identity] = pickle.loads(_sent[identity]).open()
+        _opened[identity] = _sent[identity].open()
     return _opened[identity](tasks)

@@ -44,7 +44,7 @@ class Point:
 @dataclass
 class Exploration(Table):
     """``network``: a loadable, or a model that is compiled with ``calibration`` (what :func:`nvdla.compile` takes as a
-    path) and ``weights``; ``source``: labelled data for accuracy, of which ``limit`` samples are run; ``clock``: MHz."""
+    path) and ``weights``; ``source``: labelled data for accuracy, ``limit`` of them; ``clock``: MHz."""
 
     network: str
     points: list[Point]

@@ -14,8 +14,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
-    "compare", "csb", "cycles", "diff", "doctor", "evaluate", "graph", "layouts", "lint", "memory", "register-programs",
-    "report", "tensor", "timeline"
+    "compare", "csb", "cycles", "diff", "doctor", "evaluate", "explore", "graph", "layouts", "lint", "memory",
+    "register-programs", "report", "tensor", "timeline"
 )  # fmt: skip
 BLOCK = re.compile(r"```console\n(.*?)```", flags=re.S)
 TEXT_OF_ERRORS = ("$ nvdla lint lenet.loadable --config nv_smal",)

@@ -1,0 +1,79 @@
+"""The design space: figures are those of the cycle model and of evaluation, points that cannot be are named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nvdla
+from nvdla.analysis.cycles.constants import Memory
+from nvdla.analysis.study import Study
+from nvdla.cli.main import main
+from nvdla.exploration import pareto
+
+SAMPLES = Path(__file__).resolve().parents[2] / "samples"
+LENET = str(SAMPLES / "lenet.loadable")
+
+
+def explored(capsys, *words: object) -> list[dict]:
+    code = main(["explore", *map(str, words), "--workers", "1", "--json"])
+    points = json.loads(capsys.readouterr().out)["points"]
+    assert code == int(any("error" in each for each in points))
+    return points
+
+
+def test_cycles_are_the_cycle_models(capsys):
+    points = explored(capsys, LENET, "--bandwidth", "1,full", "--latency", "50,200")
+    assert [(each["bandwidth"], each["latency"]) for each in points] == [(1, 50), (1, 200), (None, 50), (None, 200)]
+    for each in points:
+        memory = Memory(each["latency"], each["bandwidth"])
+        assert each["cycles"] == Study.of(nvdla.load(LENET), memory=memory).schedule.cycles
+
+
+def test_accuracy_is_told_where_data_are_given(capsys):
+    (point,) = explored(capsys, LENET, "--data", SAMPLES / "digits.npz", "--limit", 50)
+    assert point["accuracy"]["value"] == pytest.approx(0.98)
+
+
+def test_a_model_is_compiled_for_every_configuration(capsys, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    helper = onnx.helper
+    values = [helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", [1, 8, 9, 9]), ("y", None))]
+    weights = onnx.numpy_helper.from_array(np.random.default_rng(1).normal(size=(8, 8, 3, 3)).astype(np.float32), "w")
+    graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "g", values[:1], values[1:], [weights])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save_model(helper.make_model(graph, opset_imports=opset, ir_version=8), tmp_path / "m.onnx")
+    points = explored(capsys, tmp_path / "m.onnx", "--precision", "fp16", "--config", "nv_full,nv_small")
+    assert points[0]["cycles"] > 0
+    assert "nv_small" in points[1]["error"]  # which has no fp16
+
+
+def test_points_that_nothing_beats():
+    points = [{"a": a, "b": b} for a, b in ((1, 5), (2, 4), (2, 9), (3, 9), (4, 12), (0, None))]
+    assert [(each["a"], each["b"]) for each in pareto(points, "a", "b")] == [(1, 5), (2, 9), (4, 12)]
+
+
+def test_table_and_page(tmp_path, capsys):
+    words = ["--bandwidth", "1,2,4,full", "--csv", tmp_path / "t.csv", "--report", tmp_path / "p.html"]
+    explored(capsys, LENET, *words)
+    assert len((tmp_path / "t.csv").read_text().splitlines()) == 5
+    page = (tmp_path / "p.html").read_text()
+    assert page.count("<circle") == 4 and "polyline" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ((LENET, "--bandwidth", "fast"), "--bandwidth fast: must be a number"),
+        ((str(SAMPLES / "lenet.prototxt"),), "name some with --config"),
+        (("missing.loadable",), "missing.loadable"),
+    ],
+)
+def test_what_cannot_be_explored_is_one_line(capsys, words, text):
+    assert main(["explore", *words]) == 2
+    captured = capsys.readouterr().err
+    assert text in captured and captured.count("\n") == 1
