@@ -42,7 +42,7 @@ def test_a_model_is_compiled_for_every_configuration(capsys, tmp_path):
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     helper = onnx.helper
-    values = [helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", [1, 8, 9, 9]), ("y", None))]
+    values = [helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", [1, 8, 9, 9]), ("y", [1, 8, 7, 7]))]
     weights = onnx.numpy_helper.from_array(np.random.default_rng(1).normal(size=(8, 8, 3, 3)).astype(np.float32), "w")
     graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "g", values[:1], values[1:], [weights])
     opset = [helper.make_opsetid("", 17)]
