@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--clock", type=float, default=1000.0, metavar="MHZ", help="clock (default 1000 MHz)")
     parser.add_argument("--data", help="labelled data, for accuracy (nvdla evaluate has the forms)")
     parser.add_argument("--limit", type=int, metavar="N", help="samples for accuracy")
-    parser.add_argument("--csv", metavar="FILE.csv", help="the table as CSV")
+    parser.add_argument("--table", metavar="FILE.csv", help="the table as CSV")
     parser.add_argument("--report", metavar="PAGE.html", help="a page with a plot of the best points")
     add_campaign_options(parser)
 
@@ -86,12 +86,12 @@ def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
     rows = [_row(each) for each in document["points"] if "error" not in each]
     if args.output:
         write_file(args.output, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())
-    if args.csv:
+    if args.table:
         stream = io.StringIO()
         writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-        write_file(args.csv, stream.getvalue().encode())
+        write_file(args.table, stream.getvalue().encode())
     if args.report:
         from nvdla.exploration.page import page
 

@@ -42,7 +42,8 @@ def test_a_model_is_compiled_for_every_configuration(capsys, tmp_path):
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     helper = onnx.helper
-    values = [helper.make_tensor_value_info(name, 1, shape) for name, shape in (("x", [1, 8, 9, 9]), ("y", [1, 8, 7, 7]))]
+    shapes = (("x", [1, 8, 9, 9]), ("y", [1, 8, 7, 7]))
+    values = [helper.make_tensor_value_info(name, 1, shape) for name, shape in shapes]
     weights = onnx.numpy_helper.from_array(np.random.default_rng(1).normal(size=(8, 8, 3, 3)).astype(np.float32), "w")
     graph = helper.make_graph([helper.make_node("Conv", ["x", "w"], ["y"])], "g", values[:1], values[1:], [weights])
     opset = [helper.make_opsetid("", 17)]
@@ -58,7 +59,7 @@ def test_points_that_nothing_beats():
 
 
 def test_table_and_page(tmp_path, capsys):
-    words = ["--bandwidth", "1,2,4,full", "--csv", tmp_path / "t.csv", "--report", tmp_path / "p.html"]
+    words = ["--bandwidth", "1,2,4,full", "--table", tmp_path / "t.csv", "--report", tmp_path / "p.html"]
     explored(capsys, LENET, *words)
     assert len((tmp_path / "t.csv").read_text().splitlines()) == 5
     page = (tmp_path / "p.html").read_text()
