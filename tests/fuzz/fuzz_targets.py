@@ -62,6 +62,8 @@ class Target:
             yield from _images()
         if self.name == "caffe":
             yield from _caffe_networks()
+        if self.name == "npy":
+            yield from _arrays()
         if self.name == "yaml":
             yield from _YAML
         if self.mutator == "mutate_loadable":
@@ -146,6 +148,16 @@ wait
 read_mem 0x80000000 0xffffffffffffffffffffffffffffffff 0x00112233445566778899aabbccddeeff
 """,
 }
+
+
+def _arrays() -> Iterator[bytes]:
+    """Small .npy files of each version and order."""
+    import numpy as np
+
+    for dtype, shape, order in (("i1", (1, 3, 4, 5), "C"), ("<f2", (3, 4, 5), "F"), (">i2", (60,), "C")):
+        stream = io.BytesIO()
+        np.save(stream, np.asarray(np.arange(60).reshape(shape), dtype, order=order))
+        yield stream.getvalue()
 
 
 _YAML = (
