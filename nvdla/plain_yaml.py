@@ -27,10 +27,10 @@ MAX_DIGITS = 400
 _INTEGER = re.compile(r"[-+]?[0-9]+\Z|0o[0-7]+\Z|0x[0-9a-fA-F]+\Z")
 _REAL = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 _SPECIAL = {"inf": float("inf"), "+inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
-_WORDS = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
+_WORDS: dict[str, bool | None] = {"": None, "~": None, "null": None, "Null": None, "NULL": None}
 _WORDS |= {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _TAGS = {f"tag:yaml.org,2002:{name}": name for name in ("str", "int", "float", "bool", "null", "map", "seq")}
-_KINDS = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
+_KINDS: dict[str, Any] = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
 
 
 def read_yaml(path: str | os.PathLike[str], what: str = "YAML file", limit: int = MAX_FILE) -> Any:
@@ -141,8 +141,9 @@ class _Builder:
         if tag is None:
             return self._plain(event, text) if event.style in (None, "") else text
         kind = "str" if tag == "!" else _TAGS.get(tag)
-        if kind in (None, "map", "seq"):
+        if kind is None or kind in ("map", "seq"):
             self._refuse(event, f"the tag {tag[:80]!r} is not read; tags are !!str, !!int, !!float, !!bool, !!null")
+        assert kind is not None  # _refuse raises
         if kind == "str":
             return text
         value = self._plain(event, text)

@@ -40,4 +40,4 @@ class Precision(OpenEnum):
         return cls[title.upper()]
 
 
-_NUMBERS = {0: np.dtype("i1"), 1: np.dtype("<i2"), 2: np.dtype("<f2")}
+_NUMBERS: dict[int, np.dtype] = {0: np.dtype("i1"), 1: np.dtype("<i2"), 2: np.dtype("<f2")}

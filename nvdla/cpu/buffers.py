@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nvdla.memory.linker import Window
 
 # Format -> element type and bytes of an atom.
-FORMATS = {
+FORMATS: dict[EmuFormat, tuple[np.dtype, int]] = {
     EmuFormat.FF16: (np.dtype("<f2"), 32),
     EmuFormat.INT8: (np.dtype("i1"), 32),
     EmuFormat.INT8_8: (np.dtype("i1"), 8),

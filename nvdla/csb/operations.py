@@ -75,7 +75,7 @@ def differences(first: AccessLog, second: AccessLog, mask_addresses: bool = Fals
     for key in sorted({*ours, *theirs}):
         a, b = ours.get(key), theirs.get(key)
         if a is None or b is None:
-            found.append(Difference(*key, "(the operation)", a and 1, b and 1))
+            found.append(Difference(*key, "(the operation)", int(a is not None) or None, int(b is not None) or None))
             continue
         difference = _first(a, b, first.map, mask_addresses)
         if difference:

@@ -18,7 +18,7 @@ LUT_LO_ENTRIES = 257
 NUM_PAD_VALUES = 7
 
 # Python 3.10 has no LittleEndianUnion; on a little-endian machine the plain Union is the same.
-LittleEndianUnion = getattr(ctypes, "LittleEndianUnion", ctypes.Union)
+LittleEndianUnion: Any = getattr(ctypes, "LittleEndianUnion", ctypes.Union)
 
 
 class Descriptor(ctypes.LittleEndianStructure):

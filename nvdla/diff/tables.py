@@ -89,7 +89,7 @@ def _summary(entry: Any) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
-        return value.name if value.name else int(value)
+        return value.name if value.name else value.value
     if isinstance(value, tuple):
         return [_plain(each) for each in value]
     if value is None or isinstance(value, (int, float, str, bool)):

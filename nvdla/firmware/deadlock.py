@@ -25,7 +25,7 @@ def explain(task: int, processors: Iterable[Processor], nodes: list[Node]) -> st
 
 
 def _waiting(group: Group, nodes: list[Node]) -> str:
-    node = group.node
+    node = group.held
     label = f"operation {node.index} ({node.type.name}, {group.state})"
     if group.active:
         return f"{label} waits for its neighbour on the fly, which is not enabled"

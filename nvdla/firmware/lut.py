@@ -56,12 +56,12 @@ def load_lut(csb: Csb, port: LutPort, lut: Any, fp16: bool) -> None:
     else:
         indexing["LUT_LE_INDEX_SELECT"] = lut.linear_exp_offset.frac_bits & 0xFF
     csb.write_fields(unit, "S_LUT_INFO", **indexing)
-    for table, name in TABLES:
+    for part, name in TABLES:
         for end in ("start", "end"):
-            _write_bound(csb, port, f"S_LUT_{table}_{end.upper()}", getattr(lut, f"{name}_{end}"))
-    for table, name in TABLES:
+            _write_bound(csb, port, f"S_LUT_{part}_{end.upper()}", getattr(lut, f"{name}_{end}"))
+    for tables, name in TABLES:
         under, over = getattr(lut, f"{name}_underflow_slope"), getattr(lut, f"{name}_overflow_slope")
-        _write_slopes(csb, unit, table, under, over, fp16)
+        _write_slopes(csb, unit, tables, under, over, fp16)
 
 
 def _write_bound(csb: Csb, port: LutPort, register: str, value: int) -> None:

@@ -61,6 +61,12 @@ class Group:
     events: set[Event] = field(default_factory=set)
 
     @property
+    def held(self) -> Node:
+        """The node that the group holds; only asked of a group that holds one."""
+        assert self.node is not None
+        return self.node
+
+    @property
     def operation(self) -> Operation:
         """The operation in the group; only while it is taken."""
         assert self.node is not None

@@ -167,7 +167,7 @@ class Scheduler:
 
     def _program(self, processor: Processor, group: Group) -> None:
         group.programming = True
-        node, common = group.node, group.node.common
+        node, common = group.held, group.held.common
         processor.driver.check(node.operation)  # again: an operation before it may have overwritten the descriptors
         self._note("program", group)
         processor.driver.set_producer(self.csb, group.id, group.read_dma_group)
@@ -201,7 +201,7 @@ class Scheduler:
 
     def _announce(self, group: Group, event: Event) -> None:
         """Count down the operations that wait for ``event`` of the group's operation."""
-        common = group.node.common
+        common = group.held.common
         for consumer, node in zip(common.consumers, group.consumers, strict=True):
             self._count_down(group, consumer, node, event)
         self._count_down(group, common.fused_parent, group.fused_parent, event)
@@ -251,7 +251,7 @@ class Scheduler:
 
     def _in(self, chain: tuple[str, ...], group: Group) -> bool:
         """Whether the group is the one that its engine works from, in a chain of engines."""
-        driver = self.processors[group.node.type].driver
+        driver = self.processors[group.held.type].driver
         if driver.engine not in chain:
             return False
         return driver.engine == "bdma" or self.machine.unit(driver.status_unit).consumer == group.id
@@ -283,7 +283,7 @@ class Scheduler:
     # Completion
 
     def _complete(self, processor: Processor, group: Group) -> None:
-        node = group.node
+        node = group.held
         self._note("complete", group)
         node.completed = True
         if node.roi == self._rois - 1:
@@ -307,8 +307,8 @@ class Scheduler:
         if not group.pending or not processor.driver.is_ready(processor, group):
             return
         self._program(processor, group)
-        if group.node.common.dependency_count == 0:
-            self._enable(group.node)
+        if group.held.common.dependency_count == 0:
+            self._enable(group.held)
 
     def _dequeue(self, processor: Processor) -> None:
         """Submit the processor's next operation: the same for the next ROI, or the one after it in the chain."""

@@ -67,8 +67,7 @@ def prepare(probe: Probe, config: Configuration) -> Machine:
         raise NvdlaError(f"{config.name} has no {probe.engine}: its register map has no {units}")
     for name, value in (_base(probe, config) | probe.registers).items():
         _write(machine, name, value)
-    units = [unit for unit in ENGINES[probe.engine].units if unit not in probe.idle]
-    for unit in units:
+    for unit in (each for each in ENGINES[probe.engine].units if each not in probe.idle):
         if "D_OP_ENABLE" in machine.unit(unit).registers:
             _write(machine, f"{unit}.D_OP_ENABLE", 1)
     machine.engine(probe.engine).prepare({unit: machine.unit(unit).current for unit in units})
@@ -181,7 +180,7 @@ def image(pixel_format: int, channels: int, precision: int, side: int = SIDE) ->
 
 def _sdp(precision: int, strides: tuple[int, int]) -> dict[str, int]:
     """Memory to memory, every block bypassed."""
-    result = {}
+    result: dict[str, int] = {}
     for unit in ("SDP", "SDP_RDMA"):
         result |= {f"{unit}.D_DATA_CUBE_WIDTH": SIDE - 1, f"{unit}.D_DATA_CUBE_HEIGHT": SIDE - 1}
         result[f"{unit}.D_DATA_CUBE_CHANNEL"] = CHANNELS - 1
@@ -208,7 +207,7 @@ def _sdp(precision: int, strides: tuple[int, int]) -> dict[str, int]:
 
 def _pdp(precision: int, strides: tuple[int, int]) -> dict[str, int]:
     """2x2 maximum pooling with stride 2, memory to memory."""
-    result = {}
+    result: dict[str, int] = {}
     for unit in ("PDP", "PDP_RDMA"):
         result |= {f"{unit}.D_DATA_CUBE_IN_WIDTH": SIDE - 1, f"{unit}.D_DATA_CUBE_IN_HEIGHT": SIDE - 1}
         result |= {f"{unit}.D_DATA_CUBE_IN_CHANNEL": CHANNELS - 1, f"{unit}.D_DATA_FORMAT": precision}

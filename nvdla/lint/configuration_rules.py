@@ -19,6 +19,11 @@ def _having(has: Callable[[Configuration], object]) -> str:
     return ", ".join(each.name for each in configurations().values() if has(each)) or "no configuration"
 
 
+def configurations_of(precision: str) -> list[str]:
+    """Names of the configurations that compute in a precision."""
+    return [each.name for each in configurations().values() if precision in each.precisions]
+
+
 @rule("error", OTHER)
 def precisions_are_built(context: Context) -> Iterator[Said]:
     """Every operation computes in a precision that the configuration has.
@@ -30,7 +35,7 @@ def precisions_are_built(context: Context) -> Iterator[Said]:
         for value in dict.fromkeys(subject.precisions or ()):
             name = value.title
             if value.known and name not in context.config.precisions:
-                able = _having(lambda each, name=name: name in each.precisions)
+                able = ", ".join(configurations_of(name)) or "no configuration"
                 yield subject, f"computes in {name}, {context.config.name} has no {name} ({able} has)"
 
 

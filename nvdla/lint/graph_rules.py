@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from nvdla.descriptors.checks import dla_problems, emu_problems
-from nvdla.descriptors.enums import Event, OpType
+from nvdla.descriptors.enums import Event
 from nvdla.lint.context import Context
 from nvdla.lint.registers import register_problems
 from nvdla.lint.registry import Said, rule
@@ -28,8 +28,8 @@ def descriptors_can_be_read(context: Context) -> Iterator[Said]:
     yield from ((task, reason) for task, reason in context.broken.items())
     for task_id, task in context.tasks.items():
         yield from ((task_id, problem) for problem in dla_problems(task))
-    for task_id, task in context.cpu_tasks.items():
-        yield from ((task_id, problem) for problem in emu_problems(task))
+    for task_id, cpu in context.cpu_tasks.items():
+        yield from ((task_id, problem) for problem in emu_problems(cpu))
 
 
 @rule("error", "Correct the field: the register cannot hold it.")
@@ -87,4 +87,4 @@ def every_operation_is_reached(context: Context) -> Iterator[Said]:
                 head = task.dependencies[head].consumers[kind].index
         for subject in context.subjects:
             if subject.decoded is task and subject.roi == 0 and subject.index not in reached:
-                yield subject, f"no chain of {OpType(subject.type).name} operations leads to it"
+                yield subject, f"no chain of {subject.engine.upper()} operations leads to it"

@@ -78,7 +78,7 @@ WINOGRAD_ONLY = ("pra_truncate",)
 def register_problems(subject: Operation) -> Iterator[str]:
     """Fields of the operation whose values the configuration's registers cannot hold."""
     registers = register_map(subject.config.register_map)
-    for path, (unit, name, field, minus) in FIELDS.get(subject.type, {}).items():
+    for path, (unit, name, field, minus) in (FIELDS.get(subject.type, {}) if subject.type is not None else {}).items():
         register = registers.units.get(unit, {}).get(name)
         if register is None or field not in register.fields:
             continue

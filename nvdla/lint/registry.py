@@ -39,7 +39,7 @@ class Rule:
         for said in self.check(context):
             where, evidence = (None, said) if isinstance(said, str) else said
             if isinstance(where, Operation):
-                place = (where.task, where.index, where.engine, where.layer)
+                place: tuple[Any, ...] = (where.task, where.index, where.engine, where.layer)
             else:
                 place = (where, None, None, None)
             yield Finding(self.severity, self.name, evidence, self.advice, *place)

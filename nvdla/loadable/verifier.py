@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from nvdla.errors import LoadableError, NvdlaError
 from nvdla.loadable.schema import Field, Scalar, String, Struct, Table, Vector
@@ -188,7 +188,7 @@ class Verifier:
             if key not in self._numbers:  # tables that share a vector share its numbers, too
                 self._numbers[key] = struct.unpack_from(f"<{count}{element.code}", self.buffer, start)
             return self._numbers[key]
-        values = []
+        values: list[Any] = []
         for index in range(count):
             name = f"{field}[{index}]"
             target = self._target(path, name, start + 4 * index)

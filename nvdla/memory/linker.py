@@ -14,6 +14,7 @@ import threading
 import weakref
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -101,6 +102,7 @@ class LinkedLoadable:
         self._account = _Account(limit, sum(align(size, PAGE) for size in self._sizes.values()))
         self.scratch = 0
         self._scratch_charges: list[_Charge] = []
+        self._charge: _Charge | None = None
         self._bound_bytes = sum(memory.size for memory in (*loadable.inputs, *loadable.outputs))
         self._pages_of: dict[int, Pages] = {}
         self._forgotten = False
@@ -420,5 +422,7 @@ def _check_total(sizes: Iterable[int], limit: int) -> None:
 
 
 def _bounds(array: np.ndarray) -> tuple[int, int]:
-    low, high = np.lib.array_utils.byte_bounds(array) if hasattr(np.lib, "array_utils") else np.byte_bounds(array)
+    library: Any = np  # the name moved in numpy 2
+    bounds = library.lib.array_utils.byte_bounds if hasattr(np.lib, "array_utils") else library.byte_bounds
+    low, high = bounds(array)
     return low, high

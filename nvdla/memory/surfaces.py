@@ -19,16 +19,28 @@ from nvdla.loadable.enums import DataType, PixelFormat
 from nvdla.loadable.model import TensorDesc
 from nvdla.rounding import ceil_div
 
-DTYPES = {DataType.INT8: np.dtype("i1"), DataType.INT16: np.dtype("<i2"), DataType.HALF: np.dtype("<f2")}
+DTYPES: dict[DataType, np.dtype] = {
+    DataType.INT8: np.dtype("i1"),
+    DataType.INT16: np.dtype("<i2"),
+    DataType.HALF: np.dtype("<f2"),
+}
 FEATURE_ATOMS = {PixelFormat.FEATURE: 32, PixelFormat.FEATURE_X8: 8}
 
 
 class Layout(Protocol):
     """How an NCHW tensor lies in ``size`` bytes. Buffers are uint8 vectors of that size."""
 
-    shape: tuple[int, int, int, int]
-    dtype: np.dtype
-    size: int
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """(N, C, H, W)."""
+
+    @property
+    def dtype(self) -> np.dtype:
+        """Element type."""
+
+    @property
+    def size(self) -> int:
+        """Bytes of the buffer."""
 
     def pack(self, array: np.ndarray, buffer: np.ndarray) -> None:
         """Write an array (N, C, H, W) into the buffer; bytes that hold no element keep what they were."""
@@ -231,7 +243,7 @@ class PixelLayout:
 
     def _unpack_10(self, buffer: np.ndarray) -> np.ndarray:
         words = self._words(buffer)
-        planes = [None] * 4
+        planes = [np.empty(0, self.dtype)] * 4
         for channel, shift, bits in self._fields():
             planes[channel] = (words >> np.uint32(shift) & ((1 << bits) - 1)).astype(self.dtype)
         return np.stack(planes, axis=1)

@@ -6,8 +6,9 @@ for planes, plain bytes for weights, and for the SDP's operands as many elements
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +114,7 @@ class Access:
     window: int
     start: int
     limit: int
-    footprint: Footprint = field(repr=False)
+    footprint: Footprint = dataclasses.field(repr=False)
     layout: str = "bytes"
     shape: Shape | None = None
     element_bytes: int = 1

@@ -77,10 +77,11 @@ def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
         return Names()
     from nvdla.program import sidecar
 
-    data = sidecar.load(loadable)
+    data = sidecar.load(os.fspath(loadable))
     if data is None:
         return Names()
-    tensors = data.get("tensors") if isinstance(data.get("tensors"), dict) else {}
+    found = data.get("tensors")
+    tensors = found if isinstance(found, dict) else {}
     scales = {
         str(name): _scale(each.get("scale"), f"layer file of {loadable}, tensor {name}")
         for name, each in tensors.items()

@@ -67,7 +67,7 @@ class Program:
         known = configuration(config) if isinstance(config, str) and config != "auto" else config
         chosen, abi_reason = detect(loadable, abi)
         if checked:
-            tasks, broken = decode_tasks(loadable, chosen, limits), {}
+            tasks, broken = decode_tasks(loadable, chosen, limits), dict[int, str]()
         else:
             tasks, broken = _as_far_as_it_goes(loadable, chosen)
         if isinstance(known, Configuration):

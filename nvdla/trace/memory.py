@@ -85,7 +85,7 @@ class TraceMemory(AddressSpace):
 
     def crc(self, space: Space, address: int, size: int, what: str) -> int:
         """CRC-32 (as in zip) of a range."""
-        return zlib.crc32(self.view(space, address, size, what)) if size else 0
+        return zlib.crc32(self.view(space, address, size, what).data) if size else 0
 
     def _with_room(self, space: Space, address: int, size: int) -> tuple[Space, int, int]:
         start = address // PAGE * PAGE

@@ -15,6 +15,7 @@ import heapq
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -286,7 +287,8 @@ class BlockPlayer(Player):
             elif isinstance(command, ExpectInterrupt):
                 self._expected[command.cause, command.group].append(command)
             else:
-                block = command.block if isinstance(command, (Notify, Wait)) else command.register.unit
+                named: Any = command
+                block = named.block if isinstance(command, (Notify, Wait)) else named.register.unit
                 self._sequences[block].append(command)
         self._ready = [(commands[0].line, block) for block, commands in self._sequences.items()]
         heapq.heapify(self._ready)
@@ -359,7 +361,7 @@ class BlockPlayer(Player):
         why = self.stuck()
         for sequence in self._sequences.values():
             if sequence:
-                command = sequence[0]
+                command: Any = sequence[0]
                 what = {Wait: "sync_wait", Poll: "poll", WriteRegister: "write"}.get(type(command), "command")
                 about = command.sync_id if isinstance(command, (Wait, Notify)) else str(command.register)
                 self.never(command, f"{what} {about}", why)

@@ -47,7 +47,7 @@ class Replay:
         written = []
         for space, address, size in self.memory.used:
             path = target / f"{space.value}_0x{address:x}.bin"
-            write_file(path, memoryview(self.memory.view(space, address, size, "dump")))
+            write_file(path, self.memory.view(space, address, size, "dump").data)
             written.append(path)
         return written
 

@@ -10,6 +10,7 @@ import time
 import pytest
 
 import nvdla
+from nvdla.builder import sidecar as written
 from nvdla.compare.goldens import _entries
 from nvdla.program import sidecar
 from nvdla.program.naming import from_calibration, from_sidecar, from_yaml
@@ -100,6 +101,6 @@ def test_a_layer_file_is_written_whole(tmp_path, monkeypatch):
     """Not through a name that somebody may have put there."""
     (tmp_path / "elsewhere").write_text("mine")
     (tmp_path / "x.nvdla.layers.json.tmp").symlink_to(tmp_path / "elsewhere")
-    sidecar.save({"format": "nvdla-layers", "version": 1, "tasks": []}, tmp_path / "x.nvdla")
+    written.save({"format": "nvdla-layers", "version": 1, "tasks": []}, tmp_path / "x.nvdla")
     assert (tmp_path / "elsewhere").read_text() == "mine"
     assert json.loads((tmp_path / "x.nvdla.layers.json").read_text())["version"] == 1

@@ -70,7 +70,7 @@ class MemoryMap:
             mine = [each for each in self.allocations if each.space == space]
             if not mine:
                 continue
-            sizes = defaultdict(int)
+            sizes: dict[str, int] = defaultdict(int)
             for each in mine:
                 sizes[_use(each.memory)] += each.memory.size
             live = self.usage[space]
@@ -187,7 +187,7 @@ class MemoryMap:
                 taken[step] += amount
             for step, amount in taken.items():
                 later = next((each for each in makers[step] if each.memory == earlier.memory), None)
-                if later is None or count >= MAX_PAIRS:
+                if later is None or later.writer is None or count >= MAX_PAIRS:
                     continue
                 count += 1
                 yield {

@@ -7,11 +7,10 @@ from typing import Any
 
 from nvdla.descriptors import DlaTask, EmuTask
 from nvdla.loadable import Loadable, MemoryEntry, TensorDesc
-from nvdla.loadable.enums import Interface, MemoryDomain, MemoryFlags
-from nvdla.program.program import Program
+from nvdla.loadable.enums import MemoryDomain, MemoryFlags
+from nvdla.program.program import Program, Tasks
 
 Row = dict[str, Any]
-Tasks = dict[int, DlaTask | EmuTask]
 
 
 def overview(program: Program) -> Row:
@@ -62,12 +61,16 @@ def task_rows(loadable: Loadable, tasks: Tasks) -> list[Row]:
             "instance": task.instance,
             "addresses": len(task.address_list),
             "operations": len(tasks[task.id]),
-            "luts": len(tasks[task.id].luts) if task.interface == Interface.DLA1 else None,
+            "luts": _luts(tasks[task.id]),
             "pre_actions": list(task.pre_actions),
             "post_actions": list(task.post_actions),
         }
         for task in loadable.tasks
     ]
+
+
+def _luts(task: DlaTask | EmuTask) -> int | None:
+    return len(task.luts) if isinstance(task, DlaTask) else None
 
 
 def memory_rows(loadable: Loadable) -> list[Row]:

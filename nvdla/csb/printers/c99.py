@@ -48,7 +48,7 @@ def write(export: Export) -> None:
     if arrays is None:
         arrays = sum(each.size for each in program.segments) <= ARRAY_LIMIT
     for name in RUNNER:
-        export.save(name, resources.files("nvdla.csb").joinpath("c", name).read_bytes())
+        export.save(name, resources.files("nvdla.csb").joinpath("c").joinpath(name).read_bytes())
     export.save(f"{export.name}.h", _header(export, arrays))
     export.save(f"{export.name}.c", _source(export, arrays))
     export.save(f"{export.name}_selftest.c", _selftest(export))

@@ -85,7 +85,7 @@ def _checks(export: Export, part: PartOfRun) -> list[str]:
     for space, data in part.after.items():
         _, number = MEMORIES[space]
         for start, end in filled(data != part.before[space]):
-            crc = zlib.crc32(data[start:end])
+            crc = zlib.crc32(data[start:end].data)
             lines.append(
                 f"check_crc(all_done, {number}, 0x{export.bases[space] + start:x}, 0x{end - start:x}, 0x{crc:08x});"
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -190,12 +191,12 @@ def weight_space(cdma: RegisterGroup) -> Space:
     return Space.from_ram_type(cdma["D_WEIGHT_RAM_TYPE.WEIGHT_RAM_TYPE"])
 
 
-def pad_element(settings: ConvolutionSettings) -> np.generic:
+def pad_element(settings: ConvolutionSettings) -> Any:
     """CSC's padding value in the processing precision: int8 takes the low byte, fp16 the bits."""
     return np.array(settings.pad_value & 0xFFFF, np.uint16).astype(settings.precision.bits)[()]
 
 
-def fetch_pad_element(settings: ConvolutionSettings) -> np.generic:
+def fetch_pad_element(settings: ConvolutionSettings) -> Any:
     """CDMA's padding value in the processing precision."""
     return np.array(settings.fetch_pad_value & 0xFFFF, np.uint16).astype(settings.precision.bits)[()]
 
@@ -240,12 +241,12 @@ def _converter(cdma: RegisterGroup, image: bool) -> Converter:
             "D_MEAN_GLOBAL_1.MEAN_BV",
             "D_MEAN_GLOBAL_1.MEAN_AX",
         )
-        offsets = tuple(cdma.signed(field) for field in fields)
+        first, second, third, fourth = (cdma.signed(field) for field in fields)
     else:
-        offsets = (cdma.signed("D_CVT_OFFSET.CVT_OFFSET"),) * 4
+        first = second = third = fourth = cdma.signed("D_CVT_OFFSET.CVT_OFFSET")
     return Converter(
         enabled=bool(cdma["D_CVT_CFG.CVT_EN"]),
-        offsets=offsets,
+        offsets=(first, second, third, fourth),
         scale=cdma.signed("D_CVT_SCALE.CVT_SCALE"),
         truncate=cdma["D_CVT_CFG.CVT_TRUNCATE"],
     )
