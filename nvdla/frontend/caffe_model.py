@@ -37,7 +37,8 @@ def caffe_proto(
     ends = [value for blob, value in made.blobs.items() if blob not in taken]
     _rename(made.model.graph, names, ends)
     digest = hashlib.sha256(read_file(path, MAX_FILE) + read_file(weights, MAX_FILE)).hexdigest()
-    return path.stem, made.model, digest
+    # Outputs of a converted network have names alone; a model that others check has types and shapes.
+    return path.stem, onnx.shape_inference.infer_shapes(made.model), digest
 
 
 def _inputs(network: Network, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
