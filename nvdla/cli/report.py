@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     output = args.output or f"{Path(args.loadable).name}.html"
     ending(output, (".html", ".htm"), "a report")
     labels = read_labels(args.labels) if args.labels else None
-    study = study_of(args)
+    study = study_of(args, refuses=False)
     examination, view = examine_and_run(study, names_for(args.loadable, args.layers), _inputs(args), labels)
     report = make_report(study, examination, view, args.clock)
     data = report.text.encode()

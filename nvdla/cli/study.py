@@ -54,15 +54,18 @@ def _add_timing_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def study_of(args: argparse.Namespace) -> Study:
-    """The study that the arguments ask for; sets ``args.clock`` where it is the board's. Raises NvdlaError."""
+def study_of(args: argparse.Namespace, refuses: bool = True) -> Study:
+    """The study that the arguments ask for; sets ``args.clock`` where it is the board's. Raises NvdlaError.
+
+    ``refuses``: whether a configuration that cannot run the file is an error (a report says so itself).
+    """
     from nvdla.analysis.study import Study
     from nvdla.program.naming import names_for
 
     memory, software = _timing(args) if hasattr(args, "latency") else (None, None)
     names = names_for(args.loadable, args.layers).layers
     loadable = nvdla.load(args.loadable)
-    if args.config != "auto":
+    if refuses and args.config != "auto":
         _require_that_it_runs(loadable, args)
     return Study.of(loadable, args.config, args.abi, memory, names, software)
 
