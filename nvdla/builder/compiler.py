@@ -72,15 +72,18 @@ def build(
     precision: str = "int8",
     calibration: Calibration | None = None,
     per_channel: bool = False,
+    *,
+    level: int = 1,
 ) -> Built:
     """Build a loadable.
 
     ``precision``: "int8" everywhere, "int16" and "fp16" on nv_full. Integers need a ``calibration``
-    (:func:`nvdla.builder.calibrate`). ``per_channel``: one weight scale a kernel instead of one a layer.
+    (:func:`nvdla.builder.calibrate`). ``per_channel``: one weight scale a kernel instead of one a layer. ``level``: 0
+    gives every layer operations of its own, 1 makes sums behind the convolutions that they wait for.
     Raises BuildError naming layer, value, limit and remedy; ConfigError for what the configuration lacks.
     """
     chosen = configuration(config)
-    program = lower(network, chosen, precision, calibration, per_channel)
+    program = lower(network, chosen, precision, calibration, per_channel, level)
     loadable, tasks = emit(program, chosen)
     return Built(loadable, program, sidecar.describe(program, chosen.name, tasks))
 

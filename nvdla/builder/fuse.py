@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from nvdla.builder.ir import Surface
 from nvdla.builder.network import Layer, Network, Tensor
 
 ACTIVATIONS = ("relu", "prelu", "clip")
@@ -17,7 +18,8 @@ _TAKES_ACTIVATION = ("convolution", "deconvolution", "scale", "elementwise")
 class Group:
     """Layers that are lowered together. ``output`` is the tensor of the last one.
 
-    For a convolution ``weights`` and ``bias`` hold the per-channel factors of folded layers already.
+    For a convolution ``weights`` and ``bias`` hold the per-channel factors of folded layers already. ``summand``: what
+    the SDP adds to its result, in steps that are ``summand_shift`` bits finer (:mod:`nvdla.builder.lower.residual`).
     """
 
     layer: Layer
@@ -26,6 +28,8 @@ class Group:
     activation: Layer | None = None
     weights: np.ndarray | None = None
     bias: np.ndarray | None = None
+    summand: Surface | None = None
+    summand_shift: int = 0
 
     @property
     def name(self) -> str:

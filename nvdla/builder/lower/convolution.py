@@ -121,7 +121,9 @@ def convolve(
 
 def _part(group: Group, kernels: slice) -> Group:
     """The group for some of its kernels: slopes and limits a channel go along."""
-    activation = group.activation
+    activation, summand = group.activation, group.summand
+    if summand is not None:
+        return replace(group, summand=summand.channel_range(kernels.start, kernels.stop - kernels.start))
     if activation is None:
         return group
     chosen = {
@@ -197,6 +199,8 @@ def integer_process(
     lowering: Lowering, group: Group, destination: Surface, bias: np.ndarray, unit: np.ndarray
 ) -> Process:
     """SDP stages from accumulators whose steps are worth ``unit`` (K,): bias, factors, activation, output converter."""
+    if group.summand is not None:
+        return _integer_sum(group, destination, bias, unit)
     operand, shift = bias_operand(group.name, bias, unit)
     uniform = bool(np.all(unit == unit[0]))
     x1 = Stage("add", operand, shift)
@@ -211,6 +215,18 @@ def integer_process(
     x2 = _activate(lowering, group, x1, float(after[0]))
     plain = x1.alu is None and x1.multiplier is None and not x1.relu
     return Process(group.name, None, destination, None if plain else x1, x2, convert=convert)
+
+
+def _integer_sum(group: Group, destination: Surface, bias: np.ndarray, unit: np.ndarray) -> Process:
+    """SDP stages from accumulators whose steps are worth ``unit`` (K,): bias and factors in X1, the sum in X2."""
+    operand, bias_shift = bias_operand(group.name, bias, unit)
+    step = group.summand.scale * 2.0**-group.summand_shift
+    multipliers, truncate = common_fixed_point(unit / step, most=31)
+    factor = number_or_channels(multipliers)
+    x1 = Stage("add" if np.any(operand) else None, operand if np.any(operand) else None, bias_shift, factor, truncate)
+    x2 = Stage("add", group.summand, group.summand_shift, relu=group.activation is not None)
+    convert = Convert() if step == destination.scale else Convert(*fixed_point(step / destination.scale))
+    return Process(group.name, None, destination, x1, x2, convert=convert)
 
 
 def _activate(lowering: Lowering, group: Group, x1: Stage, unit: float) -> Stage | None:
@@ -247,6 +263,8 @@ def bias_operand(name: str, bias: np.ndarray, unit: np.ndarray) -> tuple[np.ndar
 def _half_stages(group: Group, bias: np.ndarray) -> tuple[Stage | None, Stage | None]:
     x1 = Stage("add", quantize(bias, 1.0, "fp16")) if np.any(bias) else Stage()
     x2 = None
+    if group.summand is not None:
+        return (x1 if np.any(bias) else None), Stage("add", group.summand, relu=group.activation is not None)
     if group.activation is not None:
         x2 = half_activation(group, x1)
     plain = x1.alu is None and not x1.relu

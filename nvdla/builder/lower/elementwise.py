@@ -8,6 +8,7 @@ import numpy as np
 
 from nvdla.builder.fuse import Group
 from nvdla.builder.ir import BYTES, Process, Stage, Surface
+from nvdla.builder.lower import convolution, residual
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
@@ -16,7 +17,16 @@ _ALU = {"add": "add", "maximum": "max", "minimum": "min"}
 
 
 def lower(lowering: Lowering, group: Group) -> None:
-    """A chain of two-input operations; ReLU follows the last. Partial results have the scale of the output."""
+    """A chain of two-input operations; ReLU follows the last. Partial results have the scale of the output.
+
+    A sum that waits for a convolution is made by that convolution's SDP operation.
+    """
+    maker = lowering.claimed.get(group.output.name)
+    if maker is not None:
+        other = next(tensor for tensor in group.layer.inputs if tensor is not maker.output)
+        shift = residual.finer(lowering, maker.output.name, other.name, group.output.name) if lowering.integer else 0
+        convolution.lower(lowering, residual.together(maker, group, lowering.source(other), shift))
+        return
     sources = [lowering.source(tensor) for tensor in group.layer.inputs]
     result = sources[0]
     for index, other in enumerate(sources[1:], start=2):

@@ -8,7 +8,7 @@ import numpy as np
 
 from nvdla.builder.fuse import Group, group_layers
 from nvdla.builder.ir import BYTES, Convert, Operation, Process, Program, Quantised, Root, Softmax, Surface
-from nvdla.builder.lower import activation, concat, convolution, elementwise, normalize, parts, pool, resample
+from nvdla.builder.lower import activation, concat, convolution, elementwise, normalize, parts, pool, resample, residual
 from nvdla.builder.lower.correction import exact_scales, mean_error
 from nvdla.builder.network import Network, Tensor
 from nvdla.builder.quantize import LARGEST, Calibration, fixed_point, weight_scales
@@ -34,6 +34,7 @@ class Lowering:
         precision: str,
         calibration: Calibration | None,
         per_channel: bool,
+        level: int = 1,
     ) -> None:
         if precision not in config.precisions:
             able = [name for name, each in configurations().items() if precision in each.precisions]
@@ -61,6 +62,7 @@ class Lowering:
         self._converted: dict[tuple[str, str], Surface] = {}
         self.quantised: dict[str, Quantised] = {}
         self._temporaries = 0
+        self.claimed: dict[str, Group] = residual.claimed(self) if level else {}
 
     @property
     def integer(self) -> bool:
@@ -250,7 +252,10 @@ class Lowering:
             scale = self.scales[tensor.name]
             self.places[tensor.name] = Root(tensor.name, channels, height, width, self.default, scale, "input").whole
         concat.reserve(self)
+        waiting = {group.output.name for group in self.claimed.values()}
         for group in self.groups:
+            if group.output.name in waiting:
+                continue
             self.precision = self.precisions[group.output.name]
             LOWER[group.layer.kind](self, group)
         self.precision = self.default
@@ -312,6 +317,7 @@ def lower(
     precision: str,
     calibration: Calibration | None = None,
     per_channel: bool = False,
+    level: int = 1,
 ) -> Program:
     """The hardware operations of a network. Raises BuildError (ConfigError for what the configuration lacks)."""
-    return Lowering(network, config, precision, calibration, per_channel).run()
+    return Lowering(network, config, precision, calibration, per_channel, level).run()

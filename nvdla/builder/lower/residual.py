@@ -1,0 +1,79 @@
+"""Sums that the SDP makes behind the convolution whose result they take: no pass of their own through memory.
+
+The other summand is X2's operand, read from memory while the convolution delivers (per point). X1 brings the
+accumulators to steps that are a power of two finer than those of the other summand, whose left shift is all that X2
+can do to it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nvdla.builder.cbuf import buffer_of, weight_bytes
+from nvdla.builder.fuse import Group
+from nvdla.builder.ir import Surface
+from nvdla.builder.quantize import LARGEST
+
+if TYPE_CHECKING:
+    from nvdla.builder.lower.lowering import Lowering
+
+MOST_SHIFT, LEAST_SHIFT = 14, 8
+"""Bits by which the steps of the sum are finer than the other summand's: fewer than 8 would cost accuracy."""
+SUM_BITS = 29
+"""Bits of the largest summand in those steps: the sum of both, and some more, has 31."""
+
+
+def claimed(lowering: Lowering) -> dict[str, Group]:
+    """The convolutions that are computed together with a sum, by the name of the sum's tensor."""
+    makers = {group.output.name: group for group in lowering.groups}
+    order = {group.output.name: position for position, group in enumerate(lowering.groups)}
+    found: dict[str, Group] = {}
+    for group in lowering.groups:
+        if group.layer.kind == "elementwise" and group.layer.operation == "add" and len(set(group.layer.inputs)) == 2:
+            able = [tensor for tensor in group.layer.inputs if _can_wait(lowering, makers.get(tensor.name), group)]
+            if able:
+                found[group.output.name] = makers[max(able, key=lambda tensor: order[tensor.name]).name]
+    return found
+
+
+def _can_wait(lowering: Lowering, maker: Group | None, group: Group) -> bool:
+    """Whether a summand comes from a dense convolution that nobody else needs, and nothing else was to follow it."""
+    if maker is None or maker.layer.kind != "convolution" or maker.layer.groups != 1 or maker.activation is not None:
+        return False
+    network, tensor = lowering.network, maker.output
+    if tensor in network.outputs or len(network.consumers(tensor)) != 1:
+        return False
+    if not _fits(lowering, maker):
+        return False
+    names = {tensor.name, group.output.name, *(each.name for each in group.layer.inputs)}
+    if len({lowering.precisions[each] for each in names}) != 1:
+        return False
+    other = next(each for each in group.layer.inputs if each is not tensor)
+    return not lowering.integer or finer(lowering, tensor.name, other.name, group.output.name) >= LEAST_SHIFT
+
+
+def _fits(lowering: Lowering, maker: Group) -> bool:
+    """Whether an atom's kernels take at most half of the convolution buffer: then no part has fewer kernels, which
+    would have to be put together before the sum."""
+    kernels, channels, rows, columns = maker.weights.shape
+    buffer = buffer_of(lowering.config)
+    size = weight_bytes(min(kernels, lowering.atom_channels), channels, rows, columns, lowering.default)
+    return size <= buffer.banks * buffer.bank_bytes // 2
+
+
+def finer(lowering: Lowering, mine: str, other: str, total: str) -> int:
+    """By how many bits the steps of the sum are finer than those of the other summand."""
+    scales = lowering.scales
+    largest = max(scales[mine], scales[other], scales[total]) * LARGEST[lowering.precisions[total]]
+    return min(MOST_SHIFT, int(np.floor(np.log2(scales[other] * 2.0**SUM_BITS / largest))))
+
+
+def together(maker: Group, group: Group, other: Surface, shift: int) -> Group:
+    """The convolution's group with the sum's result."""
+    members = [*maker.members, *group.members]
+    return replace(
+        maker, members=members, output=group.output, activation=group.activation, summand=other, summand_shift=shift
+    )
