@@ -95,6 +95,20 @@ class Compiled:
         else:
             write_file(path, self.package)
 
+    def export_qdq(self, path: str | os.PathLike[str]) -> None:
+        """Write the quantised network as ONNX in QDQ form, which onnxruntime runs (docs/quantisation.md).
+
+        Inputs and outputs are cubes (1, C, H, W) of real numbers. Raises BuildError where the host has a part, and for
+        precisions other than int8.
+        """
+        from nvdla.files import write_file
+        from nvdla.frontend.quantisation.export import qdq_model
+
+        if not self.whole:
+            raise BuildError(f"{self.imported.model.name}: nodes run on the host; only a whole network goes out as QDQ")
+        part = self.parts[0]
+        write_file(path, qdq_model(part.refined.network, part.built).SerializeToString(deterministic=True))
+
     def run(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
         """Outputs for real inputs, both by the model's names: accelerator parts on the emulator, bit-exactly, host
         parts in onnxruntime."""

@@ -157,3 +157,21 @@ def test_tables_give_the_scales_of_values_and_of_nodes(tmp_path):
     table.write_text('{"nobody": {"scale": 1}}')
     with pytest.raises(FormatError, match="none of its 1 names"):
         compile_model(str(tmp_path / "f.onnx"), "nv_small", calibration=table)
+
+
+def test_what_goes_out_as_qdq_comes_in_again_with_the_same_integers(tmp_path):
+    _float_model(tmp_path / "f.onnx", np.random.default_rng(4))
+    data = np.random.default_rng(5).normal(size=(4, *SHAPE))
+    compiled = compile_model(str(tmp_path / "f.onnx"), "nv_small", calibration=data)
+    compiled.export_qdq(tmp_path / "q.onnx")
+    again = compile_model(str(tmp_path / "q.onnx"), "nv_small")
+    weights = [
+        [each.weights for each in one.parts[0].built.program.operations if isinstance(each, Convolve)]
+        for one in (compiled, again)
+    ]
+    for first, second in zip(*weights, strict=True):
+        np.testing.assert_array_equal(first, second)
+    scale = compiled.parts[0].built.output_scales["y"]
+    for each in data:
+        steps = (compiled.run(each[None])["y"].ravel() - again.run(each[None])["y"].ravel()) / scale
+        assert np.abs(steps).max() < 1.5

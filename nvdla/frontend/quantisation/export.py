@@ -294,6 +294,8 @@ def qdq_model(network: Network, built: Built) -> Any:
 
     ``network`` is the one that was built, in int8. Raises BuildError for other precisions.
     """
-    if built.program.precision != "int8":
-        raise BuildError(f"network {network.name} is {built.program.precision}; only int8 goes out as QDQ")
+    mixed = {surface.precision for surface in built.program.tensors.values()} != {"int8"}
+    if built.program.precision != "int8" or mixed:
+        found = "of mixed precision" if built.program.precision == "int8" else built.program.precision
+        raise BuildError(f"network {network.name} is {found}; only int8 goes out as QDQ")
     return Exporter(network, built).model()
