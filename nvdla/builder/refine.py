@@ -75,7 +75,7 @@ def refine(
     magnitudes = statistics.magnitudes(recipe.method, recipe.percentile, LARGEST[precision])
     result, scales = folded, {}
     if patches is not None:
-        rounded = adapt(folded, patches, recipe.per_channel)
+        rounded = adapt(folded, patches, Calibration(magnitudes), recipe.per_channel)
         result, scales = rounded.network, rounded.weight_scales
     means = statistics.means if recipe.bias_correction else {}
     return Refined(result, Calibration(magnitudes, scales, means), factors)

@@ -15,8 +15,10 @@ import numpy as np
 
 from nvdla.builder.floating import pad, windows
 from nvdla.builder.fuse import group_layers
+from nvdla.builder.lower.lowering import Lowering
 from nvdla.builder.network import Layer, Network
-from nvdla.builder.quantize import LARGEST, weight_scales
+from nvdla.builder.quantize import LARGEST, Calibration
+from nvdla.hardware.configuration import configuration
 
 # Weights of one kernel beyond which a layer is rounded to the nearest: the matrix would take more than 150 MB.
 LARGEST_KERNEL = 6144
@@ -98,8 +100,13 @@ class Rounded:
     weight_scales: Mapping[str, np.ndarray]
 
 
-def adapt(network: Network, patches: Patches, per_channel: bool) -> Rounded:
-    """Adaptive rounding of all convolutions whose inputs were gathered. ``network`` must be folded (equalise.fold)."""
+def adapt(network: Network, patches: Patches, calibration: Calibration, per_channel: bool) -> Rounded:
+    """Adaptive rounding of all convolutions whose inputs were gathered, with the scales that building takes.
+
+    ``network`` must be folded (equalise.fold).
+    """
+    lowering = Lowering(network, configuration("nv_small"), "int8", calibration, per_channel)
+    groups = {group.layer.name: group for group in lowering.groups}
     changes: dict[str, dict] = {}
     scales: dict[str, np.ndarray] = {}
     for layer in patches.layers:
@@ -107,7 +114,7 @@ def adapt(network: Network, patches: Patches, per_channel: bool) -> Rounded:
         if moments is None:
             continue
         weights = network.layer(layer.name).weights
-        own = weight_scales(weights, "int8", per_channel)
+        own = lowering.kernel_scales(groups[layer.name], weights)
         kernels = weights.reshape(layer.groups, len(weights) // layer.groups, -1)
         parts = [
             round_adaptively(part, scale, moment, LARGEST["int8"])

@@ -165,6 +165,23 @@ class Lowering:
         if not self.integer:
             return None, group.bias
         source = group.layer.inputs[0]
+        scales = self.kernel_scales(group, weights)
+        bias, means = group.bias, self.calibration.means.get(source.name)
+        if means is not None:
+            bias = bias - mean_error(group, weights, scales, self.precision, means, groups)
+        self.quantised[group.layer.name] = Quantised(scales, bias)
+        return scales, bias
+
+    def scale_of(self, tensor: Tensor) -> float:
+        """The scale of a tensor in the precision of the group that is lowered."""
+        scale = self.scales[tensor.name]
+        if self.precisions[tensor.name] == self.precision:
+            return scale
+        # 256 steps of int16 are one of int8, so that widening is exact.
+        return scale / 256 if self.precision == "int16" else scale * LARGEST["int16"] / LARGEST["int8"]
+
+    def kernel_scales(self, group: Group, weights: np.ndarray) -> np.ndarray:
+        """Scales (K,) of weights (K, C / groups, R, S): those of the calibration, else from the weights."""
         given = self.calibration.weight_scales.get(group.layer.name) if self.precision == "int8" else None
         if given is not None:
             given = np.ravel(np.asarray(given, np.float64))
@@ -177,14 +194,11 @@ class Lowering:
         else:
             scales = weight_scales(weights, self.precision, self.per_channel)
             if np.any(scales != scales[0]):
+                source = self.scale_of(group.layer.inputs[0])
                 # A kernel that is far smaller than its bias would cost all biases their low bits: they share a shift.
-                scales = np.maximum(scales, np.abs(group.bias) / self.source(source).scale / _LARGEST_BIAS)
-                scales = exact_scales(scales, self.source(source).scale, self.scales[group.output.name])
-        bias, means = group.bias, self.calibration.means.get(source.name)
-        if means is not None:
-            bias = bias - mean_error(group, weights, scales, self.precision, means, groups)
-        self.quantised[group.layer.name] = Quantised(scales, bias)
-        return scales, bias
+                scales = np.maximum(scales, np.abs(group.bias) / source / _LARGEST_BIAS)
+                scales = exact_scales(scales, source, self.scales[group.output.name])
+        return scales
 
     # ---- places
 
@@ -208,9 +222,7 @@ class Lowering:
             whole = Root(f"{name}/copy", *place.shape, "int16", place.scale).whole
             self.operations.append(Process(name, place, whole))
             place = whole
-        # 256 steps of int16 are one of int8, so that widening is exact.
-        scale = place.scale / 256 if self.precision == "int16" else place.scale * LARGEST["int16"] / LARGEST["int8"]
-        result = Root(name, *tensor.shape, self.precision, scale).whole
+        result = Root(name, *tensor.shape, self.precision, self.scale_of(tensor)).whole
         for surface in (place, result):
             surface.root.paired = surface.precision == "int16"
         self.copy(name, place, result)
