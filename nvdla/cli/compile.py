@@ -14,6 +14,8 @@ HELP = """Compile an ONNX or Caffe model for one hardware configuration (docs/co
 One loadable where all of the model runs on the accelerator, else a package (a zip file, .nvpkg) whose other parts
 onnxruntime runs on the host; 'nvdla run' takes both. --check prints every node and writes nothing."""
 
+WORST = 5
+ACCURACY_COLUMNS = ("layer", "precision", "alone", "chain", "saturated", "advice")
 NODE_COLUMNS = ("name", "op", "placement", "operations", "reason", "advice")
 
 
@@ -28,6 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-host", action="store_true", help="a node that the accelerator cannot do is an error")
     parser.add_argument("--output", "-o", metavar="FILE", help="the loadable or package to write")
     parser.add_argument("-O", dest="effort", type=int, choices=(0, 1, 2), default=1, help=_EFFORT)
+    drop = "what --precision auto may lose, 0.005 or 0.5%% (default)"
+    parser.add_argument("--max-drop", type=_share, default=0.005, metavar="SHARE", help=drop)
+    parser.add_argument("--export-qdq", metavar="FILE", help="write the quantised network as ONNX (QDQ), too")
     parser.add_argument("--quiet", "-q", action="store_true", help="no progress on the terminal")
     add_format_options(parser)
     data = parser.add_argument_group("calibration (int8, int16)")
@@ -74,14 +79,21 @@ def run(args: argparse.Namespace) -> int:
             preprocessing=preprocessing,
             host=not args.no_host,
             progress=progress,
+            max_drop=args.max_drop,
             **_options(args),
         )
     compiled.save(args.output)
+    if args.export_qdq:
+        compiled.export_qdq(args.export_qdq)
     document = compiled.report | {"output": args.output, "kind": "loadable" if compiled.whole else "package"}
     if not print_document(document, args):
         _print_report(document)
         print(f"{args.output}: {document['kind']}")
     return 0
+
+
+def _share(text: str) -> float:
+    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
 
 
 def _shape(word: str) -> tuple[str, list[int]]:
@@ -137,3 +149,26 @@ def _print_report(document: dict[str, Any]) -> None:
         "multiplications on the accelerator": None if share is None else f"{100 * share:.1f} %",
     }
     print_pairs("totals", {name: value for name, value in totals.items() if value is not None})
+    for note in document.get("notes", ()):
+        print(f"note: {note}")
+    _print_accuracy(document)
+
+
+def _print_accuracy(document: dict[str, Any]) -> None:
+    """The worst layers by themselves, and what mixed precision chose."""
+    rows = sorted(document.get("accuracy", ()), key=lambda row: row["alone"])[:WORST]
+    if rows:
+        shown = [
+            {
+                **row,
+                "alone": f"{row['alone']:.1f} dB",
+                "chain": f"{row['chain']:.1f} dB",
+                "saturated": f"{row['saturated']:.2%}",
+            }
+            for row in rows
+        ]
+        print_table(f"worst {len(rows)} layers by themselves", shown, ACCURACY_COLUMNS)
+    mixed = document.get("mixed")
+    if mixed:
+        drops = f"int8 loses {mixed['int8_drop']:.3%}, this {mixed['drop']:.3%}"
+        print(f"int16: {', '.join(mixed['int16']) or 'no layer'} ({drops})")

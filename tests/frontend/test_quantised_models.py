@@ -175,3 +175,19 @@ def test_what_goes_out_as_qdq_comes_in_again_with_the_same_integers(tmp_path):
     for each in data:
         steps = (compiled.run(each[None])["y"].ravel() - again.run(each[None])["y"].ravel()) / scale
         assert np.abs(steps).max() < 1.5
+
+
+def test_the_command_prints_the_worst_layers_and_writes_qdq(tmp_path, capsys):
+    from nvdla.cli.main import main
+
+    _float_model(tmp_path / "f.onnx", np.random.default_rng(6))
+    np.save(tmp_path / "data.npy", np.random.default_rng(7).normal(size=(2, *SHAPE)).astype(np.float32))
+    words = ["compile", str(tmp_path / "f.onnx"), "--calibrate", str(tmp_path / "data.npy"), "--config", "nv_full"]
+    words += ["-o", str(tmp_path / "f.loadable"), "--export-qdq", str(tmp_path / "q.onnx")]
+    assert main(words) == 0
+    printed = capsys.readouterr().out
+    assert "worst" in printed
+    assert "dB" in printed
+    onnx.checker.check_model(onnx.load(tmp_path / "q.onnx"))
+    assert main([*words[:-2], "--precision", "auto", "--max-drop", "50%"]) == 0
+    assert "int16: " in capsys.readouterr().out
