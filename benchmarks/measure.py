@@ -9,9 +9,10 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 FEATURES = ("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")
@@ -19,9 +20,23 @@ SETTLE, BLOCK = 0.02, 0.04
 """Seconds: between two blocks, so that worker threads of the one before stop spinning; of a block of runs."""
 
 
+class Seconds(float):
+    """A median of times. ``noise``: how far, relatively, the quartiles lie from it; ``best``: the least."""
+
+    noise: float
+    best: float
+
+    @classmethod
+    def of(cls, times: list[float]) -> Seconds:
+        made = cls(median(times))
+        lower, _, upper = quantiles(times, n=4) if len(times) > 1 else (times * 3)
+        made.noise, made.best = (upper - lower) / 2 / made, min(times)
+        return made
+
+
 def interleaved(
     works: Mapping[str, Callable[[], Any]], seconds: float, least: int = 5, warm: int = 2
-) -> dict[str, float]:
+) -> dict[str, Seconds]:
     """Median seconds of each piece of work, measured in turns (A B A B ...), so that a disturbance meets all alike.
 
     A turn is a block of runs, the first of which is not counted (the other has had the caches) unless runs are long.
@@ -37,7 +52,7 @@ def interleaved(
             time.sleep(SETTLE)
             times[name] += _block(work)
         turns += 1
-    return {name: median(values) for name, values in times.items()}
+    return {name: Seconds.of(values) for name, values in times.items()}
 
 
 def _block(work: Callable[[], Any]) -> list[float]:
@@ -109,7 +124,28 @@ def python(code: str, *words: str) -> str:
     return process([sys.executable, "-c", code, *words])[1]
 
 
+@contextmanager
+def spinning(count: int) -> Iterator[None]:
+    """Beside ``count`` processes that do nothing but spin, at the same priority."""
+    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        time.sleep(0.2)
+        yield
+    finally:
+        for each in processes:
+            each.kill()
+            each.wait()
+
+
 def peak_memory() -> int:
-    """Bytes of the largest resident set of this process so far."""
+    """Bytes of the largest resident set of this process so far.
+
+    Not ru_maxrss where there is something better: a process that is started by another begins with that one's.
+    """
+    try:
+        status = Path("/proc/self/status").read_text(encoding="utf-8")
+        return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith("VmHWM:"))
+    except (OSError, StopIteration):
+        pass
     unit = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,32 @@ def onnx_model(network: Network) -> bytes:
     model = helper.make_model(graph, opset_imports=[opset], ir_version=IR_VERSION)
     onnx.checker.check_model(model)
     return model.SerializeToString()
+
+
+def int8_model(network: Network) -> bytes:
+    """The same quantised by onnxruntime: unsigned activations, signed weights with a scale a kernel, QDQ form."""
+    from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
+
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "float.onnx", Path(folder) / "int8.onnx"
+        source.write_bytes(onnx_model(network))
+        types = {"activation_type": QuantType.QUInt8, "weight_type": QuantType.QInt8}
+        quantize_static(source, target, _Calibration(network), quant_format=QuantFormat.QDQ, per_channel=True, **types)
+        return target.read_bytes()
+
+
+class _Calibration:
+    """Two random images; speed does not depend on the ranges."""
+
+    def __init__(self, network: Network) -> None:
+        random = np.random.default_rng(2)
+        shapes = {each.name: (1, *each.shape) for each in network.inputs}
+        self._left = [
+            {name: random.standard_normal(shape, np.float32) for name, shape in shapes.items()} for _ in range(2)
+        ]
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return self._left.pop() if self._left else None
 
 
 def _node(layer: Layer, kind: str, *constants: str, **attributes: Any) -> Any:

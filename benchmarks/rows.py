@@ -65,8 +65,29 @@ def against_float(name: str, config: str, bar: float, moonshot: float, options: 
         "onnxruntime_ms": times["float32"] * 1e3,
         "nvdla_gmacs": macs / times["nvdla"] / 1e9,
         "onnxruntime_gmacs": macs / times["float32"] / 1e9,
+        "noise": times["nvdla"].noise,
     }
     return Result(f"{name}-{config}", times["nvdla"] / times["float32"], "x float32", bar, moonshot, source, details)
+
+
+def against_int8(name: str, config: str, bar: float, moonshot: float, options: Options, busy: bool = False) -> Result:
+    """int8 against onnxruntime in int8 (QDQ): one image, the same layers and number of threads; ``busy``: beside twice
+    as many spinning processes as cores, with our own quiet time of the same row."""
+    runtime, surface, source = prepared(name, config, "int8", options)
+    session, feed = int8_session(name, options.threads)
+    works = {"nvdla": lambda: runtime.run_raw([surface]), "int8": lambda: session.run(None, feed)}
+    times = measure.interleaved(works, options.seconds)
+    details = {}
+    if busy:
+        details = {"quiet_ms": times["nvdla"] * 1e3, "quiet_noise": times["nvdla"].noise}
+        with measure.spinning(2 * cores()):
+            loaded = measure.interleaved(works, options.seconds)
+        details["busy_to_quiet"] = loaded["nvdla"] / times["nvdla"]
+        times = loaded
+    details |= {"nvdla_ms": times["nvdla"] * 1e3, "int8_ms": times["int8"] * 1e3, "noise": times["nvdla"].noise}
+    details["best_ratio"] = times["nvdla"].best / times["int8"].best
+    row = f"{'busy' if busy else 'int8'}-{name}-{config}"
+    return Result(row, times["nvdla"] / times["int8"], "x int8", bar, moonshot, source, details)
 
 
 def in_process(name: str, config: str, precision: str, bar: float, moonshot: float, options: Options) -> Result:
@@ -74,7 +95,8 @@ def in_process(name: str, config: str, precision: str, bar: float, moonshot: flo
     runtime, surface, source = prepared(name, config, precision, options)
     least = 3 if precision == "fp16" else 20
     times = measure.interleaved({"run": lambda: runtime.run_raw([surface])}, options.seconds, least, warm=2)
-    return Result(_named(name, config, precision), times["run"] * 1e3, "ms", bar, moonshot, source)
+    details = {"noise": times["run"].noise}
+    return Result(_named(name, config, precision), times["run"] * 1e3, "ms", bar, moonshot, source, details)
 
 
 def batch(name: str, config: str, bar: float, moonshot: float, options: Options) -> Result:
@@ -200,13 +222,26 @@ def loadable_of(name: str, config: str, precision: str, corpus: Path | None) -> 
 @cache
 def float_session(name: str, threads: int) -> tuple[Any, dict[str, np.ndarray]]:
     """onnxruntime with the network in float32, and an input."""
-    import onnxruntime
     from onnx_form import onnx_model
+
+    return _session(onnx_model, name, threads)
+
+
+@cache
+def int8_session(name: str, threads: int) -> tuple[Any, dict[str, np.ndarray]]:
+    """The same in int8."""
+    from onnx_form import int8_model
+
+    return _session(int8_model, name, threads)
+
+
+def _session(form: Callable[[Any], bytes], name: str, threads: int) -> tuple[Any, dict[str, np.ndarray]]:
+    import onnxruntime
 
     settings = onnxruntime.SessionOptions()
     settings.intra_op_num_threads = threads
     network = networks.NETWORKS[name]()
-    session = onnxruntime.InferenceSession(onnx_model(network), settings, providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(form(network), settings, providers=["CPUExecutionProvider"])
     image = np.random.default_rng(2).standard_normal((1, *network.inputs[0].shape), np.float32)
     return session, {network.inputs[0].name: image}
 
@@ -217,6 +252,16 @@ ROWS: dict[str, Callable[[Options], Result]] = {
     **{
         f"{name}-{config}": partial(against_float, name, config, 3, 1)
         for name in ("resnet18", "googlenet", "squeezenet", "alexnet")
+        for config in ("nv_large", "nv_small")
+    },
+    **{
+        f"int8-{name}-{config}": partial(against_int8, name, config, 1.5 if name == "lenet" else 1.2, 1)
+        for name in ("resnet50", "resnet18", "googlenet", "squeezenet", "alexnet", "lenet")
+        for config in ("nv_large", "nv_small")
+    },
+    **{
+        f"busy-{name}-{config}": partial(against_int8, name, config, 1.5, 1, busy=True)
+        for name in ("resnet50", "resnet18", "squeezenet", "lenet")
         for config in ("nv_large", "nv_small")
     },
     "lenet-nv_small": partial(in_process, "lenet", "nv_small", "int8", 3, 1),
