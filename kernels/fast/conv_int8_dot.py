@@ -15,7 +15,7 @@ from nvdla.kernels.jit.crew import share
 
 MAX_TERMS = (1 << 17) - 1
 GROUP = 32
-SHARED_BYTES = 1 << 16
+SHARED_BYTES, WAKING_BYTES = 1 << 16, 1 << 20
 PIECE_BYTES = 1 << 13
 
 __all__ = [
@@ -229,7 +229,8 @@ def blocked_cubes(
     + y * ``strides[2]`` of ``flat``, int8. ``group`` is a multiple of 4 that A divides or that is at most A
     (:func:`channel_group`). Channels that do not exist hold anything: their weights are zeros.
     """
-    rows = _blocked_rows_shared if out.size > SHARED_BYTES else _blocked_rows
+    shared = _blocked_rows_shared if out.size > WAKING_BYTES else _blocked_rows_shared.joined
+    rows = shared if out.size > SHARED_BYTES else _blocked_rows
     rows(flat, shape, strides, top, left, pad_value, out)
 
 

@@ -38,7 +38,8 @@ from nvdla.kernels.jit.crew import share
 
 INT32_LOW, INT32_HIGH = -(1 << 31), (1 << 31) - 1
 SHARED_WORK = 1 << 21
-"""Multiplications from which several threads pay."""
+WAKING_WORK = 1 << 23
+"""Multiplications from which several threads pay: those that are awake (30 microseconds of work), and others (120)."""
 
 
 class Stage(NamedTuple):
@@ -254,5 +255,5 @@ def convolve_and_convert(
     int8.
     """
     work = packed.size * pixels.size * place.images
-    run = _shared if work > SHARED_WORK else _serial
+    run = _shared if work > WAKING_WORK else _shared.joined if work > SHARED_WORK else _serial
     run(data.view(np.uint8), pixels, taps, steps, packed, alu, mul, stage, narrow, out, place)

@@ -16,7 +16,7 @@ from nvdla.kernels.jit.crew import share
 
 LARGEST_SUM = 256
 CHUNK = 1 << 13
-SHARED_SIZE = 1 << 16
+SHARED_SIZE, WAKING_SIZE = 1 << 16, 1 << 20
 
 
 def fits(offset: int, scale: int, shift: int) -> bool:
@@ -123,7 +123,9 @@ def add_and_convert(
         factor = scale * 2.0**-shift
         _weighted_shared(first, second, strides, steps, length, shape, factors, floor, float(offset), factor, out)
         return
-    run = _rows_shared if images * rows * length > SHARED_SIZE else _rows
+    size = images * rows * length
+    shared = _rows_shared if size > WAKING_SIZE else _rows_shared.joined
+    run = shared if size > SHARED_SIZE else _rows
     floor32 = np.float32(0.0 if relu else -LARGEST_SUM)
     factor32 = np.float32(scale * 2.0**-shift)
     run(first, second, strides, steps, length, shape, floor32, np.float32(offset), factor32, out)

@@ -89,6 +89,10 @@ class Kernel:
         compiled = self._compiled or self.compiled
         return compiled(_crew().crew_handle(), *args, **named) if self._shared else compiled(*args, **named)
 
+    def joined(self, *args: Any) -> Any:
+        """:meth:`compiled_form` of a shared kernel with the helpers that are awake: for too little work to wake one."""
+        return (self._compiled or self.compiled)(_crew().crew_handle(False), *args)
+
     def plain(self, cost: Callable[..., int]) -> Callable[[Any], Any]:
         """Decorates the plain form; ``cost`` takes the same arguments and tells its work in nanoseconds or so."""
 

@@ -71,18 +71,20 @@ class Crew:
         self._helpers: list[_Helper] | None = None
         self._lock = threading.Lock()
 
-    def handle(self) -> int:
+    def handle(self, wakes: bool) -> int:
         """What a kernel hands to ``share``: where the crew's state is, plus how many helpers may join. 0: none.
 
-        Helpers that sleep are woken.
+        Helpers that sleep are woken if the kernel ``wakes`` them. That takes some 50 microseconds until they are there
+        and, where others wait for the core, often the rest of the caller's turn: it must be worth it.
         """
         most = min(limit_of_thread() or usable_cores(), usable_cores()) - 1
         if most < 1:
             return 0
         helpers = self._helpers if self._helpers is not None else self._started()
-        for helper in helpers[:most]:
-            if helper.sleeps:
-                helper.wake()
+        if wakes:
+            for helper in helpers[:most]:
+                if helper.sleeps:
+                    helper.wake()
         return self._state + min(most, len(helpers))
 
     def _started(self) -> list[_Helper]:
@@ -110,9 +112,9 @@ def _rounds(seconds: float) -> int:
 _crew = Crew()
 
 
-def crew_handle() -> int:
+def crew_handle(wakes: bool = True) -> int:
     """:meth:`Crew.handle` of this process."""
-    return _crew.handle()
+    return _crew.handle(wakes)
 
 
 def threading_description() -> str:

@@ -120,3 +120,39 @@ def test_work_is_measured_in_turns(networks):
     times = measure.interleaved(works, seconds=0, least=3, warm=0)
     assert order == ["a", "a", "b", "b"] * 3
     assert all(0.05 < each < 0.5 for each in times.values())
+
+
+NAMES = ("slower", "faster", "images", "equal")
+
+
+def test_two_results_are_compared_within_their_noise(folder, tmp_path):
+    def result(name, values, noise):
+        rows = [
+            {"row": row, "value": value, "unit": unit, "details": {"noise": noise}}
+            for row, value, unit in zip(NAMES, values, ("ms", "ms", "x faster", "ms"), strict=True)
+        ]
+        (tmp_path / name).write_text(json.dumps({"rows": rows}))
+        return tmp_path / name
+
+    before, after = result("a.json", (1, 1, 1, 1), 0.1), result("b.json", (1.5, 0.5, 1.5, 1.15), 0.1)
+    words = [sys.executable, str(folder / "compare.py")]
+    run = subprocess.run([*words, before, after], capture_output=True, text=True)
+    found = {line.split()[0]: line.split()[-1] for line in run.stdout.splitlines() if line.strip()}
+    assert {name: found[name] for name in NAMES} == {
+        "slower": "worse", "faster": "better", "images": "better", "equal": "same"
+    }  # fmt: skip
+    assert run.returncode == 1
+    assert subprocess.run([*words, before, before], capture_output=True).returncode == 0
+
+
+def test_the_peak_of_a_process_is_its_own(folder):
+    """However large the process was that started it."""
+    sys.path.insert(0, str(folder))
+    try:
+        import measure
+
+        large = np.ones(300 << 20, np.uint8)
+        code = f"import sys; sys.path.insert(0, {str(folder)!r}); import measure; print(measure.peak_memory())"
+        assert int(measure.python(code)) < 200 << 20 < large.size
+    finally:
+        sys.path.remove(str(folder))
