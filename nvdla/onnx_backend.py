@@ -66,6 +66,7 @@ class NvdlaBackend(Backend):
 
     @classmethod
     def is_compatible(cls, model: Any, device: str = "CPU", **kwargs: Any) -> bool:
+        """Whether a device can run a model."""
         from nvdla.errors import NvdlaError
 
         try:
@@ -82,6 +83,7 @@ class NvdlaBackend(Backend):
 
     @classmethod
     def run_model(cls, model: Any, inputs: Any, device: str = "CPU", **kwargs: Any) -> tuple[Any, ...]:
+        """Run a model once: inputs in, outputs out."""
         return cls.prepare(model, device, **kwargs).run(inputs)
 
     @classmethod
@@ -102,6 +104,7 @@ class NvdlaBackend(Backend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
+        """Whether a device is one of the configurations."""
         try:
             device_of(device)
         except ConfigError:

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.pages import page_module
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -30,6 +31,9 @@ STOREYS = [
     ["cli"],
     ["__main__"],
 ]
+modules, edges, imports_of, room_of = (
+    getattr(page_module("house"), name) for name in ("modules", "edges", "imports_of", "room_of")
+)
 STOREY = {room: number for number, rooms in enumerate(STOREYS) for room in rooms}
 
 # Circles between files of a room that are known, each with its reason; nobody may add one.
@@ -37,64 +41,6 @@ KNOWN_CIRCLES = [
     {"nvdla.kernels.fast.dot_tile", "nvdla.kernels.fast.dot_tile_code"},  # code that only compiled kernels load
     {"nvdla.frontend.arrange", "nvdla.frontend.graph"},  # a method of the graph in a file of its own
 ]
-
-
-def modules():
-    """{dotted name: file} of the project's own modules."""
-    found = [path for path in ROOT.glob("nvdla/**/*.py") if "generated" not in path.parts]
-    return {name_of(path): path for path in [*found, *ROOT.glob("kernels/**/*.py")]}
-
-
-def name_of(path):
-    parts = list(path.relative_to(ROOT).with_suffix("").parts)
-    parts = ["nvdla", *parts] if parts[0] == "kernels" else parts
-    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-
-
-def imports_of(path, known):
-    """Modules that a file imports when it is loaded or run, at any depth of its code; not what only types need.
-
-    ``nvdla.load`` after ``import nvdla``, and ``from nvdla import load``, lead to where the name comes from.
-    """
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    for node in _runs(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names if alias.name != "nvdla")
-        elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            for alias in node.names:
-                name = f"{node.module}.{alias.name}"
-                yield name if name in known else _home(alias.name) if node.module == "nvdla" else node.module
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "nvdla":
-            yield _home(node.attr)
-
-
-def _runs(node):
-    """All parts of a syntax tree but those below ``if TYPE_CHECKING``."""
-    if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-        return
-    yield node
-    for child in ast.iter_child_nodes(node):
-        yield from _runs(child)
-
-
-def _home(name):
-    import nvdla
-
-    return nvdla._LAZY.get(name, f"nvdla.{name}" if name in STOREY else "nvdla.errors")
-
-
-def room_of(module):
-    return module.split(".")[1] if "." in module else "__init__"
-
-
-def edges():
-    """{module: modules of the project that it imports}."""
-    known = modules()
-    found = {}
-    for name, path in known.items():
-        targets = {target for target in imports_of(path, known) if target.startswith("nvdla.")}
-        found[name] = targets - {name}
-    return found
 
 
 def test_every_package_of_the_tree_is_named_in_pyproject():
@@ -189,3 +135,20 @@ def test_test_modules_do_not_import_from_one_another():
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             wrong += [f"{path.relative_to(ROOT)} imports {name}" for name in names if name.startswith("test_")]
     assert not wrong
+
+
+def test_the_picture_of_the_house_is_current():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert page == page_module("house").with_picture(page), "python tools/pages/house.py"
+
+
+def test_the_picture_stands_on_the_ground():
+    """Every arrow of the picture leads to a lower storey."""
+    levels = {
+        room: level
+        for level, names in enumerate(page_module("house").storeys(page_module("house").rooms()))
+        for room in names
+    }
+    arrows = re.findall(r"^  (\w+) --> (\w+)$", page_module("house").picture(), flags=re.M)
+    assert len(arrows) > 40
+    assert all(levels[start] > levels[end] for start, end in arrows)

@@ -37,14 +37,17 @@ class ClusterPool(Pool):
 
     @property
     def under_way(self) -> int:
+        """Shards that are being worked on."""
         return len(self._shards)
 
     def submit(self, shard: Shard) -> None:
+        """Give a shard to a worker."""
         future = self._client.submit(worker.do, self._identity, shard.tasks, pure=False)
         self._shards[future.key] = shard
         self._completed.add(future)
 
     def next(self) -> tuple[Shard, list[Record] | WorkerDied]:
+        """The next shard that is done, with its records, or why its worker died."""
         future = next(self._completed)
         shard = self._shards.pop(future.key, None)
         if shard is None or future.status in ("cancelled", "lost"):
@@ -59,6 +62,7 @@ class ClusterPool(Pool):
         return shard, future.result()
 
     def close(self) -> None:
+        """Leave the cluster."""
         self._client.close(timeout=2)
 
     def _ready(self, distributed: Any, table: Table) -> int:

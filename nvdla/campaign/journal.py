@@ -127,6 +127,7 @@ class Journal:
                 target.write(source.read(size))
 
     def close(self) -> None:
+        """Close the file."""
         if not self._stream.closed:
             self._stream.close()
 

@@ -30,9 +30,11 @@ class LocalPool(Pool):
 
     @property
     def under_way(self) -> int:
+        """Shards that are being worked on."""
         return len(self._futures) + len(self._suspects)
 
     def submit(self, shard: Shard) -> None:
+        """Give a shard to a worker process; one that has killed workers is done alone."""
         if self._suspects or shard.deaths:
             self._suspects.append(shard)
             return
@@ -42,6 +44,7 @@ class LocalPool(Pool):
             self._broken(shard)
 
     def next(self) -> tuple[Shard, list[Record] | WorkerDied]:
+        """The next shard that is done, with its records, or why its worker died."""
         while True:
             if self._suspects and not self._futures:
                 return self._alone(self._suspects.popleft())
@@ -54,6 +57,7 @@ class LocalPool(Pool):
                 self._broken(shard)
 
     def close(self) -> None:
+        """End the worker processes."""
         processes = list((getattr(self._executor, "_processes", None) or {}).values())
         self._executor.shutdown(wait=not self._futures, cancel_futures=True)
         if self._futures:  # interrupted: what is under way is not waited for

@@ -31,14 +31,16 @@ class Pool(ABC):
         """Shards that were submitted and not given back yet."""
 
     @abstractmethod
-    def submit(self, shard: Shard) -> None: ...
+    def submit(self, shard: Shard) -> None:
+        """Give a shard to a worker."""
 
     @abstractmethod
     def next(self) -> tuple[Shard, list[Record] | WorkerDied]:
         """Wait for any shard. Raises what the table raised."""
 
     @abstractmethod
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Give back what the pool holds."""
 
 
 def described(error: BaseException) -> str:

@@ -26,6 +26,7 @@ DATA: a folder with a sub-folder a class, a .csv or .jsonl manifest (path, label
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
     parser.add_argument("network", help="a loadable, or a package of nvdla compile")
     parser.add_argument("data", help="labelled data")
     parser.add_argument("--labels", metavar="FILE.npy", help="labels of a .npy of samples")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import nvdla.doctor
 from nvdla.compare.observation import Observation, Observer
 from nvdla.doctor.chart import CHECKS, Chart
 from nvdla.doctor.health import Checkup
@@ -54,14 +57,10 @@ class Examination:
 
 
 def checks() -> list[Rule]:
-    """All of the doctor's own checks in the order of their documentation."""
-    from nvdla.doctor import (  # noqa: F401  (each registers its checks)
-        calibration_checks,
-        fault_checks,
-        number_checks,
-        run_checks,
-    )
-
+    """The doctor's own checks in the order of their documentation: every module ``*_checks.py`` of this package."""
+    for each in pkgutil.iter_modules(nvdla.doctor.__path__):
+        if each.name.endswith("_checks"):
+            importlib.import_module(f"nvdla.doctor.{each.name}")
     return CHECKS
 
 

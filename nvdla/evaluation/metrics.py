@@ -22,6 +22,7 @@ class Mean:
     squares: float = 0.0
 
     def add(self, value: float) -> None:
+        """Take one more value."""
         self.count += 1
         self.total += value
         self.squares += value * value
@@ -54,6 +55,7 @@ class Summary:
     problems: list[dict[str, str]] = field(default_factory=list)
 
     def add(self, record: Record) -> None:
+        """Take one more record."""
         if "error" in record:
             self.damaged += 1
             if len(self.problems) < DAMAGED_SHOWN:
@@ -126,6 +128,7 @@ def _share(right: int, of: int) -> dict[str, Any]:
 
 
 def summarise(records: Iterable[Record]) -> Summary:
+    """The summary of all records."""
     summary = Summary()
     for record in records:
         summary.add(record)

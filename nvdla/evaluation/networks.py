@@ -66,6 +66,7 @@ class LoadableNetwork(Network):
         self._model_pixels = _preprocessing_of(path) if self._scale is not None else None
 
     def prepare(self, value: Any) -> np.ndarray:
+        """A sample as an array (C, H, W) of the input's elements."""
         shape, dtype = self._input.shape, self._input.dtype
         if isinstance(value, str | os.PathLike):
             if self._model_pixels is not None and Path(value).suffix.lower() in IMAGE_ENDINGS:
@@ -98,11 +99,13 @@ class LoadableNetwork(Network):
         return quantize(values, self._scale, dtype.name)
 
     def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
+        """The outputs of samples, one row each."""
         surfaces = _batched_pack(self._input.layout, samples)
         raw = [each[0] for each in self.runtime.run_many([[surface] for surface in surfaces])]
         return _batched_unpack(self._output.layout, raw).reshape(len(samples), -1)
 
     def real(self, sample: np.ndarray) -> np.ndarray:
+        """A sample as real numbers."""
         return sample.astype(np.float32) * np.float32(self._scale if self._scale and sample.dtype.kind == "i" else 1.0)
 
     def real_result(self, result: np.ndarray) -> np.ndarray:
@@ -128,6 +131,7 @@ class PackageNetwork(Network):
         self.outputs = 0  # known after the first run
 
     def prepare(self, value: Any) -> np.ndarray:
+        """A sample as an array of the input's elements."""
         from nvdla.frontend.data import Preprocessing as ModelPreprocessing
 
         given = ModelPreprocessing.of(self._preprocessing) if self._preprocessing else ModelPreprocessing()
@@ -143,11 +147,13 @@ class PackageNetwork(Network):
         return array.astype(np.float32).reshape(self._whole)
 
     def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
+        """The outputs of samples, one row each."""
         rows = [np.ravel(self._machine.run({self._name: sample})[self._output]) for sample in samples]
         self.outputs = rows[0].size
         return np.stack(rows)
 
     def real(self, sample: np.ndarray) -> np.ndarray:
+        """A sample as real numbers."""
         return sample
 
 
@@ -182,6 +188,7 @@ def content_hash(path: str | os.PathLike[str]) -> str:
 
 
 def read_npy_sample(path: str | os.PathLike[str], shape: tuple[int, ...]) -> np.ndarray:
+    """A sample of a .npy file in the shape that the network takes. Raises FormatError."""
     from nvdla.tensors.files import read_npy
 
     array = read_npy(path)

@@ -49,7 +49,8 @@ class Source(ABC):
     def __len__(self) -> int: ...
 
     @abstractmethod
-    def sample(self, position: int) -> Sample: ...
+    def sample(self, position: int) -> Sample:
+        """The sample at a position."""
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
@@ -72,10 +73,12 @@ class Files(Source):
         return len(self._entries)
 
     def sample(self, position: int) -> Sample:
+        """The file at a position, with its label."""
         path, label = self._entries[position]
         return Sample(path, self._root / path, label)
 
     def settings(self) -> dict[str, Any]:
+        """What says which data these are, as plain data."""
         text = json.dumps(self._entries)
         return {"data": self.name, "samples": len(self), "entries": hashlib.sha256(text.encode()).hexdigest()[:16]}
 
@@ -95,9 +98,11 @@ class Arrays(Source):
         return len(self.samples)
 
     def sample(self, position: int) -> Sample:
+        """The array at a position, with its label."""
         return Sample(str(position), self.samples[position], None if self._labels is None else self._labels[position])
 
     def settings(self) -> dict[str, Any]:
+        """What says which data these are, as plain data."""
         return {"data": self.name, "samples": len(self), "content": self._content}
 
     @cached_property
@@ -133,12 +138,15 @@ class Function(Source):
         return sys.maxsize
 
     def sample(self, position: int) -> Sample:
+        """Raises FormatError: a function has no samples by number."""
         raise FormatError(f"{self.name}: samples of a function cannot be asked for by number")
 
     def settings(self) -> dict[str, Any]:
+        """What says which data these are, as plain data."""
         return {"data": self.name}
 
     def payloads(self, positions: Iterable[int]) -> Iterator[tuple[int, Any]]:
+        """Samples as the function gives them, with their positions."""
         for position, found in zip(positions, self._function(), strict=False):
             if not isinstance(found, tuple) or not 2 <= len(found) <= 3:
                 raise FormatError(f"{self.name}: sample {position} must be (sample, label) or (sample, label, id)")

@@ -40,6 +40,7 @@ class Evaluation(Table):
     name = "evaluate"
 
     def settings(self) -> dict[str, Any]:
+        """What a run depends on, as plain data: runs of other settings do not resume it."""
         return {
             "network": content_hash(self.network),
             "config": self.config,
@@ -54,6 +55,7 @@ class Evaluation(Table):
         }
 
     def tasks(self) -> Iterable[Task]:
+        """One task a sample."""
         for position, payload in self.source.payloads(self._positions()):
             yield Task(f"{position:0{KEY_DIGITS}}", payload)
 
@@ -64,6 +66,7 @@ class Evaluation(Table):
         return sorted(random.Random(self.shuffle).sample(range(count), min(count, self.limit or count)))
 
     def open(self) -> Callable[[Sequence[Task]], list[Record]]:
+        """A worker's function from tasks to records; it opens the network once."""
         network = open_network(self.network, self.config, worker.threads, self.pixels, self.input_scale)
         return _Worker(self, network).records
 

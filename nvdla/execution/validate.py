@@ -30,14 +30,17 @@ class Validated(Chain):
     reference: Chain
 
     def run(self) -> None:
+        """Do the chain, and its reference beside it; they must agree."""
         self._compare(self.reference.writes, super().run, self.reference.run)
 
     def run_lanes(self, lanes: Lanes, count: int) -> None:
+        """Do the chain for several images, and its reference beside it; they must agree."""
         views = [lanes.across(view, count) for view in self.reference.writes if lanes.holds(view)]
         fused = super().run_lanes
         self._compare(views, lambda: fused(lanes, count), lambda: self.reference.run_lanes(lanes, count))
 
     def moved(self, move: Move) -> Validated:
+        """A copy of it on other memory."""
         return Validated(super().moved(move).jobs, self.reference.moved(move))
 
     def _compare(self, views: list[np.ndarray], fused: Callable[[], None], reference: Callable[[], None]) -> None:

@@ -81,6 +81,7 @@ class Exploration(Table):
         return self.network.endswith(MODELS)
 
     def settings(self) -> dict[str, Any]:
+        """What a run depends on, as plain data: runs of other settings do not resume it."""
         return {
             "network": content_hash(self.network),
             "points": [str(point) for point in self.points],
@@ -92,9 +93,11 @@ class Exploration(Table):
         }
 
     def tasks(self) -> Iterable[Task]:
+        """One task a point."""
         return (Task(f"{number:06}", point) for number, point in enumerate(self.points))
 
     def open(self) -> Callable[[Sequence[Task]], list[Record]]:
+        """A worker's function from tasks to records."""
         made: dict[tuple[str, str], Loadable] = {}
 
         def loadable(point: Point) -> Loadable:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import pkgutil
 from dataclasses import dataclass
 from typing import Any
 
+import nvdla.lint
 from nvdla.errors import NvdlaError
 from nvdla.hardware.configuration import Configuration
 from nvdla.lint.context import Context
@@ -19,6 +22,7 @@ from nvdla.program.program import Program
 MOST_OF_A_RULE = 20
 OTHER_ATOMS = "atoms-have-the-size-of-the-memory-atom"
 DRY_RUN = "it-runs-to-its-end"
+LAST = "running_rules"
 
 
 @dataclass(frozen=True)
@@ -55,16 +59,10 @@ class Report:
 
 
 def rules() -> list[Rule]:
-    """All rules in the order of their documentation."""
-    from nvdla.lint import (  # noqa: F401  (each registers its rules)
-        configuration_rules,
-        convolution_rules,
-        graph_rules,
-        memory_rules,
-        post_processing_rules,
-        running_rules,
-    )
-
+    """All rules in the order of their documentation: every module ``*_rules.py`` of this package, the dry run last."""
+    found = sorted(each.name for each in pkgutil.iter_modules(nvdla.lint.__path__) if each.name.endswith("_rules"))
+    for name in sorted(found, key=lambda each: each == LAST):
+        importlib.import_module(f"nvdla.lint.{name}")
     return RULES
 
 

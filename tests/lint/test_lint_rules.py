@@ -185,13 +185,40 @@ def test_a_misspelt_configuration_gets_a_suggestion(lenet_loadable):
         lint(lenet_loadable, "nv-small")
 
 
-def test_many_findings_of_one_rule_are_counted_not_listed(lenet_loadable, plant):
+def test_many_findings_of_one_rule_are_counted_not_listed(lenet_loadable, plant, monkeypatch):
     def change(task):
         for index in range(12):
             task.operation(index).common.dependency_count = 77
 
+    monkeypatch.setattr("nvdla.lint.linter.MOST_OF_A_RULE", 5)
     report = lint(plant(lenet_loadable, change))
-    assert report.count("error") >= 12
+    assert [each.rule for each in report.findings].count("dependencies-are-counted") == 5
+    assert report.left_out == 7
+    assert report.as_dict()["left_out"] == 7
+
+
+def test_a_rule_is_added_by_adding_a_file(lenet_loadable, tmp_path, monkeypatch):
+    """A module ``*_rules.py`` is all: no list names it."""
+    import sys
+
+    import nvdla.lint
+    from nvdla.lint.registry import RULES
+
+    (tmp_path / "extra_rules.py").write_text(
+        "from nvdla.lint.registry import rule\n\n\n"
+        '@rule("note", "Nothing.")\n'
+        "def names_are_short(context):\n"
+        '    """Names of loadables are short."""\n'
+        '    yield "it has a name"\n'
+    )
+    before = list(rules())
+    monkeypatch.setattr(nvdla.lint, "__path__", [*nvdla.lint.__path__, str(tmp_path)])
+    try:
+        assert [rule.name for rule in rules() if rule not in before] == ["names-are-short"]
+        assert ("names-are-short", "it has a name") in {(e.rule, e.evidence) for e in lint(lenet_loadable).findings}
+    finally:
+        RULES[:] = before
+        sys.modules.pop("nvdla.lint.extra_rules", None)
 
 
 def test_every_rule_is_documented_and_has_an_advice():
