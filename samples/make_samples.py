@@ -27,6 +27,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import caffe_form  # noqa: E402
+import onnx_form  # noqa: E402
 
 from nvdla.builder import Built, Calibration, Network, build, calibrate  # noqa: E402
 
@@ -91,6 +92,16 @@ def build_sample(name: str, weights: dict[str, np.ndarray]) -> Built:
 def caffe_files(weights: dict[str, np.ndarray]) -> dict[str, bytes]:
     """LeNet as a Caffe network."""
     return {"lenet.prototxt": caffe_form.prototxt().encode(), "lenet.caffemodel": caffe_form.caffemodel(weights)}
+
+
+def onnx_files(weights: dict[str, np.ndarray]) -> dict[str, bytes]:
+    """LeNet as an ONNX model; nothing where the onnx package is missing."""
+    try:
+        import onnx  # noqa: F401
+    except ImportError:
+        return {}
+    layers = ("conv1", "conv2", "ip1", "ip2", "ip3")
+    return {"lenet.onnx": onnx_form.model({name: _layer(weights, f"lenet/{name}") for name in layers})}
 
 
 def data_files() -> dict[str, bytes]:
@@ -263,7 +274,7 @@ def main() -> int:
     if options.train:
         train_all()
     weights, different = _weights(), []
-    for name, content in (caffe_files(weights) | data_files()).items():
+    for name, content in (caffe_files(weights) | onnx_files(weights) | data_files()).items():
         if options.check:
             if content != (HERE / name).read_bytes():
                 different.append(name)

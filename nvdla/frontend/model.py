@@ -242,6 +242,8 @@ class _Normaliser:
         if self.proto.functions:
             self.proto = self.onnx.inliner.inline_local_functions(self.proto)
         self._check_order(self.proto.graph)
+        if not all(each.type.tensor_type.HasField("shape") for each in self.proto.graph.output):
+            self._infer()  # outputs may leave their shape to inference
         try:
             self.onnx.checker.check_model(self.proto)
         except Exception as error:

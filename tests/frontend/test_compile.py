@@ -1,0 +1,217 @@
+"""Models become loadables and packages whose bytes are those of the integer reference."""
+
+import json
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+import onnx
+from onnx import helper
+
+import nvdla
+from nvdla.frontend.model import run_once
+from nvdla.frontend.package import unpack
+from tests.frontend.models import classifier, model, node
+
+
+@pytest.fixture
+def rng():
+    return np.random.default_rng(5)
+
+
+def parts_equal_the_reference(compiled, values):
+    for number, part in enumerate(compiled.parts):
+        machine = compiled._machine.parts[number]
+        if part.built is not None:
+            elements = machine.elements(values)
+            actual, expected = machine.runtime.run(elements), part.built.expected(elements)
+            for name, array in expected.items():
+                np.testing.assert_array_equal(actual[name], array)
+        values.update(machine.run(values))
+
+
+@pytest.mark.parametrize("target", ["nv_small:int8", "nv_large:int8", "nv_full:int8"])
+def test_the_emulator_equals_the_reference_and_the_package_the_model(target, rng, tmp_path):
+    config, precision = target.split(":")
+    samples = rng.normal(size=(4, 3, 12, 12)).astype("f4")
+    net = classifier(rng)
+    compiled = nvdla.compile(net, config, precision, samples)
+    found = compiled.run(samples[:1])
+    parts_equal_the_reference(compiled, {"x": samples[:1]})
+    exact = run_once(net, "net", {"x": samples[:1]})
+    assert np.abs(found["y"] - exact[0]).max() < 0.1 * np.abs(exact[0]).max()
+    compiled.save(tmp_path / "net.nvpkg")
+    again = unpack(tmp_path / "net.nvpkg").machine().run(samples[:1])
+    assert all(np.array_equal(again[name], found[name]) for name in found)
+
+
+def test_every_node_is_placed_and_cuts_are_counted(rng):
+    compiled = nvdla.compile(classifier(rng), "nv_small", "int8", rng.normal(size=(2, 3, 12, 12)))
+    placed = {row.name: row.placement for row in compiled.nodes}
+    assert placed["a"] == placed["m"] == placed["y"] == "accelerator"
+    assert placed["f"] == "folded"
+    assert placed["i"] == placed["z"] == "host"
+    assert compiled.report["cuts"] == 1
+    assert compiled.report["bytes_crossing"] == 5 * 4
+    with pytest.raises(nvdla.BuildError, match=r"node i \(ArgMax\) would run on the host"):
+        nvdla.compile(classifier(rng), "nv_small", "int8", rng.normal(size=(2, 3, 12, 12)), host=False)
+
+
+def test_the_same_inputs_give_the_same_bytes(rng):
+    net, samples = classifier(rng), rng.normal(size=(2, 3, 12, 12))
+    one, other = (nvdla.compile(net, "nv_small", "int8", samples).package for _ in range(2))
+    assert one == other
+
+
+# Operators that only move elements, padding and averages: what they give must be exact up to the last step.
+EXACT = {
+    "transpose": node("Transpose", "r", "y", perm=[0, 2, 3, 1]),
+    "slice": node("Slice", "r starts ends axes steps", "y"),
+    "depth to space": node("DepthToSpace", "r", "y", blocksize=2),
+    "space to depth": node("SpaceToDepth", "r", "y", blocksize=2),
+    "reflect": node("Pad", "r pads", "y", mode="reflect"),
+    "average": node("AveragePool", "r", "y", kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+    "ceil": node("AveragePool", "r", "y", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+    "most": node("MaxPool", "r", "y", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+    "nearest": node("Resize", "r none scales", "y", mode="nearest", coordinate_transformation_mode="asymmetric"),
+    "linear": node("Resize", "r none scales", "y", mode="linear"),
+    "shuffle": node("Gather", "r order", "y", axis=1),
+}
+CONSTANTS = {
+    "starts": np.array([1, 0]),
+    "ends": np.array([6, 6]),
+    "axes": np.array([2, 3]),
+    "steps": np.array([2, 3]),
+    "pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]),
+    "none": np.array([], "f4"),
+    "scales": np.array([1, 1, 2, 2], "f4"),
+    "order": np.array([3, 1, 0, 2]),
+}
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_movements_and_pools_are_within_a_step_of_the_model(name, rng):
+    used = {each: CONSTANTS[each] for each in EXACT[name].input if each in CONSTANTS}
+    net = model([node("Relu", "x", "r"), EXACT[name]], {"x": (1, 4, 6, 6)}, {}, used)
+    net.graph.output.append(helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None))
+    x = rng.integers(-127, 128, (1, 4, 6, 6)).astype("f4")
+    x.flat[0] = 127
+    compiled = nvdla.compile(net, "nv_small", "int8", x, method="max")
+    found = compiled.run(x)["y"]
+    parts_equal_the_reference(compiled, {"x": x})
+    assert all(row.placement != "host" for row in compiled.nodes), compiled.nodes
+    assert np.abs(found - run_once(net, "net", {"x": x})[0]).max() <= 1.01
+
+
+def test_zero_padding_goes_into_the_convolution(rng):
+    nodes = [node("Pad", "x pads", "p"), node("Conv", "p w", "y")]
+    constants = {"pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]), "w": rng.normal(size=(4, 3, 3, 3)).astype("f4")}
+    net = model(nodes, {"x": (1, 3, 8, 8)}, {"y": (1, 4, 8, 8)}, constants)
+    compiled = nvdla.compile(net, "nv_small", "int8", rng.normal(size=(2, 3, 8, 8)))
+    assert [layer.kind for layer in compiled.imported.network.layers] == ["input", "convolution"]
+
+
+def bad(change):
+    net = classifier(np.random.default_rng(0))
+    change(net)
+    return net
+
+
+def _dynamic(net):
+    net.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "N"
+
+
+def _circle(net):
+    net.graph.node[0].input[0] = "m"
+
+
+def _nan(net):
+    net.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.full((8, 3, 3, 3), np.nan, "f4"), "w"))
+
+
+BAD = {
+    "dynamic shape": (_dynamic, "input x has the dynamic shape .*--shape x="),
+    "circle": (_circle, "node 0 \\(Conv\\): its input m is made later or in a circle"),
+    "NaN": (_nan, "node .*: tensor w holds NaN or infinity"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_models_are_one_line_and_write_nothing(name, tmp_path, nvdla_command):
+    change, said = BAD[name]
+    path = tmp_path / "net.onnx"
+    path.write_bytes(bad(change).SerializeToString())
+    code, _, err = nvdla_command("compile", str(path), "--calibrate", str(tmp_path), "-o", str(tmp_path / "out"))
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    with pytest.raises(nvdla.NvdlaError, match=said):
+        nvdla.compile(path)
+    assert not (tmp_path / "out").exists()
+
+
+def test_external_data_stays_in_the_models_folder(tmp_path):
+    net = classifier(np.random.default_rng(0))
+    tensor = net.graph.initializer[0]
+    onnx.external_data_helper.set_external_data(tensor, "../outside.bin")
+    tensor.ClearField("raw_data")
+    (tmp_path / "outside.bin").write_bytes(bytes(8 * 3 * 9 * 4))
+    (tmp_path / "in").mkdir()
+    path = tmp_path / "in" / "net.onnx"
+    path.write_bytes(net.SerializeToString())
+    with pytest.raises(nvdla.FormatError, match=r"external data '../outside.bin' must be a file in the model's folder"):
+        nvdla.compile(path)
+
+
+def test_check_prints_the_fields_that_scripts_rely_on(tmp_path, nvdla_command, rng):
+    path = tmp_path / "net.onnx"
+    path.write_bytes(classifier(rng).SerializeToString())
+    code, out, _ = nvdla_command("compile", str(path), "--check", "--json")
+    assert code == 0
+    rows = json.loads(out)["nodes"]
+    assert len(rows) == 8
+    assert {"name", "op", "placement", "reason", "operations"} <= set(rows[0])
+
+
+def test_the_backend_runs_a_node():
+    from nvdla import onnx_backend
+
+    assert onnx_backend.supports_device("nv_small")
+    assert onnx_backend.supports_device("nv_full:fp16")
+    assert not onnx_backend.supports_device("nv_small:fp16")
+    x = np.linspace(-3, 3, 24, dtype="f4").reshape(2, 3, 4)
+    found = onnx_backend.run_node(helper.make_node("Relu", ["x"], ["y"]), [x], "nv_small")
+    assert np.abs(found[0] - np.maximum(x, 0)).max() <= 3 / 127
+
+
+def test_the_page_of_operators_is_current():
+    from tools.onnx_operators import PAGE, page
+
+    assert PAGE.read_text(encoding="utf-8") == page(), "run python -m tools.onnx_operators"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "target", ["nv_small:int8", "nv_small_256:int8", "nv_large:int8", "nv_full:int8", "nv_full:fp16"]
+)
+@pytest.mark.parametrize("name", ["squeezenet", "shufflenet", "resnet50"])
+def test_models_of_the_zoo_equal_the_reference(name, target):
+    from benchmarks.zoo import measure
+
+    row = measure(name, target, 2)
+    assert row["ok"], row
+    assert row["host"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["nv_small:int8", "nv_full:fp16"])
+def test_the_scoreboard_has_nothing_wrong(target):
+    from tools.onnx_scoreboard import cases, judge
+
+    config, precision = target.split(":")
+    results = [each for each in (judge(case, config, precision) for case in cases()) if each is not None]
+    assert [each for each in results if each.verdict == "wrong"] == []
+    done = [each for each in results if each.verdict in ("exact", "tolerance") and each.real and each.rank <= 4]
+    assert len(done) >= (200 if precision == "int8" else 240)

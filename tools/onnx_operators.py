@@ -1,0 +1,156 @@
+"""Write docs/onnx-operators.md: every operator of the front end, from its docstring, and what each configuration makes
+of a small case of it.
+
+    python -m tools.onnx_operators            write the page
+    python -m tools.onnx_operators --check    exit code 1 where the page is not current
+"""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from nvdla.frontend import read
+from nvdla.frontend.importer import import_graph
+from nvdla.frontend.operators import FAMILIES, OPERATORS, Operator
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "onnx-operators.md"
+TARGETS = (
+    ("nv_small", "int8"),
+    ("nv_large", "int8"),
+    ("nv_full", "int8"),
+    ("nv_full", "int16"),
+    ("nv_full", "fp16"),
+)
+SHAPE = (1, 8, 6, 6)
+WORDS = {"accelerator": "yes", "folded": "moves", "host": "host"}
+
+_ones = np.ones
+#: constants and attributes of each operator's case; None = the computed input
+CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
+    "Conv": ([None, _ones((4, 8, 3, 3))], {}),
+    "ConvTranspose": ([None, _ones((8, 4, 2, 2))], {"strides": [2, 2]}),
+    "MatMul": ([None, _ones((6, 4))], {}),
+    "PRelu": ([None, _ones((8, 1, 1))], {}),
+    "Pow": ([None, np.array(2.0)], {}),
+    "BatchNormalization": ([None, *[_ones(8)] * 4], {}),
+    "MaxPool": ([None], {"kernel_shape": [2, 2]}),
+    "AveragePool": ([None], {"kernel_shape": [2, 2]}),
+    "LpPool": ([None], {"kernel_shape": [2, 2], "p": 1}),
+    "GlobalLpPool": ([None], {"p": 1}),
+    "Reshape": ([None, np.array([1, 16, 18])], {}),
+    "Squeeze": ([None, np.array([0])], {}),
+    "Unsqueeze": ([None, np.array([0])], {}),
+    "Transpose": ([None], {"perm": [0, 2, 3, 1]}),
+    "Cast": ([None], {"to": 1}),
+    "CastLike": ([None, np.array(1.0)], {}),
+    "DepthToSpace": ([None], {"blocksize": 2}),
+    "SpaceToDepth": ([None], {"blocksize": 2}),
+    "Slice": ([None, np.array([1, 1]), np.array([5, 5]), np.array([2, 3])], {}),
+    "Split": ([None], {"axis": 1, "num_outputs": 2}),
+    "Gather": ([None, np.array([1, 0, 3, 2])], {"axis": 1}),
+    "Expand": ([None, np.array([1, 8, 6, 6])], {}),
+    "Tile": ([None, np.array([1, 1, 2, 2])], {}),
+    "Pad": ([None, np.array([0, 0, 1, 1, 0, 0, 1, 1])], {}),
+    "Concat": ([None, _ones(SHAPE)], {"axis": 1}),
+    "Resize": ([None, np.array([]), np.array([1.0, 1.0, 2.0, 2.0])], {}),
+    "Upsample": ([None, np.array([1.0, 1.0, 2.0, 2.0])], {}),
+    "LRN": ([None], {"size": 5}),
+    "Softmax": ([None], {"axis": 1}),
+    "InstanceNormalization": ([None, _ones(8), _ones(8)], {}),
+    "LayerNormalization": ([None, _ones(6)], {}),
+    "GroupNormalization": ([None, _ones(8), _ones(8)], {"num_groups": 2}),
+    "Clip": ([None, np.array(0.0), np.array(6.0)], {}),
+}
+SHAPES = {"Gemm": (1, 8), "Softmax": (1, 8), "Expand": (1, 8, 1, 1)}
+OPSETS = {"Upsample": 9}
+TWO = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean")
+
+
+def case(name: str) -> Any:
+    """A small model of one node."""
+    inputs, attributes = CASES.get(name, ([None], {}))
+    if name in TWO:
+        inputs = [None, np.full((8, 1, 1), 2.0)]
+    if name == "Gemm":
+        inputs = [None, np.ones((8, 4))]
+    held, words = [], []
+    for number, each in enumerate(inputs):
+        words.append(f"c{number}" if each is not None else "x")
+        if each is not None:
+            kind = np.int64 if each.dtype.kind == "i" else np.float32
+            held.append(numpy_helper.from_array(each.astype(kind), words[-1]))
+    outputs = ["y", "z"] if name == "Split" else ["y"]
+    node = helper.make_node(name, words, outputs, **attributes)
+    info = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, SHAPES.get(name, SHAPE))
+    graph = helper.make_graph([node], name, [info], [onnx.ValueInfoProto(name=each) for each in outputs], held)
+    opset = OPSETS.get(name, 21)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def placements(name: str) -> list[str]:
+    """A word for each target. Operators that are newer than the case's opset are shown by their condition alone."""
+    try:
+        model = read(case(name))
+    except Exception:
+        return ["see below"] * len(TARGETS)
+    words = []
+    for config, precision in TARGETS:
+        rows = import_graph(model, config, precision).nodes
+        row = next(each for each in rows if each.op == name)
+        words.append(WORDS[row.placement])
+    return words
+
+
+def page() -> str:
+    lines = [
+        "# ONNX operators",
+        "",
+        "What `nvdla compile` makes of each operator. `python -m tools.onnx_operators` writes this page from the",
+        "operators' own code. *yes*: on the accelerator; *moves*: nothing is computed, and elements are moved by the",
+        "layer that needs them elsewhere, if at all; *host*: onnxruntime, as a part of a package. The table is of one",
+        "small case each; the conditions below say what else is taken. An operator that is not here runs on the host.",
+        "",
+        "| operator | becomes | " + " | ".join(f"{config} {precision}" for config, precision in TARGETS) + " |",
+        "|---|---|" + "---|" * len(TARGETS),
+    ]
+    for name in sorted(OPERATORS):
+        lines.append(f"| {name} | {OPERATORS[name].note} | {' | '.join(placements(name))} |")
+    for family in FAMILIES:
+        module = sys.modules[f"nvdla.frontend.operators.{family}"]
+        lines += ["", f"## {family.capitalize()}", "", inspect.getdoc(module) or ""]
+        for group in _groups(family):
+            lines += ["", f"### {', '.join(each.name for each in group)}", "", inspect.cleandoc(group[0].text)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _groups(family: str) -> list[list[Operator]]:
+    """Operators that share a function, in the order in which they are registered."""
+    found: dict[Any, list[Operator]] = {}
+    for each in OPERATORS.values():
+        if each.family == family:
+            found.setdefault(each.function, []).append(each)
+    return list(found.values())
+
+
+def main(words: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args(words)
+    text = page()
+    if args.check:
+        return 0 if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text else 1
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
