@@ -33,6 +33,7 @@ COMMANDS = {
     "memory": ("nvdla.cli.memory", "where memory goes: addresses, lifetimes, reuse, overlaps, peak"),
     "graph": ("nvdla.cli.graph", "operations, tensors, dependencies as DOT, SVG or JSON"),
     "cycles": ("nvdla.cli.cycles", "how many cycles every operation takes"),
+    "explain": ("nvdla.cli.explain", "how convolutions are done: tiles, banks, kernel groups, what bounds them"),
     "timeline": ("nvdla.cli.timeline", "when every operation runs: a trace for Perfetto, or a picture"),
     "tensor": ("nvdla.cli.tensor", "tensors between files, layouts and element types"),
     "report": ("nvdla.cli.report", "one self-contained HTML page about a loadable"),

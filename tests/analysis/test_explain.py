@@ -1,0 +1,44 @@
+"""``nvdla explain``: how a convolution uses the buffer and the MAC array."""
+
+import json
+
+import numpy as np
+import pytest
+
+from nvdla.analysis.explain import explanations
+from nvdla.analysis.study import Study
+from nvdla.builder import Network, build, calibrate
+from nvdla.errors import DescriptorError
+
+
+def test_the_first_layer_of_lenet_uses_one_channel_of_eight(lenet_loadable):
+    row = explanations(Study.of(lenet_loadable), "0/0")[0]
+    assert (row["data_entries"], row["kernel_groups"], row["channel_use"]) == ([784, 1024], 1, 1 / 8)
+    assert row["weights_resident"]
+    assert row["bound"] == "MAC"
+    assert "multiples of 8 and 8" in row["advice"]
+
+
+def test_tiles_are_counted():
+    net = Network("large")
+    x = net.input("in", (16, 90, 120))
+    net.output(net.convolution("c", x, np.ones((16, 16, 3, 3)), padding=1))
+    built = build(net, "nv_small", "int8", calibrate(net, np.ones((1, 16, 90, 120))))
+    layers = {(0, number): "c" for number in range(40)}
+    rows = explanations(Study.of(built.loadable, "nv_small", layers=layers))
+    assert len(rows) > 1
+    assert [row["tile"] for row in rows] == [[number, len(rows)] for number in range(1, len(rows) + 1)]
+
+
+def test_an_unknown_operation_names_those_there_are(lenet_loadable):
+    with pytest.raises(DescriptorError, match=r"no convolution is called 0/1; convolutions are 0/0, 0/3"):
+        explanations(Study.of(lenet_loadable), "0/1")
+
+
+def test_the_command_says_it_in_words_and_as_data(nvdla_command, samples):
+    code, out, err = nvdla_command("explain", samples / "lenet.loadable", "0/3")
+    assert (code, err) == (0, "")
+    assert "weights: 1 banks, 2400 bytes, all of them stay in the buffer" in out
+    code, out, _ = nvdla_command("explain", samples / "lenet.loadable", "--json")
+    assert code == 0
+    assert len(json.loads(out)["convolutions"]) == 5
