@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from nvdla.builder import reference
 from nvdla.builder.compiler import Built
 from nvdla.builder.fuse import Group, group_layers
 from nvdla.builder.ir import Convolve, Operation, Program, Surface
-from nvdla.builder.network import Network
+from nvdla.builder.network import Network, Tensor
 from nvdla.builder.quantize import LARGEST, quantize
 
 # Signal to noise, in dB, from which a layer needs no advice: the rounding of a well used int8 range gives about 40.
@@ -52,7 +52,7 @@ def accuracy(network: Network, built: Built, samples: Iterable[Mapping[str, np.n
     """Errors over samples, in the order of the network. ``network`` is the one that was built; a sample has the float
     values of its tensors, (1, C, H, W) by name."""
     program = built.program
-    groups = [group for group in group_layers(network) if group.output.name in program.tensors]
+    groups = _as_computed(group_layers(network), program)
     sums = {group.output.name: _Sums() for group in groups}
     for values in samples:
         inputs = {root.name: quantize(values[root.name], root.scale, root.precision) for root in program.inputs}
@@ -69,6 +69,29 @@ def worst(rows: list[LayerAccuracy], count: int = 5) -> list[LayerAccuracy]:
     return sorted((row for row in rows if np.isfinite(row.alone)), key=lambda row: row.alone)[:count]
 
 
+@dataclass(eq=False)
+class _Unit(Group):
+    """A group as it is computed: with the convolution before a sum, where both are one operation."""
+
+    sources: list[Tensor] = field(default_factory=list)
+
+
+def _as_computed(groups: list[Group], program: Program) -> list[_Unit]:
+    makers = {group.output.name: group for group in groups}
+    units = []
+    for group in groups:
+        if group.output.name not in program.tensors:
+            continue
+        kept = [tensor for tensor in group.layer.inputs if tensor.name in program.tensors]
+        taken = [makers[tensor.name] for tensor in group.layer.inputs if tensor.name not in program.tensors]
+        main = taken[0] if taken else group
+        members = [name for each in (*taken, group) for name in each.members]
+        sources = [*kept, *(tensor for each in taken for tensor in each.layer.inputs)]
+        unit = _Unit(main.layer, group.output, members, group.activation, main.weights, main.bias, sources=sources)
+        units.append(unit)
+    return units
+
+
 class _Alone:
     """Runs the operations of one layer on rounded float inputs."""
 
@@ -79,9 +102,9 @@ class _Alone:
         for operation in program.operations:
             self.operations.setdefault(operation.layer, []).append(operation)
 
-    def run(self, group: Group, values: Mapping[str, np.ndarray]) -> np.ndarray:
+    def run(self, group: _Unit, values: Mapping[str, np.ndarray]) -> np.ndarray:
         """Elements of the group's result (C, H, W)."""
-        for tensor in group.layer.inputs:
+        for tensor in group.sources:
             surface = self.program.tensors[tensor.name]
             if surface.root.data is None and tensor.name in values:
                 self.memory.store(surface, quantize(values[tensor.name][0], surface.scale, surface.precision))
@@ -93,7 +116,7 @@ class _Alone:
 def _add(
     sums: _Sums,
     program: Program,
-    group: Group,
+    group: _Unit,
     values: Mapping[str, np.ndarray],
     chain: reference.Memory,
     alone: _Alone,

@@ -55,3 +55,17 @@ def test_fp16_is_measured_too():
     exact = [{k: v[:1] for k, v in floating.run(net, samples(net, rng, 1)).items()}]
     rows = accuracy(net, build(net, "nv_full", "fp16"), exact)
     assert all(row.alone > 50 and not row.advice for row in rows)
+
+
+@pytest.mark.parametrize("precision", ["int8", "int16", "fp16"])
+def test_a_sum_behind_a_convolution_is_one_row(precision):
+    rng = np.random.default_rng(4)
+    net = Network()
+    x = net.relu("r", net.convolution("c1", net.input("in", (8, 9, 9)), rng.normal(size=(16, 8, 3, 3)), padding=1))
+    y = net.convolution("c2", x, rng.normal(size=(16, 16, 3, 3)) / 12, padding=1)
+    net.output(net.convolution("c3", net.relu("s", net.add("sum", x, y)), rng.normal(size=(8, 16, 1, 1))))
+    data = samples(net, rng, 1)
+    built = build(net, "nv_full", precision, calibrate(net, data))
+    rows = accuracy(net, built, [floating.run(net, data)])
+    assert [row.layer for row in rows] == ["c1+r", "c2+sum+s", "c3"]
+    assert all(row.alone > 30 for row in rows)

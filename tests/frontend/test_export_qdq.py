@@ -80,3 +80,14 @@ def test_other_precisions_and_functions_are_refused_by_name():
     built = build(net, "nv_full", "fp16")
     with pytest.raises(BuildError, match="only int8"):
         qdq_model(net, built)
+
+
+def test_a_sum_behind_a_convolution_goes_out_without_a_rounding_between():
+    rng = np.random.default_rng(4)
+    net = Network()
+    x = net.relu("r", net.convolution("c1", net.input("in", (8, 9, 9)), rng.normal(size=(16, 8, 3, 3)), padding=1))
+    y = net.convolution("c2", x, rng.normal(size=(16, 16, 3, 3)) / 12, padding=1)
+    net.output(net.relu("s", net.add("sum", x, y)))
+    data = samples(net, rng, 2)
+    built = build(net, "nv_small", "int8", calibrate(net, data), True)
+    assert _differences(net, built, data).max() <= 2

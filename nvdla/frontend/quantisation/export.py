@@ -56,6 +56,9 @@ class Exporter:
         if self.scales is None:
             self.node("Identity", [value], name)
             return
+        if name not in self.scales:  # lives within an operation: a sum behind the convolution
+            self.node("Identity", [value], f"{name}/real")
+            return
         scale = self.constant(f"{name}/scale", np.float32(self.scales[name]))
         zero = self.constant(f"{name}/zero", np.int8(0))
         self.node("QuantizeLinear", [value, scale, zero], f"{name}/elements")
