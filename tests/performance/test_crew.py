@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,10 +15,12 @@ import pytest
 from nvdla.kernels.jit.cores import cpu_quota
 from nvdla.kernels.jit.crew import threading_description
 
+TESTS = Path(__file__).parents[1]
+
 
 @pytest.fixture(scope="module")
 def count_pieces():
-    from crew_kernels import count_pieces
+    from support.crew_kernels import count_pieces
 
     return count_pieces
 
@@ -48,11 +51,11 @@ def test_helpers_without_a_core_hold_nobody_up(count_pieces):
         "import os, sys; sys.path[:0] = sys.argv[1:]; import numpy as np, time; "
         "from nvdla.kernels.jit import cores; cores.usable_cores = lambda: 4; "
         "from nvdla.kernels.jit import crew; crew.usable_cores = lambda: 4; "
-        "from crew_kernels import count_pieces; counts = np.zeros(64, np.int64); count_pieces(counts, 1); "
+        "from support.crew_kernels import count_pieces; counts = np.zeros(64, np.int64); count_pieces(counts, 1); "
         "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))}); "
         "[count_pieces(counts, 1) for _ in range(500)]; assert (counts == 501).all(), counts"
     )
-    subprocess.run([sys.executable, "-c", code, os.path.dirname(__file__)], check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", code, str(TESTS)], check=True, timeout=120)
 
 
 def test_helpers_sleep_when_there_is_no_work(count_pieces):
@@ -67,12 +70,12 @@ def test_helpers_sleep_when_there_is_no_work(count_pieces):
 def test_an_index_out_of_range_in_a_piece_is_an_error():
     """Where numba checks indices (NUMBA_BOUNDSCHECK): the caller hears of it, though a helper may have met it."""
     code = (
-        "import sys; sys.path[:0] = sys.argv[1:]; import numpy as np; from crew_kernels import beyond_the_end\n"
+        "import sys; sys.path[:0] = sys.argv[1:]; import numpy as np; from support.crew_kernels import beyond_the_end\n"
         "try: beyond_the_end(np.zeros(8, np.int64))\n"
         "except IndexError: print('IndexError')"
     )
     run = subprocess.run(
-        [sys.executable, "-c", code, os.path.dirname(__file__)],
+        [sys.executable, "-c", code, str(TESTS)],
         check=True,
         capture_output=True,
         text=True,
