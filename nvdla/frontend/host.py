@@ -8,19 +8,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.errors import FormatError
-from nvdla.frontend.model import Model, one_line, session
-
-
-def reads(proto: Any) -> list[str]:
-    """Value names that a node reads; sub-graphs read values of the graph around them."""
-    found = [name for name in proto.input if name]
-    for attribute in proto.attribute:
-        for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-            inner = {each.name for each in [*graph.input, *graph.initializer]}
-            inner |= {name for node in graph.node for name in node.output}
-            found += [name for node in graph.node for name in reads(node) if name not in inner]
-            found += [each.name for each in graph.output if each.name not in inner]
-    return list(dict.fromkeys(found))
+from nvdla.frontend.model import Model, one_line, reads, session
 
 
 def submodel(model: Model, nodes: Sequence[Any], outputs: Sequence[str]) -> Any:

@@ -24,7 +24,7 @@ from nvdla.builder.schedule import schedule
 from nvdla.errors import BuildError, ConfigError, FormatError
 from nvdla.frontend.graph import FLOATS, Binding, Cut, Graph, Node, Value, canonical
 from nvdla.frontend.host import submodel
-from nvdla.frontend.model import DOMAINS, OLDEST, Model, one_line
+from nvdla.frontend.model import DOMAINS, OLDEST, Model, one_line, reads
 from nvdla.frontend.operators import OPERATORS
 from nvdla.hardware.configuration import Configuration, configuration
 
@@ -383,8 +383,6 @@ def _node(proto: Any, model: Model) -> Node:
 
 def _reads(node: Node) -> list[str]:
     """Values that a node reads, those of its sub-graphs from outside included."""
-    from nvdla.frontend.host import reads
-
     return reads(node.proto)
 
 

@@ -202,6 +202,18 @@ def _load_external(onnx: Any, proto: Any, path: Path, digest: Any) -> None:
         del tensor.external_data[:]
 
 
+def reads(proto: Any) -> list[str]:
+    """Value names that a node reads; sub-graphs read values of the graph around them."""
+    found = [name for name in proto.input if name]
+    for attribute in proto.attribute:
+        for graph in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+            inner = {each.name for each in [*graph.input, *graph.initializer]}
+            inner |= {name for node in graph.node for name in node.output}
+            found += [name for node in graph.node for name in reads(node) if name not in inner]
+            found += [each.name for each in graph.output if each.name not in inner]
+    return list(dict.fromkeys(found))
+
+
 class _Normaliser:
     def __init__(self, onnx: Any, name: str, proto: Any, digest: str) -> None:
         self.onnx, self.name, self.proto, self.digest = onnx, name, proto, digest
@@ -307,7 +319,7 @@ class _Normaliser:
         inputs = [self._copy(each) for each in graph.input if each.name not in self.added]
         del graph.input[:]
         graph.input.extend(inputs)
-        used = {value for node in graph.node for value in node.input} | {each.name for each in graph.output}
+        used = {value for node in graph.node for value in reads(node)} | {each.name for each in graph.output}
         names = [name for name in self.constants if name in self.aside and name in used]
         graph.initializer.extend(self.onnx.numpy_helper.from_array(self.constants[name], name) for name in names)
 
@@ -491,7 +503,7 @@ class _Normaliser:
         for node in reversed(list(self.proto.graph.node)):
             if any(value in needed for value in node.output):
                 keep.append(self._copy(node))
-                needed.update(node.input)
+                needed.update(reads(node))
             else:
                 self.folded.append(Folded(node.name, node.op_type, "nothing uses its result"))
         del self.proto.graph.node[:]

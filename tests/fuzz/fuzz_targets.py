@@ -62,6 +62,8 @@ class Target:
             yield from _images()
         if self.name == "caffe":
             yield from _caffe_networks()
+        if self.name == "onnx":
+            yield from _models()
         if self.name == "npy":
             yield from _arrays()
         if self.name == "yaml":
@@ -92,6 +94,7 @@ TARGETS = {
         Target("cfg", "fuzz_trace", "cfg_input", (), "mutate_text", 1 << 16),
         Target("txn", "fuzz_trace", "txn_input", (), "mutate_text", MAX_SEED),
         Target("caffe", "fuzz_caffe", "one_input", (), "mutate_text", 1 << 13, needs="onnx"),
+        Target("onnx", "fuzz_onnx", "one_input", (), "", 1 << 12, needs="onnx"),
         Target("dimg", "fuzz_tensors", "dimg_input", ("kmd-regression/*.dimg", "samples/labels.txt"), "", 1 << 12),
         Target("npy", "fuzz_tensors", "npy_input", ("loadables/*/input.npy",), "", 1 << 12),
         Target("image", "fuzz_tensors", "image_input", ("samples/*0.p?m",), "", 1 << 12),
@@ -206,6 +209,29 @@ def _created(name: str) -> Iterator[bytes]:
             yield formats()[name].create([Parameter.from_array(key, array) for key, array in arrays.items()])
         except FormatError:
             return
+
+
+def _models() -> Iterator[bytes]:
+    """Small ONNX models: a convolution with pooling and a product, and elements that move."""
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper
+
+    def model(nodes: list, shape: tuple[int, ...], **constants: np.ndarray) -> bytes:
+        held = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+        ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", shape), ("y", None))]
+        ends[1].type.tensor_type.shape.dim.add().dim_param = "n"
+        made = helper.make_model(helper.make_graph(nodes, "net", ends[:1], ends[1:], held), ir_version=8)
+        made.opset_import[0].version = 17
+        return made.SerializeToString()
+
+    node = helper.make_node
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(size=(2, 2, 3, 3)).astype("f4"), "v": rng.normal(size=(18, 3)).astype("f4")}
+    layers = [node("Conv", ["x", "w"], ["a"]), node("Relu", ["a"], ["b"])]
+    layers += [node("MaxPool", ["b"], ["c"], kernel_shape=[2, 2]), node("Flatten", ["c"], ["d"])]
+    yield model([*layers, node("Gemm", ["d", "v"], ["y"])], (1, 2, 6, 6), **weights)
+    moves = [node("Transpose", ["x"], ["a"], perm=[0, 2, 3, 1]), node("Reshape", ["a", "s"], ["b"])]
+    yield model([*moves, node("Sigmoid", ["b"], ["y"])], (1, 2, 4, 4), s=np.array([1, 8, 4]))
 
 
 def _caffe_networks() -> Iterator[bytes]:
