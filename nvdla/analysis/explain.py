@@ -14,6 +14,8 @@ ADVICE = {
     "MAC": "the MAC array works all the time; more of its cells are used where channels and kernels fill them "
     "(multiples of {channels} and {kernels})",
     "weight loading": "kernels are used for too few positions: larger tiles, or fewer kernels a position",
+    "weights": "the array waits for weights: more banks for them, so that the next group comes in while one works",
+    "memory": "the memory port is busy: a wider memory, or fewer bytes (tiles with less overlap, sums on the fly)",
     "fetch": "data or weights arrive more slowly than they are used: tiles with less overlap, or a wider memory",
     "SDP": "the post-processor takes fewer results than the array makes: fewer operands from memory, or more channels",
     "PDP": "pooling takes fewer results than the array makes: pool in an operation of its own",

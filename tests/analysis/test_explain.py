@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.explain import explanations
 from nvdla.analysis.study import Study
 from nvdla.builder import Network, build, calibrate
@@ -17,6 +18,12 @@ def test_the_first_layer_of_lenet_uses_one_channel_of_eight(lenet_loadable):
     assert row["weights_resident"]
     assert row["bound"] == "MAC"
     assert "multiples of 8 and 8" in row["advice"]
+
+
+def test_whatever_bounds_a_convolution_has_its_advice(lenet_loadable):
+    for bytes_per_cycle in (None, 1):
+        study = Study.of(lenet_loadable, memory=Memory(bytes_per_cycle=bytes_per_cycle))
+        assert all(row["advice"] for row in explanations(study))
 
 
 def test_tiles_are_counted():
