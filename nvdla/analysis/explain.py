@@ -40,7 +40,7 @@ def _names(node: Operation) -> set[str]:
 
 
 def _explain(study: Study, node: Operation, all_of_them: list[Operation]) -> dict[str, Any]:
-    op, surface, config = node.descriptors.op, node.descriptors.surface, study.config
+    op, surface, config = node.descriptors.op, node.surface, study.config
     estimate = study.estimates[node.key]
     tiles = [each for each in all_of_them if node.layer and each.layer == node.layer and each.task == node.task]
     kernels, element = surface.dst_data.channel, 2 if op.out_precision else 1

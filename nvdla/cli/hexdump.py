@@ -7,7 +7,7 @@ import argparse
 import nvdla
 from nvdla.analysis.views import annotated_rows, hexdump_lines
 from nvdla.cli.output import add_format_options, print_document, print_table
-from nvdla.descriptors import decode_tasks, detect
+from nvdla.program import Program
 
 HELP = "The bytes of a blob. Descriptor blobs are shown field by field: bytes, name, type, value, meaning."
 
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     blob = loadable.blob(args.blob)
     rows = []
     if not args.plain and not args.offset and args.length is None:
-        rows = annotated_rows(loadable, decode_tasks(loadable, detect(loadable, args.abi)[0]), blob)
+        rows = annotated_rows(loadable, Program.of(loadable, abi=args.abi).tasks, blob)
     lines = [] if rows else list(hexdump_lines(blob.data, args.offset, args.length))
     if print_document({"blob": blob.name, "size": len(blob.data), "fields": rows, "lines": lines}, args):
         return 0
