@@ -19,7 +19,8 @@ except ImportError:
     raise ImportError("nvdla.onnx_backend needs onnx and onnxruntime: pip install 'nvdla[onnx]'") from None
 
 from nvdla.errors import ConfigError
-from nvdla.frontend.compiler import Compiled, compile
+from nvdla.frontend import compiler
+from nvdla.frontend.compiler import Compiled
 from nvdla.frontend.data import samples
 from nvdla.frontend.model import Model, read
 from nvdla.hardware.configuration import configuration
@@ -57,7 +58,7 @@ class NvdlaRep(BackendRep):
             return self._compiled
         real = feed and all(np.asarray(each).dtype.kind == "f" for each in feed.values())
         data = samples(self.model, [feed]) if real else None
-        self._compiled = compile(self.model, self.config, self.precision, data, **self.options)
+        self._compiled = compiler.compile(self.model, self.config, self.precision, data, **self.options)
         return self._compiled
 
 

@@ -56,7 +56,8 @@ def _numbers(text: str) -> tuple[float, ...]:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    from nvdla.frontend.compiler import check, compile
+    from nvdla.frontend import compiler
+    from nvdla.frontend.compiler import check
     from nvdla.frontend.data import Preprocessing
 
     shapes = dict(_shape(word) for word in args.shape)
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
         raise FormatError("give -o FILE for the loadable, or --check to see what would happen")
     preprocessing = Preprocessing(args.mean, args.scale, args.colour, args.layout, args.resize)
     with _Progress(args) as progress:
-        compiled = compile(
+        compiled = compiler.compile(
             args.model,
             args.config,
             args.precision,
