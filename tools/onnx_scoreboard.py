@@ -4,7 +4,7 @@
 
 Every static case of onnx.backend.test (node, simple, pytorch-converted, pytorch-operator) that onnxruntime passes is
 compiled and run. Node tests give weights as graph inputs: all but the first tensor of real numbers are bound as
-constants. Scales come from the case's own data. Classes:
+constants. Scales are the largest magnitudes of the case's own data. Classes:
 
 * exact: all on the accelerator; the emulator equals the integer reference, and the result is within two steps of its
   scale of what onnxruntime computes from the same quantised input.
@@ -163,10 +163,10 @@ def judge(case: Any, config: str, precision: str) -> Result | None:
         return made
     try:
         calibration = [feed] if feed and all(_real(each) for each in feed.values()) else None
-        compiled = compile(loaded, config, precision, calibration)
+        compiled = compile(loaded, config, precision, calibration, method="max")
         if calibration and compiled.loadable is not None:
             # what the accelerator sees is the rounded input: its values have to be in range, too
-            compiled = compile(loaded, config, precision, [feed, rounded_input(compiled, feed)])
+            compiled = compile(loaded, config, precision, [feed, rounded_input(compiled, feed)], method="max")
         made.verdict, made.reason = verdict(compiled, loaded, feed, wanted)
     except NvdlaError as error:
         made.verdict, made.reason = "refused", str(error)
