@@ -63,11 +63,12 @@ def prepare(probe: Probe, config: Configuration) -> Machine:
     """
     machine = _machine(config)
     if not _exists(probe, machine):
-        units = ", ".join(ENGINES[probe.engine].units)
-        raise NvdlaError(f"{config.name} has no {probe.engine}: its register map has no {units}")
+        missing = ", ".join(ENGINES[probe.engine].units)
+        raise NvdlaError(f"{config.name} has no {probe.engine}: its register map has no {missing}")
+    units = [each for each in ENGINES[probe.engine].units if each not in probe.idle]
     for name, value in (_base(probe, config) | probe.registers).items():
         _write(machine, name, value)
-    for unit in (each for each in ENGINES[probe.engine].units if each not in probe.idle):
+    for unit in units:
         if "D_OP_ENABLE" in machine.unit(unit).registers:
             _write(machine, f"{unit}.D_OP_ENABLE", 1)
     machine.engine(probe.engine).prepare({unit: machine.unit(unit).current for unit in units})

@@ -89,7 +89,7 @@ def test_the_sidecar_traces_every_operation_to_its_layers():
     assert names[0, 0] == names[0, 1] == "conv1+relu1"
     assert names[0, 2] == "pool1"
     assert names[1, 0] == "prob"
-    assert data["tensors"]["data"] == {"scale": 255 / 127, "shape": [1, 28, 28]}
+    assert data["tensors"]["data"] == {"precision": "int8", "scale": 255 / 127, "shape": [1, 28, 28]}
 
 
 def test_a_missing_or_broken_sidecar_is_told_apart(tmp_path):
