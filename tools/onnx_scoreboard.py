@@ -249,13 +249,16 @@ def steps_off(compiled: Compiled, loaded: Any, feed: dict[str, np.ndarray], foun
 
 def rounded_input(compiled: Compiled, feed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     """The input as the accelerator gets it, in real numbers."""
-    rounded = dict(feed)
+    rounded = {name: np.array(array) for name, array in feed.items()}
     for part in compiled.parts:
-        for each in part.inputs:
-            if part.built is not None and each.value in feed:
-                scale = part.scales[each.tensor]
-                elements = quantize(feed[each.value], scale, part.precision).astype(np.float64)
-                rounded[each.value] = (elements * scale).astype(feed[each.value].dtype)
+        for each in part.inputs:  # one input may be bound several times, in parts with scales of their own
+            if part.built is None or each.value not in feed:
+                continue
+            flat = rounded[each.value].reshape(-1)
+            places = slice(None) if each.index is None else each.index.ravel()
+            scale = part.scales[each.tensor]
+            elements = quantize(feed[each.value].reshape(-1)[places], scale, part.precision).astype(np.float64)
+            flat[places] = (elements * scale).astype(flat.dtype)
     return rounded
 
 
