@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import caffe_form  # noqa: E402
-import onnx_form  # noqa: E402
+import model_form  # noqa: E402
 
 from nvdla.builder import Built, Calibration, Network, build, calibrate  # noqa: E402
 
@@ -101,7 +101,7 @@ def onnx_files(weights: dict[str, np.ndarray]) -> dict[str, bytes]:
     except ImportError:
         return {}
     layers = ("conv1", "conv2", "ip1", "ip2", "ip3")
-    return {"lenet.onnx": onnx_form.model({name: _layer(weights, f"lenet/{name}") for name in layers})}
+    return {"lenet.onnx": model_form.model({name: _layer(weights, f"lenet/{name}") for name in layers})}
 
 
 def data_files() -> dict[str, bytes]:

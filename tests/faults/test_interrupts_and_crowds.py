@@ -121,7 +121,7 @@ sys.exit(nvdla.cli.entry.main())
 """
 
 
-@pytest.mark.parametrize("name", ["argparse", "nvdla.errors", "numpy", "nvdla.runtime", "nvdla.execution.plan"])
+@pytest.mark.parametrize("name", ["argparse", "nvdla.errors", "numpy", "nvdla.program.program", "nvdla.execution.plan"])
 def test_ctrl_c_while_modules_are_imported_is_one_line(name):
     text = IMPORTS.format(name=name, loadable=str(LENET), image=str(DIGITS[0]))
     code, out, error = finish(start([sys.executable, "-c", text], preexec_fn=take_interrupts))
