@@ -8,7 +8,7 @@ from typing import Any
 
 from nvdla.exploration.table import pareto
 
-WIDTH, HEIGHT, MARGIN = 900, 420, 60
+WIDTH, HEIGHT, MARGIN = 900, 420, 90
 _STYLE = """
 :root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif; }
 body { margin: 2rem auto; max-width: 70rem; padding: 0 1rem; }
@@ -79,16 +79,21 @@ def _plot(points: list[dict[str, Any]]) -> str:
         f'<text transform="translate(20,{HEIGHT / 2}) rotate(-90)" text-anchor="middle">frames/s (logarithmic)</text>'
     )
     ends = "".join(
-        f'<text x="{place_x(value):.1f}" y="{low + 16}" text-anchor="middle">{value / 1e6:,.3g}</text>'
+        f'<text x="{place_x(value):.1f}" y="{low + 16}" text-anchor="middle">{_short(value / 1e6)}</text>'
         for value in _ends([each["traffic_per_second"] for each in points])
     ) + "".join(
-        f'<text x="{MARGIN - 6}" y="{place_y(value) + 4:.1f}" text-anchor="end">{value:,.3g}</text>'
+        f'<text x="{MARGIN - 6}" y="{place_y(value) + 4:.1f}" text-anchor="end">{_short(value)}</text>'
         for value in _ends([each["frames_per_second"] for each in points])
     )
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" role="img">{axes}{ends}'
         f'<polyline class="front" points="{line}"/>{"".join(marks)}{"".join(names)}</svg>'
     )
+
+
+def _short(value: float) -> str:
+    """A number of an axis: whole from a hundred on, three digits below."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _ends(values: list[float]) -> list[float]:

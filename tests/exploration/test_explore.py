@@ -64,6 +64,7 @@ def test_table_and_page(tmp_path, capsys):
     assert len((tmp_path / "t.csv").read_text().splitlines()) == 5
     page = (tmp_path / "p.html").read_text()
     assert page.count("<circle") == 4 and "polyline" in page
+    assert "e+" not in page  # axes are labelled with plain numbers
 
 
 @pytest.mark.parametrize(
