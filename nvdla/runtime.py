@@ -263,8 +263,8 @@ class Runtime:
                     made.check()
                     tasks.append(made)
                 elif task.interface == Interface.EMU1:
-                    tasks.append(CpuTask(self.linked, task, abi, limits))
-                    total += len(tasks[-1].operations)
+                    tasks.append(cpu := CpuTask(self.linked, task, abi, limits))
+                    total += len(cpu.operations)
                     limits.check_total(task.id, total)
                 else:
                     raise ScheduleError(f"task {task.id} is for {task.interface.name}; known are DLA1 and EMU1")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -83,7 +84,8 @@ def _by(shape: Sequence[int]) -> str:
 def _image(layer: Layer, value: Value) -> tuple[int, int, int, int]:
     if len(value.shape) != 4:
         raise layer.fail(f"its bottom is {_by(value.shape)}, must have the 4 axes N, C, H, W")
-    return value.shape
+    batch, channels, height, width = value.shape
+    return batch, channels, height, width
 
 
 def _pair(layer: Layer, settings: Message, name: str, parts: tuple[str, str], default: int | None) -> tuple[int, int]:
@@ -120,7 +122,7 @@ def _window(layer: Layer, settings: Message, kernel: tuple[int, int] | None = No
     return _Window(kernel, stride, pad)
 
 
-def _operator(graph: Graph, kind: str, value: Value, *others: Value | str, **attributes: object) -> Value:
+def _operator(graph: Graph, kind: str, value: Value, *others: Value | str, **attributes: Any) -> Value:
     """An operator whose result has its first input's shape."""
     return graph.node(kind, [value, *others], value.shape, **attributes)
 
@@ -211,7 +213,7 @@ def _inner_product(graph: Graph, layer: Layer, value: Value) -> list[Value]:
     count = 2 if settings["bias_term"] else 1
     weights = _blob(layer, 0, count, shape, "weights")
     flat = _reshaped(graph, value, (math.prod(kept), length))
-    operands = [flat, graph.constant(weights if settings["transpose"] else weights.T)]
+    operands: list[Value | str] = [flat, graph.constant(weights if settings["transpose"] else weights.T)]
     result = graph.node("MatMul", operands, (math.prod(kept), outputs), length)
     if settings["bias_term"]:
         result = _operator(graph, "Add", result, graph.constant(_blob(layer, 1, count, (outputs,), "bias")))
@@ -224,13 +226,13 @@ def _inner_product(graph: Graph, layer: Layer, value: Value) -> list[Value]:
 @_layer("Pooling", "pooling_param")
 def _pooling(graph: Graph, layer: Layer, value: Value) -> list[Value]:
     settings = layer.message["pooling_param"]
-    _, _, *image = _image(layer, value)
+    _, _, height, width = _image(layer, value)
     if settings["pool"] == "STOCHASTIC":
         raise layer.fail("stochastic pooling is not known; known are MAX and AVE")
     whole = settings["global_pooling"]
     if whole and any(each in settings for each in ("kernel_size", "kernel_h", "kernel_w")):
         raise layer.fail("global_pooling takes no kernel size")
-    window = _window(layer, settings, tuple(image) if whole else None)
+    window = _window(layer, settings, (height, width) if whole else None)
     if whole and (window.pad != (0, 0) or window.stride != (1, 1)):
         raise layer.fail("global_pooling takes no pad and no stride")
     if any(pad >= kernel for pad, kernel in zip(window.pad, window.kernel, strict=True)):
@@ -247,7 +249,7 @@ def _pooled(graph: Graph, value: Value, window: _Window, pool: str, ceil: bool) 
     shape = (batch, channels, *size)
     graph.allow(shape)
     if max(size) > LARGEST_SIDE:
-        raise graph.layer.fail(f"its result would be {_by(shape)}; height and width are {LARGEST_SIDE} at most")
+        raise graph.fail(f"its result would be {_by(shape)}; height and width are {LARGEST_SIDE} at most")
     padding = [0, 0, 0, 0]
     areas = []
     for axis, ((n, k, s, p), count) in enumerate(zip(axes, size, strict=True)):

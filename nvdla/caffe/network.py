@@ -143,7 +143,7 @@ def _declared(net: Message, file: str) -> dict[str, tuple[int, ...] | None]:
         raise FormatError(f"{file}: give input_shape or input_dim, not both")
     if dims and len(dims) != 4 * len(names):
         raise FormatError(f"{file}: {len(names)} inputs take {4 * len(names)} input_dim, there are {len(dims)}")
-    sizes = [tuple(shape["dim"]) for shape in shapes] or [
+    sizes: list[tuple[int, ...] | None] = [tuple(shape["dim"]) for shape in shapes] or [
         tuple(dims[place : place + 4]) for place in range(0, len(dims), 4)
     ]
     if sizes and len(sizes) != len(names):
@@ -153,7 +153,7 @@ def _declared(net: Message, file: str) -> dict[str, tuple[int, ...] | None]:
 
 def _offered(layer: Layer) -> dict[str, tuple[int, ...] | None]:
     """What a data layer brings, with shapes where it gives them."""
-    shapes: list[tuple[int, ...]] = []
+    shapes: list[tuple[int, ...] | None] = []
     if layer.type == "Input":
         shapes = [tuple(shape["dim"]) for shape in layer.message["input_param"]["shape"]]
     elif layer.type == "MemoryData":

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.caffe.network import Layer
+from nvdla.errors import FormatError
 
 OPSET, IR_VERSION = 13, 8
 #: elements of all values together, and multiplications: far above real networks (ResNet-152: 10^8, 10^10)
@@ -68,13 +69,17 @@ class Graph:
         self.nodes.append(self.onnx.helper.make_node(kind, words, [made.name], **attributes))
         return made
 
+    def fail(self, why: str) -> FormatError:
+        """The error to raise, with the name of the layer that is being turned over."""
+        return FormatError(why) if self.layer is None else self.layer.fail(why)
+
     def allow(self, shape: Sequence[int]) -> None:
         """Refuse a result of this shape before anything of its size is made."""
         if any(size <= 0 for size in shape):
-            raise self.layer.fail(f"its result would be {'x'.join(map(str, shape))}")
+            raise self.fail(f"its result would be {'x'.join(map(str, shape))}")
         elements = self.elements + math.prod(shape)
         if elements > MAX_ELEMENTS:
-            raise self.layer.fail(f"the tensors have {elements} elements up to here, the limit is {MAX_ELEMENTS}")
+            raise self.fail(f"the tensors have {elements} elements up to here, the limit is {MAX_ELEMENTS}")
 
     def _charge(self, value: Value, work: int) -> None:
         """Refuse what would take memory or time without end."""
@@ -82,6 +87,4 @@ class Graph:
         self.elements += value.size
         self.multiplications += value.size * work
         if self.multiplications > MAX_MULTIPLICATIONS:
-            raise self.layer.fail(
-                f"{self.multiplications} multiplications up to here, the limit is {MAX_MULTIPLICATIONS}"
-            )
+            raise self.fail(f"{self.multiplications} multiplications up to here, the limit is {MAX_MULTIPLICATIONS}")

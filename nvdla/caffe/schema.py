@@ -8,7 +8,7 @@ fillers, learning rates, engines, sources of training data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,12 @@ class Field:
     repeated: bool = False
     numbers: Mapping[str, int] | None = None
     schema: Schema | None = None
+
+    @property
+    def inner(self) -> Schema:
+        """The fields of a field that is a message."""
+        assert self.schema is not None, "only a message has fields"
+        return self.schema
 
 
 @dataclass(frozen=True)
@@ -50,7 +56,13 @@ def _field(form: Any) -> Field:
     if "|" in kind:
         numbers = {name: number for number, name in enumerate(kind.split("|"))}
         return Field("enum", default or None, repeated, numbers)
-    convert = {"int": int, "uint": int, "float": float, "bool": lambda text: text == "true", "string": str}
+    convert: dict[str, Callable[[str], Any]] = {
+        "int": int,
+        "uint": int,
+        "float": float,
+        "bool": lambda text: text == "true",
+        "string": str,
+    }
     return Field(kind, convert[kind](default) if default else None, repeated)
 
 

@@ -53,7 +53,7 @@ class Message:
             return self._values[name]
         if field.repeated:
             return []
-        return Message(field.schema, self.line) if field.kind == "message" else field.default
+        return Message(field.inner, self.line) if field.kind == "message" else field.default
 
     def put(self, name: str, value: Any) -> None:
         """Set a field, or append to one that is repeated."""
@@ -87,7 +87,7 @@ class _Parser:
             if found is None:
                 self._at = place
                 self._fail(f"{text[place]!r} does not belong here")
-            if found.lastgroup != "space":
+            if found.lastgroup is not None and found.lastgroup != "space":
                 yield found.lastgroup, found[0], place
             place = found.end()
         while True:
@@ -164,7 +164,7 @@ class _Parser:
             if not opens:
                 self._fail(f"{name} is a message, so '{{' is expected, not {self._word!r}")
             line = self._here()
-            return self._fields(Message(field.schema, line), _CLOSING[self._next()], depth + 1)
+            return self._fields(Message(field.inner, line), _CLOSING[self._next()], depth + 1)
         if opens:
             self._fail(f"{name} is {field.kind}, not a message")
         at = self._at
@@ -226,7 +226,7 @@ class _Parser:
 
     def _enumerated(self, name: str, field: Field, kind: str, shown: str) -> str:
         """The name; a number stands for one, too."""
-        known = field.numbers
+        known = field.numbers or {}
         if kind == "name" and shown in known:
             return shown
         for each, number in known.items():

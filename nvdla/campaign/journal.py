@@ -52,8 +52,8 @@ class Journal:
     def _go_on(self) -> IO[bytes]:
         """Check whose results they are, drop a line that was cut off, note what is done."""
         whole = 0
-        with open(self.path, "rb") as stream:
-            for number, line in enumerate(stream):
+        with open(self.path, "rb") as written:
+            for number, line in enumerate(written):
                 if not line.endswith(b"\n"):
                     break
                 entry = _entry(line)

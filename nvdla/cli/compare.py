@@ -240,7 +240,7 @@ def _cells(row: Row) -> dict[str, Any]:
     own = f"task {row.task} operation {row.operation} ({str(row.engine).upper()})"
     own = f"output {row.name}" if row.kind == "output" else own
     result = "exact" if row.exact else "close" if row.passed else "DIFFERENT"
-    cells = {
+    cells: dict[str, Any] = {
         "operation": row.place if row.kind == "output" else f"{row.task}/{row.operation} {str(row.engine).upper()}",
         "layer": row.name if row.kind == "operation" else None,
         "against": None if row.against == own else row.against,

@@ -176,7 +176,7 @@ def _part(text: str, scope: str) -> tuple[str, str]:
 
 
 def _run_formats(args: argparse.Namespace) -> int:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"format": f.name, "title": f.title, "suffixes": list(f.suffixes), "options": dict(f.options)}
         for f in registry.formats().values()
     ]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from nvdla.cli.output import print_document, print_table
+from nvdla.csb.logs import Access, AccessLog
 from nvdla.errors import FormatError
 
 COMMAND = "csb"
@@ -66,7 +68,7 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
 
     log = _read(words[0], args)
     if args.operations:
-        rows = [
+        rows: list[dict[str, Any]] = [
             {"line": each.line, "unit": each.unit, "number": each.number, "group": each.group, "registers": each.values}
             for each in operations(log)
         ]
@@ -89,7 +91,7 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
     return 0
 
 
-def _access(log, access) -> dict:
+def _access(log: AccessLog, access: Access) -> dict[str, Any]:
     register = log.map.by_address.get(access.address)
     fields = {}
     if register is not None and access.value is not None:
@@ -115,7 +117,7 @@ def _diff(words: list[str], args: argparse.Namespace) -> int:
             f"{words[0]} has the register map {first.map.name}, {words[1]} {second.map.name}: they cannot be compared"
         )
     found = differences(first, second, args.mask_addresses)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "unit": each.unit,
             "operation": each.number,

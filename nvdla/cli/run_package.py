@@ -82,8 +82,8 @@ def _report(args: argparse.Namespace, package: Package, results: dict[str, Any],
     rows = {}
     for name, array in results.items():
         flat = np.asarray(array).ravel()
-        best = np.argsort(-flat.astype(np.float64), kind="stable")[: args.top] if flat.dtype.kind in "fiu" else []
-        top = [{"index": int(place), "value": float(flat[place])} for place in best]
+        order = np.argsort(-flat.astype(np.float64), kind="stable") if flat.dtype.kind in "fiu" else np.empty(0, int)
+        top = [{"index": int(place), "value": float(flat[place])} for place in order[: args.top]]
         rows[name] = {"shape": list(array.shape), "dtype": str(array.dtype), "top": top}
     document = {"model": package.manifest["model"], "config": package.manifest["config"], "seconds": seconds}
     if print_document({**document, "parts": parts, "outputs": rows}, args):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from nvdla import samples
 from nvdla.cli.output import add_format_options, print_document, print_table, say
@@ -27,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     written: list[Path] = []
     if args.name or args.output:
         written = samples.write(args.name or list(samples.CONTENTS), Path(args.output or "."))
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, what in samples.CONTENTS.items():
         files = samples.files_of(name)
         size = sum(path.stat().st_size for path in files)

@@ -99,7 +99,7 @@ def _convert(args: argparse.Namespace) -> int:
     else:
         data = _file(suffix, array, form)
     write_file(args.output, data)
-    document = {
+    document: dict[str, Any] = {
         "format": FORMAT,
         "version": VERSION,
         "input": {"file": args.input, **_facts(before, form if args.input.endswith(".bin") else None)},
@@ -308,5 +308,6 @@ def _sample(form: Form) -> list[tuple[int, int, int, int]]:
     places = [(0, c, 0, 0) for c in (0, 1, atom - 1, atom) if 0 <= c < channels]
     places += [(0, 0, 0, 1)] * (width > 1) + [(0, 0, 1, 0)] * (height > 1)
     places += [(1, 0, 0, 0)] * (form.shape[0] > 1)
-    last = tuple(side - 1 for side in form.shape)
-    return list(dict.fromkeys([*places, last]))[:MAX_SAMPLE]  # type: ignore[list-item]
+    images, height, width = form.shape[0], form.shape[2], form.shape[3]
+    last = images - 1, channels - 1, height - 1, width - 1
+    return list(dict.fromkeys([*places, last]))[:MAX_SAMPLE]

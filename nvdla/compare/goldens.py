@@ -49,7 +49,7 @@ class GoldenReference:
         self._operations: dict[tuple[int, int], tuple[Path, str]] = {}
         self._outputs: dict[int, Path] = {}
         self._named: dict[str, Path] = {}
-        self._hashes: dict[tuple[int, int], tuple[str, str, str | None]] = {}
+        self._hashes: dict[tuple[int, int], tuple[str, tuple[str, str | None]]] = {}
         self._stem = stem
         self.used: set[Path] = set()
         files = _files(self.path)
@@ -75,11 +75,11 @@ class GoldenReference:
             _same_engine(path, engine, observation)
             return self._surface(path, observation)
         if where in self._hashes:
-            engine, *digests = self._hashes[where]
+            engine, digests = self._hashes[where]
             _same_engine(self.path, engine, observation)
-            return Expected(f"hash of operation {observation.index}", digests=tuple(digests))
-        path = next((self._named[name] for name in parts(observation.layer) if name in self._named), None)
-        return None if path is None else self._surface(path, observation)
+            return Expected(f"hash of operation {observation.index}", digests=digests)
+        named = next((self._named[name] for name in parts(observation.layer) if name in self._named), None)
+        return None if named is None else self._surface(named, observation)
 
     def output(self, index: int, tensor: Tensor, array: np.ndarray, raw: bytes) -> Expected | None:
         """The golden of a bound output, None where there is none."""
@@ -103,9 +103,10 @@ class GoldenReference:
         if path.suffix != ".bin":
             return Expected(path.name, _tensor(path))
         data = np.frombuffer(read_file(path, MAX_FILE, "golden"), np.uint8)
-        if data.size != observation.surface.size:
-            raise FormatError(f"{path}: {data.size} bytes, but {observation} wrote {observation.surface.size}")
-        surface = data.reshape(observation.surface.shape)
+        written = observation.written
+        if data.size != written.size:
+            raise FormatError(f"{path}: {data.size} bytes, but {observation} wrote {written.size}")
+        surface = data.reshape(written.shape)
         golden = dense(surface, observation.dtype, observation.channels)
         return Expected(path.name, golden, note=padding_note(observation, surface, golden))
 
@@ -139,7 +140,7 @@ class GoldenReference:
                 if isinstance(entry.get("sha256"), str):
                     where = int(entry["task"]), int(entry["op"])
                     valid = entry.get("sha256_valid")
-                    self._hashes[where] = (str(entry["type"]).lower(), entry["sha256"], valid)
+                    self._hashes[where] = (str(entry["type"]).lower(), (entry["sha256"], valid))
 
 
 def _tensor(path: Path) -> np.ndarray:

@@ -12,6 +12,7 @@ import numpy as np
 
 from nvdla.descriptors.enums import MemType, OpType
 from nvdla.descriptors.meaning import precisions_of
+from nvdla.errors import FormatError
 from nvdla.program.handover import BEHIND
 
 Key = tuple[int, int, int]
@@ -45,9 +46,16 @@ class Observation:
         return self.task, self.index, self.roi
 
     @cached_property
-    def tensor(self) -> np.ndarray | None:
-        """The elements (1, C, H, W) without padding channels; None on the fly."""
-        return None if self.surface is None else dense(self.surface, self.dtype, self.channels)
+    def tensor(self) -> np.ndarray:
+        """The elements (1, C, H, W) without padding channels, of an operation that wrote to memory."""
+        return dense(self.written, self.dtype, self.channels)
+
+    @property
+    def written(self) -> np.ndarray:
+        """:attr:`surface` of an operation that wrote to memory. Raises FormatError for one that did not."""
+        if self.surface is None:
+            raise FormatError(f"{self} hands its result on the fly: there is no tensor in memory")
+        return self.surface
 
     def __str__(self) -> str:
         return f"task {self.task} operation {self.index} ({self.engine.upper()})"

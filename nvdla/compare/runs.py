@@ -10,7 +10,7 @@ import numpy as np
 from nvdla.compare.alignment import align
 from nvdla.compare.comparison import Expected, observe, padding_note
 from nvdla.compare.floats import fitted
-from nvdla.compare.observation import Observation, Observer
+from nvdla.compare.observation import Key, Observation, Observer
 from nvdla.program.naming import Names
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class RunReference:
 
     def _aligned(
         self, theirs: list[Observation], ours: Runtime, surfaces: Sequence[bytes], names: Names
-    ) -> tuple[dict, str]:
+    ) -> tuple[dict[Key, Observation], str]:
         """Match with what our run will do. Our own run is only made here when the loadables differ."""
         if ours.loadable == self.runtime.loadable:
             return {each.key: each for each in theirs if each.surface is not None}, "position"
@@ -55,7 +55,7 @@ class RunReference:
         if other.dtype.kind != observation.dtype.kind:
             scales = self._our_names.scale(observation.layer), self._names.scale(other.layer)
             return _real(str(other), observation.tensor, other.tensor, scales)
-        note = padding_note(observation, other.surface, other.tensor) if other.dtype == observation.dtype else None
+        note = padding_note(observation, other.written, other.tensor) if other.dtype == observation.dtype else None
         return Expected(str(other), other.tensor, note=note)
 
     def output(self, index: int, tensor: Tensor, array: np.ndarray, raw: bytes) -> Expected | None:

@@ -74,7 +74,7 @@ def members(source: Source) -> list[Member]:
 def _member(source: Source, info: zipfile.ZipInfo) -> Member:
     where = f"{source.name}: member {info.filename!r}"
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        name = zipfile.compressor_names.get(info.compress_type, "unknown")
+        name = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma"}.get(info.compress_type, "unknown")
         raise FormatError(f"{where}: packed by method {info.compress_type} ({name}), only stored and deflated are read")
     if info.flag_bits & 0x1:
         raise FormatError(f"{where}: is encrypted, which no .npz is")

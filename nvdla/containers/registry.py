@@ -22,7 +22,7 @@ from dataclasses import asdict, dataclass
 from enum import Enum
 from functools import cache
 from pathlib import Path
-from typing import IO, Any, TypeVar
+from typing import IO, Any, ClassVar, TypeVar
 
 import nvdla.containers
 from nvdla.containers.parameters import Parameter, check_splats
@@ -167,13 +167,13 @@ class Container(ABC):
 class Format(ABC):
     """A container format: how it is recognised, opened and written."""
 
-    name: str
-    title: str
-    suffixes: tuple[str, ...] = ()
+    name: ClassVar[str]
+    title: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]] = ()
     #: Options that ``create`` and ``convert`` understand: name -> one line of help.
-    options: Mapping[str, str] = {}
+    options: ClassVar[Mapping[str, str]] = {}
     #: Whether a splat is stored as such; other formats write it out.
-    keeps_splats: bool = False
+    keeps_splats: ClassVar[bool] = False
 
     @abstractmethod
     def sniff(self, header: bytes, path: Path | None) -> bool:

@@ -68,5 +68,5 @@ def input_scales_fit_the_images(chart: Chart) -> Iterator[Said]:
     for memory in chart.loadable.inputs:
         name = chart.loadable.tensor(memory.tensor_desc_id).name
         scale = _entries(chart).get(name)
-        if is_scale(scale) and scale * 127 > 10000:
+        if scale is not None and is_scale(scale) and scale * 127 > 10000:
             yield f"input {name}: scale {scale:g}, so an int8 input reaches {scale * 127:g}"

@@ -95,7 +95,8 @@ def examine(
     """
     names = names or Names()
     report = lint(loadable, config, abi, names.layers)
-    checkup, accumulators, runs, run_error = Checkup(), {}, 0, None
+    checkup, runs, run_error = Checkup(), 0, None
+    accumulators: dict[tuple[int, int], int] = {}
     if inputs is not None:
         patient = _Patient(loadable, report.config.name, abi, threads, names.layers)
         runs, run_error = _run(patient, inputs, checkup, accumulators, recording or Recording())

@@ -49,7 +49,7 @@ class TensorHealth:
         bits = np.ascontiguousarray(tensor).view(f"u{tensor.itemsize}").reshape(-1)
         counts = np.bincount(bits, minlength=1 << (8 * tensor.itemsize))
         low, high = tensor.min(axis=(0, 2, 3)), tensor.max(axis=(0, 2, 3))
-        if self.counts is None:
+        if self.counts is None or self.channel_low is None or self.channel_high is None:
             self.counts, self.channel_low, self.channel_high = counts, low, high
         else:
             self.counts = self.counts + counts
@@ -62,7 +62,7 @@ class TensorHealth:
     @property
     def elements(self) -> int:
         """Elements seen, over all runs."""
-        return int(self.counts.sum())
+        return 0 if self.counts is None else int(self.counts.sum())
 
     @property
     def per_channel(self) -> int:
@@ -71,11 +71,12 @@ class TensorHealth:
 
     def values(self) -> tuple[np.ndarray, np.ndarray]:
         """(values that occur, how often), in ascending order; NaN and infinities of fp16 are left out."""
-        bits = np.flatnonzero(self.counts)
+        counts = np.empty(0, np.int64) if self.counts is None else self.counts
+        bits = np.flatnonzero(counts)
         found = bits.astype(f"u{self.dtype.itemsize}").view(self.dtype).astype(np.float64)
         finite = np.isfinite(found)
         order = np.argsort(found[finite], kind="stable")
-        return found[finite][order], self.counts[bits[finite][order]]
+        return found[finite][order], counts[bits[finite][order]]
 
     @property
     def limits(self) -> tuple[float, float]:

@@ -40,8 +40,9 @@ def scales_have_enough_bits(chart: Chart) -> Iterator[Said]:
     stand for anything from 0.0049 to 0.0068. A scale that is a power of two is exact and needs no bits.
     """
     for scale in chart.scales:
-        exact = scale.scale is not None and scale.scale & (scale.scale - 1) == 0
-        if scale.bits is not None and scale.bits < FEW_BITS and scale.truncate and not exact:
+        if scale.scale is None or scale.scale & (scale.scale - 1) == 0:
+            continue
+        if scale.bits is not None and scale.bits < FEW_BITS and scale.truncate:
             error = 50.0 / abs(scale.scale)
             yield (
                 chart.by_place[scale.task, scale.operation],
@@ -59,7 +60,8 @@ def accumulators_are_not_amplified(chart: Chart) -> Iterator[Said]:
     for scale in chart.scales:
         subject = chart.by_place[scale.task, scale.operation]
         after_convolution = subject.type == OpType.SDP and subject.surface.src_data.type == 2
-        if scale.converter == "out_cvt" and after_convolution and abs(scale.real) > 1:
+        amplifies = scale.real is not None and abs(scale.real) > 1
+        if scale.converter == "out_cvt" and after_convolution and amplifies:
             yield subject, f"out_cvt multiplies by {scale.scale} >> {scale.truncate} = {scale.real:.6g}"
 
 

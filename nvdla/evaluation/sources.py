@@ -211,7 +211,9 @@ def _folder(path: Path) -> Source:
     classes = sorted(each.name for each in path.iterdir() if each.is_dir())
     if not classes:
         return Files(str(path), [(name, None) for name in _files(path)], path.resolve(), None)
-    entries = [(f"{name}/{file}", label) for label, name in enumerate(classes) for file in _files(path / name)]
+    entries: list[tuple[str, Label]] = [
+        (f"{name}/{file}", label) for label, name in enumerate(classes) for file in _files(path / name)
+    ]
     return Files(str(path), entries, path.resolve(), classes)
 
 
@@ -221,7 +223,7 @@ def _files(folder: Path) -> list[str]:
 
 def _manifest(path: Path) -> Source:
     text = read_file(path, MAX_MANIFEST, "manifest").decode("utf-8", "replace")
-    entries: list[tuple[str, Label]] = []
+    entries: list[tuple[str, int | str | list[float]]] = []
     for number, row in _rows(path, text):
         file, label = row
         if label is None or (isinstance(label, str) and not label.strip()):
@@ -229,8 +231,11 @@ def _manifest(path: Path) -> Source:
         entries.append((file, label if isinstance(label, list) else _number(label)))
     names = sorted({label for _, label in entries if isinstance(label, str)})
     if names:  # labels that are names: classes in alphabetical order
-        entries = [(file, names.index(str(label))) for file, label in entries]
-    return Files(str(path), entries, path.resolve().parent, names or None)
+        return Files(
+            str(path), [(file, names.index(str(label))) for file, label in entries], path.resolve().parent, names
+        )
+    numbers = [(file, label) for file, label in entries if not isinstance(label, str)]
+    return Files(str(path), list(numbers), path.resolve().parent, None)
 
 
 def _rows(path: Path, text: str) -> Iterator[tuple[int, tuple[str, Any]]]:
@@ -268,9 +273,9 @@ def _npz(path: Path) -> Source:
     for samples, labels in (("images", "labels"), ("x", "y"), ("samples", "labels"), ("data", "target")):
         if samples in arrays:
             return Arrays(str(path), arrays[samples], arrays.get(labels))
-    labels = [name for name, each in arrays.items() if each.ndim == 1 and each.dtype.kind in "iu"]
-    if len(arrays) == 2 and len(labels) == 1:
-        return Arrays(str(path), next(each for name, each in arrays.items() if name != labels[0]), arrays[labels[0]])
+    known = [name for name, each in arrays.items() if each.ndim == 1 and each.dtype.kind in "iu"]
+    if len(arrays) == 2 and len(known) == 1:
+        return Arrays(str(path), next(each for name, each in arrays.items() if name != known[0]), arrays[known[0]])
     raise FormatError(
         f"{path}: holds {', '.join(arrays) or 'nothing'}; samples are 'images', 'x', 'samples' or 'data', labels "
         "'labels', 'y' or 'target'"

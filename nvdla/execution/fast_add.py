@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.execution.guards import cubes_line_up, plain_int8_cubes, weighted_sum
+from nvdla.execution.guards import Cubes, cubes_line_up, plain_int8_cubes, weighted_sum
 from nvdla.execution.shared import flat_bytes
 from nvdla.hardware.job import Handed, Job
 from nvdla.hardware.sdp.engine import SdpJob
@@ -15,7 +15,7 @@ from nvdla.memory.lanes import Lanes, Move
 def fast_add(sdp: SdpJob) -> FastAdd | None:
     """A job for the weighted sum of int8 cubes in memory, two or only one, or None where the operation is another."""
     weighted = weighted_sum(sdp) if plain_int8_cubes(sdp) else None
-    if weighted is None:
+    if weighted is None or sdp.input is None or sdp.destination is None:
         return None
     second, weights, relu = weighted
     views = (sdp.input.view, second, sdp.destination)
@@ -29,9 +29,7 @@ def fast_add(sdp: SdpJob) -> FastAdd | None:
 class FastAdd(Job):
     """SDP from memory to memory: the weighted sum of two cubes of int8, ReLU, output converter."""
 
-    def __init__(
-        self, sdp: SdpJob, views: tuple[np.ndarray, np.ndarray, np.ndarray], weights: tuple[int, int], relu: bool
-    ) -> None:
+    def __init__(self, sdp: SdpJob, views: Cubes, weights: tuple[int, int], relu: bool) -> None:
         self.sdp = sdp
         self._weights = weights
         self._relu = relu
@@ -62,12 +60,13 @@ class FastAdd(Job):
     def _relocate(self, move: Move) -> None:
         self.sdp = move.once(self.sdp, lambda: self.sdp.moved(move))
         self.destination = self.sdp.destination
-        self._place(tuple(move(view) for view in self._views))
+        first, second, out = self._views
+        self._place((move(first), move(second), move(out)))
 
-    def _place(self, views: tuple[np.ndarray, ...]) -> None:
+    def _place(self, views: Cubes) -> None:
         """Work on these cubes: two operands and the result."""
-        self._views = views
-        self._flat = tuple(flat_bytes(view) for view in views)
+        first, second, out = self._views = views
+        self._flat = flat_bytes(first), flat_bytes(second), flat_bytes(out)
         self._strides = tuple(view.strides[0] for view in views)
 
     def run(self, source: Handed = None) -> None:
@@ -76,9 +75,11 @@ class FastAdd(Job):
 
     def run_lanes(self, lanes: Lanes, count: int, handed: Handed = None) -> None:
         """Compute for ``count`` images in lanes 1, 2 ..."""
-        flat = [lanes.flat(view, 1, count) if lanes.holds(view) else flat_bytes(view) for view in self._views]
-        first, second, out = (lanes.stride if lanes.holds(view) else 0 for view in self._views)
-        self._add(*flat, count, (first, second, out))
+        first, second, out = (
+            (lanes.flat(view, 1, count), lanes.stride) if lanes.holds(view) else (flat_bytes(view), 0)
+            for view in self._views
+        )
+        self._add(first[0], second[0], out[0], count, (first[1], second[1], out[1]))
 
     def _add(
         self,

@@ -155,7 +155,7 @@ class FusedConvolution(Job):
 
     def run(self, source: Handed = None) -> Handed:
         """Convolve and process. Returns what PDP takes on the fly, None when the result went to memory."""
-        data = self._source if self._in_place else self._blocked(1, self._cubes(None, 0, self._source))
+        data = self._taken(None, 1, self._source)
         if self._target is None:
             handed = self._handed_cubes(1)
             self._compute(data, handed.reshape(-1), *self._single)
@@ -168,13 +168,19 @@ class FusedConvolution(Job):
         if count not in self._in_lanes:
             self._in_lanes[count] = self._views_of(lanes, count)
         source, target, order = self._in_lanes[count]
-        data = source if self._in_place else self._blocked(count, self._cubes(lanes, count, source))
+        data = self._taken(lanes, count, source)
         if target is not None:
             self._compute(data, target, *order)
             return None
         cubes = self._handed_cubes(count)
         self._compute(data, cubes.reshape(-1), *order)
         return cubes
+
+    def _taken(self, lanes: Lanes | None, count: int, source: np.ndarray | None) -> np.ndarray:
+        """The data as the dots take them, flat: ``source`` itself where it lies ready."""
+        if self._in_place and source is not None:
+            return source
+        return self._blocked(count, self._cubes(lanes, count, source))
 
     def _views_of(self, lanes: Lanes, count: int) -> _InLanes:
         source = lanes.flat(self.conv.source.views[0], 1, count) if self._direct else None

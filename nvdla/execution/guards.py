@@ -16,6 +16,9 @@ from nvdla.precision import Precision
 
 LARGEST_SHIFT = 60
 
+Cubes = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""Two operands and the result."""
+
 
 def convolution_and_sdp_fit(conv: ConvolutionJob, sdp: SdpJob) -> bool:
     """True for an int8 convolution and an SDP of the usual form, which write where a fused job can."""
@@ -71,7 +74,7 @@ def plain_int8_cubes(sdp: SdpJob) -> bool:
     )
 
 
-def cubes_line_up(views: tuple[np.ndarray, np.ndarray, np.ndarray]) -> bool:
+def cubes_line_up(views: Cubes) -> bool:
     """True for cubes of one shape with packed lines, the last of which can be written while the others are read."""
     destination = views[-1]
     lined_up = all(_lines_are_packed(view) and view.shape == destination.shape for view in views)
@@ -89,17 +92,17 @@ def weighted_sum(sdp: SdpJob) -> tuple[np.ndarray, tuple[int, int], bool] | None
         weight, clipped, adder, operand = 1, False, x1, sdp.sources[0]
     else:
         return None
-    if adder.bypass:
+    if adder.bypass and sdp.input is not None:
         return sdp.input.view, (weight, 0), clipped
-    if clipped or not _adds_cube(adder, operand):
+    if clipped or operand is None or not _adds_cube(adder, operand):
         return None
     return operand.view, (weight, 1 << adder.alu_shift), not adder.relu_bypass
 
 
-def _adds_cube(block: XBlock, operand: Operands | None) -> bool:
+def _adds_cube(block: XBlock, operand: Operands) -> bool:
     """True for an X block that adds int8 from memory, and does nothing else before its ReLU."""
     adds = block.needs_alu and block.algorithm is Algorithm.SUM and block.mul_bypass and block.mul_shift == 0
-    return adds and operand is not None and operand.size == 1 and not operand.both
+    return adds and operand.size == 1 and not operand.both
 
 
 def _is_factor(block: XBlock) -> bool:
@@ -125,5 +128,5 @@ def _surfaces_are_apart(view: np.ndarray) -> bool:
     return view.shape[0] == 1 or view.strides[0] >= view.shape[1] * view.strides[1]
 
 
-def _lines_are_packed(view: np.ndarray | None) -> bool:
-    return view is not None and view.strides[1:] == (view.shape[2] * view.shape[3], view.shape[3], 1)
+def _lines_are_packed(view: np.ndarray) -> bool:
+    return view.strides[1:] == (view.shape[2] * view.shape[3], view.shape[3], 1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 
@@ -28,6 +28,13 @@ class Engine(Protocol):
 
     def prepare(self, groups: dict[str, RegisterGroup]) -> Job:
         """Decode and check the registers of the engine's units (by unit name). Raises NvdlaError."""
+
+
+class FetchingEngine(Engine, Protocol):
+    """An engine that can fetch before its results find a taker."""
+
+    def fetch(self, groups: dict[str, RegisterGroup]) -> None:
+        """Read what the next job works on now."""
 
 
 @dataclass(frozen=True)
@@ -253,8 +260,9 @@ class Machine:
         """
         if self._fetched or not self._enabled("conv"):
             return None
-        self.meter.allow("conv", self.engine("conv").prepare(self._groups("conv")).work)
-        self.engine("conv").fetch(self._groups("conv"))
+        engine = cast(FetchingEngine, self.engine("conv"))
+        self.meter.allow("conv", engine.prepare(self._groups("conv")).work)
+        engine.fetch(self._groups("conv"))
         self._fetched = True
         group = self.unit("CDMA").consumer
         return self._complete((), sum(1 << INTERRUPT_BITS[cause] + group for cause in ENGINES["conv"].interrupts[1:]))

@@ -153,7 +153,8 @@ class PdpJob(Job):
         if self.settings.elements is Precision.FP16:
             super().run_lanes(lanes, count, handed)
             return
-        source, view = handed, self._source_view(lanes)
+        view = self._source_view(lanes)
+        source = np.empty(0, np.uint8) if handed is None else handed  # from memory nothing is handed over
         in_lanes = view is None or (lanes.holds(view) and view.flags.c_contiguous)
         if in_lanes and self.destination.flags.c_contiguous and len(self.settings.pieces) == 1:
             self._pool_images(lanes, count, source.reshape(-1) if view is None else lanes.flat(view, 1, count))
@@ -172,7 +173,8 @@ class PdpJob(Job):
         from nvdla.kernels.pdp import Cubes
 
         dtype = self.settings.elements.bits
-        *shape, atom = self._expected_shape()
+        *_, atom = expected = self._expected_shape()
+        shape = expected[:3]
         step = out_step = lanes.stride // dtype.itemsize
         view = self._source_view(lanes)
         if view is None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nvdla.descriptors import DlaTask, EmuTask, fields, member
 from nvdla.loadable import Blob, Loadable
 
 Row = dict[str, Any]
-Tasks = dict[int, DlaTask | EmuTask]
+Tasks = Mapping[int, DlaTask | EmuTask]
 BYTES_A_LINE = 16
 
 

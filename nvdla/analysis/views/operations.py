@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from nvdla.descriptors import DlaOperation, DlaTask, EmuOperation, EmuTask
@@ -10,7 +11,7 @@ from nvdla.descriptors.meaning import precisions_of
 from nvdla.program.words import describe
 
 Row = dict[str, Any]
-Tasks = dict[int, DlaTask | EmuTask]
+Tasks = Mapping[int, DlaTask | EmuTask]
 
 
 def operation_rows(tasks: Tasks) -> list[Row]:

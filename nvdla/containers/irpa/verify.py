@@ -122,31 +122,29 @@ def _names(archive: Archive, rule: Severity) -> Iterator[Finding]:
 
 def _alignment(archive: Archive, rule: Severity) -> Iterator[Finding]:
     for entry in archive.entries:
-        wanted = entry.minimum_alignment
+        wanted, offset = entry.minimum_alignment, entry.offset or 0
         if wanted & (wanted - 1):
             yield Finding(rule, _where(entry), entry.record, f"minimum_alignment {wanted} is no power of two")
-        elif entry.kind is EntryType.DATA and wanted and entry.length and entry.offset % wanted:
+        elif entry.kind is EntryType.DATA and wanted and entry.length and offset % wanted:
             # IREE's writer stores 64 whatever --alignment it packs with.
             yield Finding(
                 rule,
                 _where(entry),
                 entry.record,
-                f"data lie at byte {entry.offset}, no multiple of the entry's minimum_alignment {wanted}",
+                f"data lie at byte {offset}, no multiple of the entry's minimum_alignment {wanted}",
             )
 
 
 def _overlaps(archive: Archive, rule: Severity) -> Iterator[Finding]:
-    data = sorted(
-        (e for e in archive.entries if e.kind is EntryType.DATA and e.length), key=lambda e: (e.offset, -e.length)
-    )
-    reach: Entry | None = None
-    for entry in data:
-        if reach is not None and entry.offset < reach.offset + reach.length:
-            same = (entry.offset, entry.length) == (reach.offset, reach.length)
+    data = [(entry.offset or 0, entry) for entry in archive.entries if entry.kind is EntryType.DATA and entry.length]
+    start, reach = 0, None
+    for offset, entry in sorted(data, key=lambda each: (each[0], -each[1].length)):
+        if reach is not None and offset < start + reach.length:
+            same = (offset, entry.length) == (start, reach.length)
             severity, word = (Severity.NOTE, "shares") if same else (rule, "overlaps")
-            yield Finding(severity, _where(entry), entry.offset, f"{word} the data of {_label(reach.name)}")
-        if reach is None or entry.offset + entry.length > reach.offset + reach.length:
-            reach = entry
+            yield Finding(severity, _where(entry), offset, f"{word} the data of {_label(reach.name)}")
+        if reach is None or offset + entry.length > start + reach.length:
+            start, reach = offset, entry
 
 
 def _unlinked(archive: Archive, rule: Severity) -> Iterator[Finding]:

@@ -146,9 +146,11 @@ def _contents(network: Network) -> list[str]:
 
 def _submits(network: Network) -> list[str]:
     """Address lists of the tasks, the tasks of each submit, and the submits in the order they are served."""
-    loadable, sections, submits = network.loadable, [], []
+    loadable = network.loadable
+    sections: list[str] = []
+    submits: list[str] = []
     for entry in loadable.submit_order:
-        tasks = []
+        tasks: list[str] = []
         for task in map(loadable.task, entry.task_ids):
             name = f"addresses_{entry.id}_{len(tasks)}"
             addresses = [loadable.address(address) for address in task.address_list]

@@ -72,7 +72,7 @@ def pack(loadables: Sequence[tuple[str, Loadable]], count_bytes: int = 2, when: 
 def unpack(library: ModelLibrary, module: LibraryModule) -> Loadable:
     """The loadable that :func:`pack` put in; FormatError for a library that was made of something else."""
     path = f"executor-config/nvdla/{module.name}.json"
-    if path not in library.files or module.params_path not in library.files:
+    if path not in library.files or module.params_path is None or module.params_path not in library.files:
         raise FormatError(f"{library.name}: model {module.name!r} was not made of a loadable (there is no {path})")
     schedule = parse_json(library.files[path].data, path)
     if take(schedule, "version", int, path) != _SCHEDULE_VERSION:

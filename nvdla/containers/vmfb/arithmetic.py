@@ -131,7 +131,7 @@ def _remainder(a: float, b: float) -> float:
 
 def _float(rounded: Callable[[float], float]) -> dict[str, Operation]:
     """``rounded`` is the precision's own rounding, for results inside an instruction."""
-    plain = {
+    plain: dict[str, Operation] = {
         "add": lambda a, b: a + b, "sub": lambda a, b: a - b, "mul": lambda a, b: a * b,
         "div": _libm(np.divide), "rem": _remainder, "fma": lambda a, b, c: rounded(a * b) + c,
         "abs": abs, "neg": lambda a: -a, "ceil": _libm(np.ceil), "floor": _libm(np.floor),

@@ -189,7 +189,7 @@ class Machine:
         """One instruction; the registers of its results when it is a return."""
         compute = operation(instruction.mnemonic)
         if compute is not None:
-            *kinds, result = instruction.shape.replace(">", "")
+            *kinds, result = list(instruction.shape.replace(">", ""))
             *registers, target = instruction.operands
             values = [frame.read(kind, register) for kind, register in zip(kinds, registers, strict=True)]
             frame.write(result, target, compute(*values))

@@ -276,7 +276,7 @@ class _Reader:
         bytecode = memoryview(b"") if bytecode is None else bytecode
         name = self.text(root, "BytecodeModuleDef", "name")
         state = root.table(self.slot(root, "BytecodeModuleDef", "module_state"), "module_state")
-        signatures = [self.signature(t) for t in self.list(root, "function_signatures", "FunctionSignatureDef")]
+        signatures = [self.signature(t) for t in self.tables(root, "function_signatures", "FunctionSignatureDef")]
         exports, export_signatures = self.exports(root)
         sizes = (
             (
@@ -303,7 +303,7 @@ class _Reader:
             root.scalar(self.slot(root, "BytecodeModuleDef", "version"), 4),
             root.scalar(self.slot(root, "BytecodeModuleDef", "requirements"), 4),
             self.attributes(root, "BytecodeModuleDef"),
-            [self.text(t, "TypeDef", "full_name") for t in self.list(root, "types", "TypeDef")],
+            [self.text(t, "TypeDef", "full_name") for t in self.tables(root, "types", "TypeDef")],
             self.dependencies(root),
             self.imports(root),
             exports,
@@ -311,7 +311,7 @@ class _Reader:
             self.rodata(root),
             [
                 self.number(t, "RwdataSegmentDef", "byte_size")
-                for t in self.list(root, "rwdata_segments", "RwdataSegmentDef")
+                for t in self.tables(root, "rwdata_segments", "RwdataSegmentDef")
             ],
             *sizes,
             self.version(root),
@@ -339,7 +339,7 @@ class _Reader:
         at = root._reference(self.slot(root, "BytecodeModuleDef", "bytecode_data"), "bytecode_data")
         return self.buffer.base + at + 4 if at else 0
 
-    def list(self, root: Table, name: str, kind: str) -> Iterator[Table]:
+    def tables(self, root: Table, name: str, kind: str) -> Iterator[Table]:
         return (self.known(t, kind) for t in root.tables(self.slot(root, "BytecodeModuleDef", name), name))
 
     def text(self, table: Table, kind: str, name: str) -> str:
@@ -383,7 +383,7 @@ class _Reader:
                 t.scalar(self.slot(t, kind, "minimum_version"), 4),
                 bool(t.scalar(self.slot(t, kind, "flags"), 4, default=1) & 2),
             )
-            for t in self.list(root, "dependencies", kind)
+            for t in self.tables(root, "dependencies", kind)
         ]
 
     def imports(self, root: Table) -> list[Import]:
@@ -394,14 +394,14 @@ class _Reader:
                 self.signature(t.table(self.slot(t, kind, "signature"), "signature")),
                 bool(t.scalar(self.slot(t, kind, "flags"), 4, default=1) & 2),
             )
-            for t in self.list(root, "imported_functions", kind)
+            for t in self.tables(root, "imported_functions", kind)
         ]
 
     def exports(self, root: Table) -> tuple[list[Export], dict[int, Signature]]:
         """The exports, and the signatures they carried before 2023-03, by internal ordinal."""
         kind = "ExportFunctionDef"
         exports, signatures = [], {}
-        for t in self.list(root, "exported_functions", kind):
+        for t in self.tables(root, "exported_functions", kind):
             ordinal = t.scalar(self.slot(t, kind, "internal_ordinal"), 4, signed=True)
             exports.append(Export(self.text(t, kind, "local_name"), ordinal))
             own = t.table(self.slot(t, kind, "signature"), "signature")
@@ -467,7 +467,7 @@ class _Reader:
         total = MAX_SHARING * budget
         seen: set[tuple[int, int]] = set()
         result = []
-        for index, t in enumerate(self.list(root, "rodata_segments", kind)):
+        for index, t in enumerate(self.tables(root, "rodata_segments", kind)):
             t.scalar(self.slot(t, kind, "compression_type_type"), 1)
             t.table(self.slot(t, kind, "compression_type"), "compression_type")
             embedded = t.octets(self.slot(t, kind, "embedded_data"), "embedded_data")

@@ -65,8 +65,8 @@ def _places(locations: list[Location], index: int, depth: int = 0) -> Iterator[s
         for child in location.children[:2]:
             yield from _places(locations, child, depth + 1)
     elif location.kind == "name":
-        child = next(_places(locations, location.children[0], depth + 1)) if location.children else "?"
-        yield f'"{location.text}"' if child == "?" else f'"{location.text}" ({child})'
+        inner = next(_places(locations, location.children[0], depth + 1)) if location.children else "?"
+        yield f'"{location.text}"' if inner == "?" else f'"{location.text}" ({inner})'
     elif location.kind == "fused":
         yield f"[{', '.join(next(_places(locations, child, depth + 1)) for child in location.children[:8])}]"
     else:

@@ -30,6 +30,9 @@ class Arithmetic(Protocol):
     saturated: int
     takes_surfaces: bool
 
+    def unpack(self, elements: np.ndarray) -> np.ndarray:
+        """Weight elements, in memory order, as an array with the kernels in front."""
+
     def pack(self, elements: np.ndarray) -> Any:
         """Weight elements, in memory order, in the form that ``compute`` takes."""
 
@@ -79,8 +82,8 @@ class _Direct(_Base):
         """Weights as an array (kernels, rows, columns, channels)."""
         settings, kernel = self.settings, self.settings.kernel
         if settings.image:
-            shape = (settings.kernels, kernel.height, kernel.channels)
-            return unpack_image(elements, shape, self.group, self.config.mac_atomic_c, settings.post_extension)
+            lines = (settings.kernels, kernel.height, kernel.channels)
+            return unpack_image(elements, lines, self.group, self.config.mac_atomic_c, settings.post_extension)
         shape = (settings.kernels, kernel.height, kernel.width, kernel.channels)
         return unpack_direct(elements, shape, self.group, self.config.mac_atomic_c)
 

@@ -26,13 +26,13 @@ class Layer:
     ``compressed``: all weights are released at the end, whatever was read.
     """
 
-    layout: tuple
+    layout: tuple[object, ...]
     data_banks: int
     weight_banks: int
     bank: int
     entry: int
-    line: tuple
-    weights: tuple
+    line: tuple[int, ...]
+    weights: tuple[int, int]
     data: tuple[int, ...]
     needed: int
     released: int
@@ -95,7 +95,8 @@ class DataBook:
 
     def step(self, layer: Layer) -> Access:
         """Account for one convolution. Raises ScheduleError when it waits for ever."""
-        before, notes = self._layer, []
+        before = self._layer
+        notes: list[str] = []
         moved = before is None or before.data_banks != layer.data_banks
         same = before is not None and before.layout == layer.layout and before.banks == layer.banks
         again = same and layer.data_reuse
@@ -111,7 +112,8 @@ class DataBook:
             )
         if moved:
             self._change_banks(before, layer, notes)
-        fetches = not (again and before.keep_data)
+        kept = before is not None and before.keep_data
+        fetches = not (again and kept)
         self._written = self._planned
         if fetches:
             self._pending.extend(layer.data)
@@ -140,7 +142,7 @@ class DataBook:
     def _compare(self, layer: Layer, again: bool, notes: list[str]) -> None:
         """Note a convolution that does not read the lines that its settings mean."""
         before = self._layer
-        if again and before.line != layer.line:
+        if before is not None and again and before.line != layer.line:
             notes.append(
                 "it uses lines again (DATA_REUSE) that have another width, number of channels or of entries "
                 "(D_ENTRY_PER_SLICE)"
@@ -194,17 +196,19 @@ class WeightBook:
 
     def step(self, layer: Layer) -> Access:
         """Account for one convolution. Raises ScheduleError when it waits for ever."""
-        before, notes = self._layer, []
+        before = self._layer
+        notes: list[str] = []
         moved = before is None or before.banks != layer.banks
-        same = not moved and before.layout == layer.layout
-        again = same and before.keep_weights and layer.weight_reuse
+        same = before is not None and not moved and before.layout == layer.layout
+        reuses, kept = same and layer.weight_reuse, before is not None and before.keep_weights
+        again = reuses and kept
         self._begin(moved, again)
         if self._planned > self._free:
             raise ScheduleError(
                 f"the convolution waits for ever: the one before still fetches weights, {self._planned - self._free} "
                 "entries that find no room in its banks"
             )
-        if same and layer.weight_reuse and not before.keep_weights:
+        if reuses and not kept:
             self._not_kept(notes)
         if moved:
             self._change_banks(before, layer, notes)
@@ -216,7 +220,7 @@ class WeightBook:
                 f"the convolution waits for ever: it uses {layer.kernels} kernels again (WEIGHT_REUSE), the "
                 f"convolution buffer keeps {self._kernels - self._used}"
             )
-        if again and before.weights != layer.weights:
+        if before is not None and again and before.weights != layer.weights:
             notes.append("it uses weights again (WEIGHT_REUSE) that are not its own: address or kernel size differ")
         if not again and written != read:
             notes.append(

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nvdla.errors import ConfigError
-from nvdla.hardware.convolution.arithmetic import arithmetic
+from nvdla.hardware.convolution.arithmetic import DirectDots, arithmetic
 from nvdla.hardware.convolution.books import Access
 from nvdla.hardware.convolution.cbuf import ConvolutionBuffer
-from nvdla.hardware.convolution.cdma import Specials, WeightSource, input_source
+from nvdla.hardware.convolution.cdma import FeatureSource, Specials, WeightSource, input_source
 from nvdla.hardware.convolution.checks import check
 from nvdla.hardware.convolution.settings import Size, decode
 from nvdla.hardware.job import Handed, Job
@@ -78,8 +78,8 @@ class ConvolutionJob(Job):
         self.arithmetic = arithmetic(self.settings, machine.config)
         self.statistics: dict[str, int] = {}
         self.keep_weights = False
-        self.data: Access | None = None
-        self.weights: Access | None = None
+        self.data = self.weights = Access(fetches=True, written=0, read=0)
+        self._accounted = False
         self._is_first = False
         self._packed: Any = None
 
@@ -124,6 +124,7 @@ class ConvolutionJob(Job):
         buffer = self.engine.buffer
         self._is_first = buffer.steps == 0
         self.data, self.weights = buffer.account(self.settings)
+        self._accounted = True
         buffer.read_back |= not (self.data.in_place and self.weights.in_place)
         for note in (*self.data.notes, *self.weights.notes):
             self.engine.machine.warn("conv", note)
@@ -136,7 +137,7 @@ class ConvolutionJob(Job):
     def run(self, source: Handed = None) -> np.ndarray:
         """Convolve. Returns (batches, surfaces, height, width, atom elements): int32, or fp32 bits for fp16."""
         fetched_lines, fetched_weights = self.engine.take_fetched()
-        buffer, recording = self.engine.buffer, self.data is None
+        buffer, recording = self.engine.buffer, not self._accounted
         if recording:
             self.account()
         elif self._is_first:
@@ -145,11 +146,16 @@ class ConvolutionJob(Job):
         packed = self._weights(fetched_weights, recording)
         lines = self._lines(fetched_lines, recording)
         if lines is None:
-            accumulators = self.arithmetic.compute_surfaces(self.source.surfaces(), packed)
+            accumulators = self._from_memory(packed)
         else:
             accumulators = self.arithmetic.compute(lines, packed)
         self._count(self.source.specials if self.data.fetches else Specials())
         return accumulators
+
+    def _from_memory(self, packed: Any) -> np.ndarray:
+        """Convolve the cubes as they lie in memory: see :attr:`plain`."""
+        assert isinstance(self.arithmetic, DirectDots) and isinstance(self.source, FeatureSource)
+        return self.arithmetic.compute_surfaces(self.source.surfaces(), packed)
 
     @property
     def plain(self) -> bool:
@@ -204,7 +210,7 @@ class ConvolutionJob(Job):
                 buffer.write_lines(settings, self.data, fetched)
         if plain:
             return None
-        if self._reads_own_lines:
+        if fetched is not None and self._reads_own_lines:
             used = fetched[:, : settings.extended.height]
             return used if settings.winograd else used[..., : settings.extended.channels]
         return buffer.read_lines(settings, self.data)

@@ -205,7 +205,7 @@ class SdpJob(Job):
                 values[f"D_PERF_LUT_{name}"] = counts[f"lut_{name.lower()}"]
         if self.settings.output is Precision.FP16 and self.group["D_PERF_ENABLE.PERF_NAN_INF_COUNT_EN"]:
             values["D_STATUS_NAN_OUTPUT_NUM"] = counts["nan_output"]
-        if self._counts_input() and "nan_input" in counts:
+        if self.rdma is not None and self._counts_input() and "nan_input" in counts:
             self.rdma.values["D_STATUS_NAN_INPUT_NUM"] = counts["nan_input"]
             self.rdma.values["D_STATUS_INF_INPUT_NUM"] = counts["inf_input"]
 

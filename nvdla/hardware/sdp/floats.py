@@ -39,7 +39,8 @@ class FloatPipeline:
         settings = self.settings
         counts: dict[str, int] = {}
         data = self._enter(cube, counts)
-        for block, source in zip((settings.x1, settings.x2, settings.y), self._sources, strict=True):
+        blocks: tuple[XBlock | YBlock, ...] = (settings.x1, settings.x2, settings.y)
+        for block, source in zip(blocks, self._sources, strict=True):
             if not block.bypass:
                 self._block(data, block, source)
         if self._lut is not None:
@@ -49,9 +50,9 @@ class FloatPipeline:
             # Only the low 16 bits leave the converter (cmod/hls/sdp/sdp_c.cpp:78).
             counts.update(unequal=int((data & 0xFFFF).any()), saturated=0, nan_output=0)
             return counts
-        found = np.zeros(2, np.int64)
-        sdp_float.narrow(data, int(settings.output), out, found)
-        counts.update(saturated=int(found[0]), nan_output=int(found[1]))
+        narrowed = np.zeros(2, np.int64)
+        sdp_float.narrow(data, int(settings.output), out, narrowed)
+        counts.update(saturated=int(narrowed[0]), nan_output=int(narrowed[1]))
         return counts
 
     def _enter(self, cube: np.ndarray, counts: dict[str, int]) -> np.ndarray:
@@ -78,7 +79,7 @@ class FloatPipeline:
         algorithm = sdp_float.NO_ALU if block.alu_bypass else int(block.algorithm)
         multiply = sdp_float.NO_MUL if block.mul_bypass else sdp_float.PRELU if block.prelu else sdp_float.MUL
         is_y = isinstance(block, YBlock)
-        relu = not is_y and not block.relu_bypass
+        relu = isinstance(block, XBlock) and not block.relu_bypass
         sdp_float.float_block(data, alu, algorithm, mul, multiply, is_y, relu, data)
 
     def _operand(self, memory: np.ndarray | None, block: XBlock | YBlock, register: int, atom: int) -> np.ndarray:
