@@ -1,0 +1,69 @@
+"""The site of the pages is built without a warning, without other hosts, and has every page in its navigation."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from support.pages import page_module
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> Path:
+    """The built site."""
+    for name in ("mkdocs", "material", "mkdocstrings"):
+        pytest.importorskip(name, reason="the extra nvdla[docs] is not installed")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return folder
+
+
+def test_every_page_is_in_the_site(site):
+    made = {path.name for path in site.glob("*.html")}
+    pages = {path.with_suffix(".html").name for path in (ROOT / "docs").glob("*.md")} - {"README.html"}
+    assert pages | {"index.html", "SECURITY.html", "CHANGELOG.html", "CONTRIBUTING.html"} <= made
+
+
+def test_pages_ask_no_other_host_for_anything(site):
+    for page in site.glob("*.html"):
+        text = page.read_text(encoding="utf-8")
+        asked = re.findall(r'<(?:script|img|iframe|source)[^>]*\bsrc="(https?:[^"]*)"', text)
+        asked += re.findall(r'<link[^>]*rel="(?:stylesheet|preconnect|icon)"[^>]*href="(https?:[^"]*)"', text)
+        assert not asked, page.name
+
+
+def test_no_page_has_a_drawing_that_a_script_of_another_host_would_make(site):
+    for page in site.glob("*.html"):
+        assert 'class="mermaid"' not in page.read_text(encoding="utf-8"), page.name
+
+
+def test_every_page_is_in_the_navigation():
+    navigation = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"]
+    listed = re.findall(r"[\w-]+\.md", str(navigation))
+    assert len(listed) == len(set(listed))
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} <= set(listed)
+
+
+def test_links_out_of_the_pages_become_text(tmp_path):
+    relinked = page_module("site_hooks").relinked
+    docs = ROOT / "docs"
+    assert relinked("[a](lint.md#json)", docs, docs) == "[a](lint.md#json)"
+    assert relinked("[a](docs/lint.md)", ROOT, docs) == "[a](lint.md)"
+    assert relinked("[promise](../SECURITY.md#x)", docs, docs) == "[promise](SECURITY.md#x)"
+    assert relinked("[the code](../nvdla/files.py)", docs, docs) == "the code (`../nvdla/files.py`)"
+    assert relinked("[NVDLA](http://nvdla.org)", docs, docs) == "[NVDLA](http://nvdla.org)"
+
+
+def test_the_picture_of_the_concepts_is_current():
+    module = page_module("concepts")
+    assert module.PICTURE.read_text(encoding="utf-8") == module.concepts_picture(), "python tools/pages/concepts.py"
