@@ -56,7 +56,8 @@ class NvdlaRep(BackendRep):
     def _for(self, feed: dict[str, np.ndarray]) -> Compiled:
         if self.precision == "fp16" and self._compiled is not None:
             return self._compiled
-        real = feed and all(np.asarray(each).dtype.kind == "f" for each in feed.values())
+        arrays = [np.asarray(each) for each in feed.values()]
+        real = arrays and all(each.dtype.kind == "f" and np.isfinite(each).all() for each in arrays)
         data = samples(self.model, [feed]) if real else None
         self._compiled = compiler.compile(self.model, self.config, self.precision, data, **self.options)
         return self._compiled

@@ -162,7 +162,9 @@ def judge(case: Any, config: str, precision: str) -> Result | None:
         made.verdict, made.reason = "refused", str(error)
         return made
     try:
-        calibration = [feed] if feed and all(_real(each) for each in feed.values()) else None
+        calibration = (
+            [feed] if feed and all(_real(each) and np.isfinite(each).all() for each in feed.values()) else None
+        )
         compiled = compile(loaded, config, precision, calibration, method="max")
         if calibration and compiled.loadable is not None:
             # what the accelerator sees is the rounded input: its values have to be in range, too

@@ -130,7 +130,8 @@ def _lrn(layer: Layer, x: np.ndarray) -> np.ndarray:
 
 
 def _softmax(layer: Layer, x: np.ndarray) -> np.ndarray:
-    powers = np.exp(x - x.max(axis=1, keepdims=True))
+    with np.errstate(invalid="ignore"):  # infinities of a float network are found and said by whoever calibrates
+        powers = np.exp(x - x.max(axis=1, keepdims=True))
     return powers / powers.sum(axis=1, keepdims=True)
 
 

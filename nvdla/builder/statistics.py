@@ -128,6 +128,17 @@ def mse_limit(histogram: Histogram, largest: int) -> float:
     return float(edges[np.argmin(inside * (edges / largest) ** 2 / 12 + clipped)])
 
 
+class NotFiniteError(BuildError):
+    """The float network gives NaN or infinity in ``layers``, in the network's order."""
+
+    def __init__(self, layers: list[str]) -> None:
+        super().__init__(
+            f"layer {layers[0]}: the float network gives NaN or infinity on the calibration data; check the data and "
+            "the weights"
+        )
+        self.layers = layers
+
+
 class Statistics:
     """Peaks and means a channel and (on demand) histograms of tensors by name."""
 
@@ -139,15 +150,13 @@ class Statistics:
         self._counts: dict[str, int] = {}
 
     def update(self, values: Mapping[str, np.ndarray]) -> None:
-        """Take in one batch: arrays (N, C, H, W) by name. Raises BuildError for NaN and infinities."""
+        """Take in one batch: arrays (N, C, H, W) by name. Raises NotFiniteError for NaN and infinities."""
+        unbounded = [name for name, array in values.items() if not np.all(np.isfinite(array))]
+        if unbounded:
+            raise NotFiniteError(unbounded)
         for name, array in values.items():
             planes = array.reshape(array.shape[0], array.shape[1], -1)
             peaks = np.maximum(planes.max(axis=(0, 2)), -planes.min(axis=(0, 2))).astype(np.float64)
-            if not np.all(np.isfinite(peaks)):
-                raise BuildError(
-                    f"layer {name}: the float network gives NaN or infinity on the calibration data; check the data "
-                    "and the weights"
-                )
             total = planes.sum(axis=(0, 2), dtype=np.float64)
             self._peaks[name] = np.maximum(self._peaks.get(name, 0.0), peaks)
             self._sums[name] = self._sums.get(name, 0.0) + total

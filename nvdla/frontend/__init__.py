@@ -5,7 +5,7 @@ The stages, each a function whose result the next one takes:
 * ``frontend.model.read(source, shapes=None, weights=None) -> Model``: a path, bytes or ``onnx.ModelProto`` becomes a
   checked model with static shapes, whose constant nodes are folded. ``.proto`` runs in onnxruntime as it is;
   ``.constants``, ``.shapes`` and ``.types`` are those of every value; ``.inputs`` and ``.outputs`` are value names.
-* ``frontend.importer.import_graph(model, config, precision, host=()) -> Imported``: every node placed.
+* ``frontend.importer.import_graph(model, config, precision, host=None) -> Imported``: every node placed.
     ``.parts``: accelerator and host parts in the order in which they run. An accelerator part has ``.network``, a
     :class:`nvdla.builder.Network` of float layers; ``.networks`` are all of them, ``.network`` is the first.
     ``.nodes``: rows (name, op, placement "accelerator" "folded" "host", reason, advice, operations, macs, part).

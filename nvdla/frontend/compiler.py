@@ -17,6 +17,7 @@ import nvdla
 from nvdla.builder import Built, Calibration, Recipe, Refined, build, quantize
 from nvdla.builder.accuracy import LayerAccuracy, accuracy
 from nvdla.builder.fuse import group_layers
+from nvdla.builder.statistics import NotFiniteError
 from nvdla.errors import BuildError, FormatError
 from nvdla.frontend.data import Preprocessing, Samples, samples
 from nvdla.frontend.importer import (
@@ -29,7 +30,7 @@ from nvdla.frontend.importer import (
     check_host,
     import_graph,
 )
-from nvdla.frontend.model import Model, packages, read
+from nvdla.frontend.model import Model, packages, read, reads
 from nvdla.frontend.quantisation.activations import FloatModel
 from nvdla.frontend.quantisation.calibrate import Calibrated, Progress, calibrate, recipe_of, table_or
 from nvdla.frontend.quantisation.mixed import JUDGED_SAMPLES, choose, drop
@@ -155,7 +156,7 @@ def compile(
     recipe, rest = recipe_of(options)
     data = _data(loaded, calibration, preprocessing)
     auto, precision = precision == "auto", "int8" if precision == "auto" else precision
-    kept = set(keep_on_host)
+    kept = dict.fromkeys(keep_on_host, "it is kept on the host as asked")
     while True:
         imported = import_graph(loaded, config, precision, kept, ranged=calibration is not None)
         if not host:
@@ -167,11 +168,12 @@ def compile(
             if auto:
                 calibrated = _mixed(imported, calibrated, data, rest, details, max_drop)
             return _build(imported, calibrated, rest, details)
-        except _NodeFails as failure:
-            # What only scales can show: the node goes to the host with what the builder says.
-            if not host or failure.node in kept:
+        except _NodesFail as failure:
+            # What only scales can show: the nodes go to the host with what the builder says.
+            fresh = failure.nodes - kept.keys() or _readers(loaded, failure.nodes) - kept.keys()
+            if not host or not fresh:
                 raise BuildError(failure.reason) from None
-            kept.add(failure.node)
+            kept |= dict.fromkeys(fresh, failure.reason)
 
 
 def check(
@@ -231,10 +233,17 @@ def _fused(imported: Imported) -> None:
         row.operations = list(dict.fromkeys(groups[name] for name in row.operations if name in groups))
 
 
-class _NodeFails(Exception):
-    def __init__(self, node: str, reason: str) -> None:
+def _readers(model: Model, nodes: set[str]) -> set[str]:
+    """The nodes that take what these nodes make."""
+    graph = model.proto.graph.node
+    values = {value for node in graph if node.name in nodes for value in node.output}
+    return {node.name for node in graph if values & set(reads(node))}
+
+
+class _NodesFail(Exception):
+    def __init__(self, nodes: set[str], reason: str) -> None:
         super().__init__(reason)
-        self.node, self.reason = node, reason
+        self.nodes, self.reason = nodes, reason
 
 
 def _data(model: Model, data: Any, preprocessing: Preprocessing | None) -> Calibration | Samples | Table | None:
@@ -256,7 +265,10 @@ def _calibration(
             f"{imported.model.name}: {imported.precision} needs scales; give calibration data (--calibrate) or a model "
             "that brings its scales"
         )
-    return calibrate(imported, data, recipe, progress)
+    try:
+        return calibrate(imported, data, recipe, progress)
+    except NotFiniteError as error:
+        raise _NodesFail({_maker(imported, each, error) for each in error.layers}, str(error)) from None
 
 
 def _mixed(
@@ -303,7 +315,7 @@ def _build(
         try:
             built = build(refined.network, *chosen, **options)
         except BuildError as error:
-            raise _NodeFails(_culprit(rows, str(error)), str(error)) from None
+            raise _NodesFail({_culprit(rows, _named(error), error)}, str(error)) from None
         measured = calibrated.samples.get(number, ()) if measure else ()
         rows_of_part = [asdict(row) for row in accuracy(refined.network, built, measured)]
         details["accuracy"] = [*details.get("accuracy", ()), *rows_of_part]
@@ -333,14 +345,28 @@ def _factors(refined: Refined) -> dict[str, list[float]]:
     return {name: each.tolist() for name, each in refined.factors.items() if np.any(each != 1)}
 
 
-def _culprit(rows: list[NodeRow], message: str) -> str:
-    """The node whose layer a message of the builder names; the message itself where it names none."""
-    found = re.match(r"layer (.+?): ", message)
-    names = found.group(1).split("+") if found else []
+def _named(error: BuildError) -> str:
+    """The layer that a message of the builder names."""
+    found = re.match(r"layer (.+?): ", str(error))
+    return found.group(1) if found else ""
+
+
+def _culprit(rows: list[NodeRow], layer: str, error: BuildError) -> str:
+    """The node that a layer of the builder's computes; the error itself where it is nobody's."""
+    names = layer.split("+")
     for row in rows:
         if any(name in row.operations or name.split("/")[0] in row.operations for name in names):
             return row.name
-    raise BuildError(message)
+    raise error
+
+
+def _maker(imported: Imported, layer: str, error: BuildError) -> str:
+    """The node that makes a tensor of a part: a layer's, or an input from the host."""
+    value = imported.tensors.get(layer, layer)
+    for node in imported.model.proto.graph.node:
+        if value in node.output:
+            return str(node.name)
+    return _culprit(imported.nodes, layer, error)
 
 
 def _name_groups(rows: list[NodeRow], parts: list[CompiledPart]) -> None:

@@ -8,7 +8,7 @@ even ones run on the accelerator, odd ones on the host.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,9 +102,13 @@ class Imported:
 
 
 def import_graph(
-    model: Model, config: str | Configuration, precision: str = "int8", host: Iterable[str] = (), ranged: bool = True
+    model: Model,
+    config: str | Configuration,
+    precision: str = "int8",
+    host: Mapping[str, str] | None = None,
+    ranged: bool = True,
 ) -> Imported:
-    """Place every node and make the networks. ``host``: names of nodes that must run on the host. ``ranged``: False
+    """Place every node and make the networks. ``host``: nodes that must run on the host, and why. ``ranged``: False
     where the ranges of tensors will not be known (fp16 without calibration).
 
     Raises ConfigError for a configuration or precision that does not exist; never for a node.
@@ -112,7 +116,7 @@ def import_graph(
     chosen = configuration(config) if isinstance(config, str) else config
     if precision not in chosen.precisions:
         raise ConfigError(f"{chosen.name} has no {precision}; its precisions are {', '.join(chosen.precisions)}")
-    forced = {name: Cut("it is kept on the host as asked") for name in host}
+    forced = {name: Cut(reason) for name, reason in (host or {}).items()}
     while True:
         walk = _Walk(model, chosen, precision, forced, ranged)
         walk.run()

@@ -268,6 +268,9 @@ class _Normaliser:
             self.proto = self.onnx.version_converter.convert_version(self.proto, 13)
         except Exception:  # onnx raises kinds of its own; such nodes run on the host
             return opset
+        self.proto.ir_version = max(self.proto.ir_version, 4)  # before, constants had to be inputs
+        for tensor in self.proto.graph.initializer:  # attributes that have become inputs
+            self.constants.setdefault(tensor.name, self.onnx.numpy_helper.to_array(tensor))
         return 13
 
     def _check_order(self, graph: Any) -> None:

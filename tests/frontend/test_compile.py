@@ -186,6 +186,45 @@ def test_the_backend_runs_a_node():
     assert np.abs(found[0] - np.maximum(x, 0)).max() <= 3 / 127
 
 
+def test_a_node_that_gives_infinity_runs_on_the_host(rng):
+    """Scales have no infinity: the node, and the readers of what it makes, are cut with the reason."""
+    net = model(
+        [node("Relu", "x", "r"), node("Log", "r", "l"), node("GlobalMaxPool", "l", "p"), node("Conv", "p w", "y")],
+        {"x": (1, 2, 4, 4)},
+        {"y": (1, 3, 1, 1)},
+        {"w": rng.normal(size=(3, 2, 1, 1)).astype("f4")},
+    )
+    x = rng.normal(size=(1, 2, 4, 4)).astype("f4")
+    compiled = nvdla.compile(net, "nv_small", "int8", x)
+    rows = {row.name: row for row in compiled.nodes}
+    assert [rows[name].placement for name in ("r", "l", "p", "y")] == ["accelerator", "host", "host", "accelerator"]
+    assert "NaN or infinity" in rows["l"].reason
+    exact = run_once(net, "net", {"x": x})[0]
+    assert np.abs(compiled.run(x)["y"] - exact).max() < 0.05 * np.abs(exact).max()
+    with pytest.raises(nvdla.BuildError, match="NaN or infinity"):
+        nvdla.compile(net, "nv_small", "int8", x, host=False)
+
+
+def test_pads_of_the_first_opsets_are_read():
+    """They were attributes; conversion makes constants of them."""
+    net = model(
+        [node("Pad", "x", "y", pads=[0, 0, 1, 2, 0, 0, 1, 0])], {"x": (1, 3, 4, 4)}, {"y": (1, 3, 6, 6)}, opset=6
+    )
+    net.ir_version = 3
+    compiled = nvdla.compile(net, "nv_small", "int8", np.ones((1, 3, 4, 4), "f4"))
+    assert compiled.report["cuts"] == 0
+    found = compiled.run(np.ones((1, 3, 4, 4), "f4"))["y"]
+    np.testing.assert_allclose(found, np.pad(np.ones((1, 3, 4, 4)), ((0, 0), (0, 0), (1, 1), (2, 0))), rtol=1e-6)
+
+
+def test_the_backend_takes_infinities():
+    from nvdla import onnx_backend
+
+    x = np.array([[np.inf, np.nan, 1.0]], "f4")
+    found = onnx_backend.run_node(helper.make_node("IsNaN", ["x"], ["y"]), [x], "nv_small")
+    np.testing.assert_array_equal(found[0], np.isnan(x))
+
+
 def test_the_page_of_operators_is_current():
     from tools.onnx_operators import PAGE, page
 
@@ -212,6 +251,6 @@ def test_the_scoreboard_has_nothing_wrong(target):
 
     config, precision = target.split(":")
     results = [each for each in (judge(case, config, precision) for case in cases()) if each is not None]
-    assert [each for each in results if each.verdict == "wrong"] == []
+    assert [each for each in results if each.verdict in ("wrong", "refused")] == []
     done = [each for each in results if each.verdict in ("exact", "tolerance") and each.real and each.rank <= 4]
     assert len(done) >= (200 if precision == "int8" else 240)
