@@ -13,6 +13,7 @@ from nvdla.builder.emit import emit
 from nvdla.builder.ir import Program
 from nvdla.builder.lower import lower
 from nvdla.builder.network import Network
+from nvdla.builder.planner import Plan
 from nvdla.builder.quantize import Calibration, quantize
 from nvdla.hardware.configuration import configuration
 from nvdla.loadable.model import Loadable
@@ -20,11 +21,15 @@ from nvdla.loadable.model import Loadable
 
 @dataclass(frozen=True)
 class Built:
-    """What :func:`build` gives: the loadable, its program (for the expected results) and the names of layers."""
+    """What :func:`build` gives: the loadable, its program (for the expected results) and the names of layers.
+
+    ``memory``: where the surfaces between operations lie; ``memory.size`` bytes in all, ``memory.least`` at the least.
+    """
 
     loadable: Loadable
     program: Program
     sidecar: dict
+    memory: Plan
 
     @property
     def input_scales(self) -> dict[str, float]:
@@ -84,8 +89,8 @@ def build(
     """
     chosen = configuration(config)
     program = lower(network, chosen, precision, calibration, per_channel, level)
-    loadable, tasks = emit(program, chosen)
-    return Built(loadable, program, sidecar.describe(program, chosen.name, tasks))
+    loadable, tasks, memory = emit(program, chosen)
+    return Built(loadable, program, sidecar.describe(program, chosen.name, tasks), memory)
 
 
 def layer_errors(

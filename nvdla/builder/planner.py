@@ -41,10 +41,12 @@ class Life:
 
 @dataclass
 class Plan:
-    """Offsets of inner roots in the pool, by identity, and the pool's size."""
+    """Offsets of inner roots in the pool, by identity, and the pool's size. ``least``: the largest sum of surfaces that
+    live at one time, below which no plan can come."""
 
     offsets: dict[int, int]
     size: int
+    least: int = 0
 
 
 def lives(operations: list[Operation], together: Mapping[int, int] | None = None) -> dict[int, tuple[Root, Life]]:
@@ -88,7 +90,20 @@ def plan(
         offsets[id(root)] = offset
         placed.append((offset, offset + size, life))
     end = max((end for _, end, _ in placed), default=0)
-    return Plan(offsets, _aligned(end))
+    return Plan(offsets, _aligned(end), _least([(life, size) for _, life, size in inner]))
+
+
+def _least(inner: list[tuple[Life, int]]) -> int:
+    """The largest sum of sizes of lives that overlap."""
+    changes: dict[int, int] = {}
+    for life, size in inner:
+        changes[life.first] = changes.get(life.first, 0) + size
+        changes[life.last + 1] = changes.get(life.last + 1, 0) - size
+    alive = most = 0
+    for position in sorted(changes):
+        alive += changes[position]
+        most = max(most, alive)
+    return most
 
 
 def _chain_starts(count: int, flying: list[Life]) -> list[int]:

@@ -15,11 +15,13 @@ from nvdla.caffe.text import near
 @dataclass
 class Model:
     """``model``: the ONNX ModelProto, whose outputs are every layer's results. ``names``: a layer's name, or its blobs'
-    names where it has several -> output, in order of the layers. ``blobs``: blob -> output written to it last."""
+    names where it has several -> output, in order of the layers. ``blobs``: blob -> output written to it last.
+    ``ends``: outputs that no layer takes: those of the network."""
 
     model: Any
     names: dict[str, str]
     blobs: dict[str, str]
+    ends: list[str]
 
 
 def convert(onnx: Any, network: Network, inputs: Mapping[str, tuple[int, ...]]) -> Model:
@@ -41,7 +43,18 @@ def convert(onnx: Any, network: Network, inputs: Mapping[str, tuple[int, ...]]) 
             blobs[blob] = value
             names[layer.name if len(made) == 1 else blob] = value.name
     written = {blob: value.name for blob, value in blobs.items() if blob not in inputs}
-    return Model(_model(onnx, network, inputs, graph, names), names, written)
+    ends = [written[blob] for blob in _ends(network)]
+    return Model(_model(onnx, network, inputs, graph, names), names, written, ends)
+
+
+def _ends(network: Network) -> list[str]:
+    """Blobs that nobody takes after they are written; a layer in place takes what the one before it wrote."""
+    ends: dict[str, None] = {}
+    for layer in network.layers:
+        for blob in layer.bottoms:
+            ends.pop(blob, None)
+        ends.update(dict.fromkeys(layer.tops))
+    return list(ends)
 
 
 def _check_parameters(layer: Layer, wanted: str | None) -> None:

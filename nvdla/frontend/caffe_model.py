@@ -33,9 +33,7 @@ def caffe_proto(
     with np.errstate(all="ignore"):  # weights of a broken file may be infinite
         made = convert(onnx, network, _inputs(network, shapes))
     names = {value: layer for layer, value in made.names.items()}
-    taken = {blob for layer in network.layers for blob in layer.bottoms}
-    ends = [value for blob, value in made.blobs.items() if blob not in taken]
-    _rename(made.model.graph, names, ends)
+    _rename(made.model.graph, names, made.ends)
     digest = hashlib.sha256(read_file(path, MAX_FILE) + read_file(weights, MAX_FILE)).hexdigest()
     # Outputs of a converted network have names alone; a model that others check has types and shapes.
     return path.stem, onnx.shape_inference.infer_shapes(made.model), digest

@@ -106,7 +106,7 @@ class Value:
 
     ``index``: None (the cube holds the elements in the value's order) or an array of the value's shape.
     ``base``, ``function``: this value is a function of one number of another value. ``unpadded``: this value is that
-    one with zeros around it (top, bottom, left, right).
+    one with ``border`` around it (top, bottom, left, right).
     """
 
     name: str
@@ -117,6 +117,7 @@ class Value:
     base: Value | None = None
     function: Function | None = None
     unpadded: tuple[Value, tuple[int, int, int, int]] | None = None
+    border: float = 0.0
 
     @property
     def size(self) -> int:

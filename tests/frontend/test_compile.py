@@ -254,3 +254,18 @@ def test_the_scoreboard_has_nothing_wrong(target):
     assert [each for each in results if each.verdict in ("wrong", "refused")] == []
     done = [each for each in results if each.verdict in ("exact", "tolerance") and each.real and each.rank <= 4]
     assert len(done) >= (200 if precision == "int8" else 240)
+
+
+@pytest.mark.parametrize(("op", "fill"), [("MaxPool", np.finfo(np.float32).min), ("AveragePool", 0.0)])
+def test_a_border_that_a_pool_does_not_see_goes_into_the_pool(op, fill, rng):
+    made = model(
+        [node("Pad", "x p v", "b"), node(op, "b", "y", kernel_shape=[3, 3], strides=[2, 2])],
+        {"x": (1, 8, 8, 8)},
+        {"y": (1, 8, 5, 5)},
+        {"p": np.array([0, 0, 1, 1, 0, 0, 2, 2], np.int64), "v": np.float32(fill)},
+    )
+    samples = rng.normal(size=(2, 8, 8, 8)).astype("f4")
+    compiled = nvdla.compile(made, "nv_small", "int8", samples, host=False, method="max")
+    assert [type(each).__name__ for each in compiled.parts[0].built.program.operations] == ["Pool"]
+    exact = run_once(made, "net", {"x": samples[:1]})[0]
+    assert np.abs(compiled.run(samples[:1])["y"] - exact).max() < 0.04 * np.abs(exact).max()

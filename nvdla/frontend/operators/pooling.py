@@ -13,15 +13,24 @@ from nvdla.frontend.operators.windows import Window, trimmed, window_of
 def max_pool(graph: Graph, node: Node) -> Value:
     """Largest value of each window in the PDP, also with ceil_mode; windows above 8 become cascades.
 
-    No dilation; the positions (Indices) are not computed.
+    No dilation; the positions (Indices) are not computed. A border of the lowest number before it (Pad) is taken into
+    it.
     """
-    value = graph.source(node)
-    window = _window(node, value)
+    value, outer = trimmed(graph.source(node), lowest=True)
+    window = _window(node, value, outer)
+    if _is_too_wide(window):
+        value = graph.source(node)
+        window = _window(node, value)
     if window.dilation != (1, 1):
         return _dilated(graph, node, value, window)
     made = graph.network.max_pool(graph.label(node), graph.cube(value), window.kernel, window.stride, window.padding)
     graph.tie(made, graph.cube(value))
     return graph.result(node, made)
+
+
+def _is_too_wide(window: Window) -> bool:
+    """Whether a window would hold padding alone."""
+    return max(window.padding[:2]) >= window.kernel[0] or max(window.padding[2:]) >= window.kernel[1]
 
 
 def _dilated(graph: Graph, node: Node, value: Value, window: Window) -> Value:
@@ -72,14 +81,13 @@ def average_pool(graph: Graph, node: Node) -> Value:
     value = graph.source(node)
     counts = bool(node.get("count_include_pad", 0))
     outer = (0, 0, 0, 0)
-    if value.unpadded is not None and counts:
+    if counts or not _pads(node):
         value, outer = trimmed(value)
+        counts = True
     plain = window_of(node, node.get("kernel_shape"), value.shape[2:], outer)
     window = _window(node, value, outer)
     if window.dilation != (1, 1):
         raise Cut(f"dilation {window.dilation}; the PDP has none")
-    if any(outer) and not counts:
-        raise Cut("padding before it")
     # the part of the padding that counts: what ceil_mode adds at the end never does
     counted = plain.padding if counts else (0, 0, 0, 0)
     cube = graph.cube(value)
@@ -89,6 +97,11 @@ def average_pool(graph: Graph, node: Node) -> Value:
     else:
         made = graph.network.average_pool(name, cube, window.kernel, window.stride, window.padding, counted)
     return graph.result(node, made)
+
+
+def _pads(node: Node) -> bool:
+    """Whether the pool itself pads, or rounds sizes up."""
+    return bool(any(node.get("pads", ())) or node.get("ceil_mode", 0) or node.get("auto_pad", "NOTSET") != "NOTSET")
 
 
 @operator("GlobalAveragePool", "GlobalMaxPool", note="PDP")

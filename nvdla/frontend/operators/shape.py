@@ -34,7 +34,7 @@ def same(graph: Graph, node: Node) -> Value:
     if node.op == "Dropout" and node.has(2) and node.constant(2) is not None and bool(node.constant(2).ravel()[0]):
         raise Cut("it is in training form")
     made = graph.alias(node, value, value.index)
-    made.base, made.function, made.unpadded = value.base, value.function, value.unpadded
+    made.base, made.function, made.unpadded, made.border = value.base, value.function, value.unpadded, value.border
     return made
 
 
@@ -197,8 +197,9 @@ def _part(graph: Graph, node: Node, index: int) -> Value:
 
 @operator("Pad", note="into the operation after it, or constants around it")
 def pad(graph: Graph, node: Node) -> Value:
-    """Zeros around rows and columns go into the convolution (or average) after them; else the border is copied from
-    constants of the loadable. Other constants; reflect, edge and wrap only for small tensors. Negative pads cut."""
+    """Zeros around rows and columns go into the convolution (or average) after them, the lowest number into the
+    largest of windows; else the border is copied from constants of the loadable. Other constants; reflect, edge and
+    wrap only for small tensors. Negative pads cut."""
     value = graph.source(node)
     mode = node.get("mode", "constant")
     rank = len(value.shape)
@@ -224,8 +225,7 @@ def pad(graph: Graph, node: Node) -> Value:
     if number == 0:
         graph.tie(made, cube)
     result = graph.result(node, made)
-    if number == 0:
-        result.unpadded = (value, (top, bottom, left, right))
+    result.unpadded, result.border = (value, (top, bottom, left, right)), number
     return result
 
 

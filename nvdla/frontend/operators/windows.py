@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from nvdla.frontend.graph import Cut, Node, Value
 from nvdla.rounding import ceil_div
 
@@ -19,9 +21,15 @@ class Window:
     padding: tuple[int, int, int, int]
 
 
-def trimmed(value: Value) -> tuple[Value, tuple[int, int, int, int]]:
-    """The value without the zeros that a Pad put around it, and their widths (top, bottom, left, right)."""
-    return value.unpadded if value.unpadded is not None else (value, (0, 0, 0, 0))
+LOWEST = float(np.finfo(np.float16).min)
+"""What is below it never wins a maximum: no element of the accelerator is."""
+
+
+def trimmed(value: Value, lowest: bool = False) -> tuple[Value, tuple[int, int, int, int]]:
+    """The value without the zeros that a Pad put around it, and their widths (top, bottom, left, right). ``lowest``:
+    numbers instead that never win a maximum."""
+    plain = value.border < LOWEST if lowest else value.border == 0
+    return value.unpadded if value.unpadded is not None and plain else (value, (0, 0, 0, 0))
 
 
 def window_of(

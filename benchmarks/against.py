@@ -1,0 +1,129 @@
+"""Networks that NVIDIA's compiler has compiled: their loadables, and the same networks by this compiler.
+
+Sources lie in ../shared/corpus/loadables: prototxt, calibration table, weights (seeded ones where they were left out).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+
+import nvdla
+from nvdla.analysis.cycles.constants import Memory
+from nvdla.analysis.study import Study
+from nvdla.caffe import conversion, layers, read_network
+from nvdla.caffe.network import Network
+from nvdla.errors import BuildError, NvdlaError
+from nvdla.loadable.model import Loadable
+
+CORPUS = Path(__file__).resolve().parents[1] / ".." / "shared" / "corpus" / "loadables"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A network on one configuration. ``theirs``: cycles of NVIDIA's fastest loadable, called ``combination``;
+    ``ours`` None: not built, and why."""
+
+    network: str
+    config: str
+    precision: str
+    batch: int
+    combination: str
+    theirs: int
+    ours: int | None
+    why: str = ""
+
+    @property
+    def ratio(self) -> float:
+        """Our cycles to theirs."""
+        return (self.ours or 0) / self.theirs
+
+
+def cycles(loadable: Loadable, config: str, memory: Memory | None = None) -> int:
+    """What ``nvdla cycles`` says in all."""
+    return Study.of(loadable, config, memory=memory or Memory()).schedule.cycles
+
+
+def pairs(chosen: set[str]) -> Iterator[Pair]:
+    """Every network (of ``chosen``, where that is not empty), configuration, precision and batch of the corpus that
+    runs; NVIDIA's loadable is the fastest of all its profiles."""
+    found: dict[tuple[str, str, str, int], list[dict[str, Any]]] = {}
+    for case in json.loads((CORPUS / "manifest.json").read_text())["cases"]:
+        source = CORPUS / case["network"] / "net.prototxt"
+        if case["expect"] == "ok" and source.exists() and (not chosen or case["network"] in chosen):
+            key = case["network"], case["config"], case["precision"], case["batch"]
+            found.setdefault(key, []).append(case)
+    for (network, config, precision, batch), cases in sorted(found.items()):
+        theirs = {
+            Path(case["path"]).stem: cycles(nvdla.load(CORPUS / case["path"]), config)
+            for case in cases
+            if case["tasks"]
+        }
+        best = min(theirs, key=lambda name: theirs[name])
+        try:
+            ours: int | None = cycles(built(network, config, precision, batch), config)
+            why = ""
+        except NvdlaError as error:
+            ours, why = None, str(error)
+        yield Pair(network, config, precision, batch, best, theirs[best], ours, why)
+
+
+def built(network: str, config: str, precision: str, batch: int) -> Loadable:
+    """The network by this compiler. Raises NvdlaError where a part of it would run on the host."""
+    folder = CORPUS / network
+    weights = folder / "net.caffemodel"
+    shapes = shapes_of(read_network(folder / "net.prototxt"), batch)
+    source: Any = seeded(network, batch)
+    settings: dict[str, Any] = {}
+    if weights.exists():
+        source, settings = folder / "net.prototxt", {"weights": weights, "shapes": shapes}
+    data = None
+    if precision != "fp16":
+        random = np.random.default_rng(3)
+        data = {name: random.uniform(-1, 1, shape).astype(np.float32) for name, shape in shapes.items()}
+    made = nvdla.compile(source, config, precision, data, host=False, method="max", **settings)
+    if made.loadable is None:
+        raise BuildError(f"{network}: nothing of it runs on the accelerator")
+    return made.loadable
+
+
+@cache
+def seeded(network: str, batch: int) -> Any:
+    """The ONNX model of a prototxt whose weights were left out: seeded ones of He's scale."""
+    import onnx
+
+    random = np.random.default_rng(5)
+
+    def blob(layer: Any, index: int, _count: int, shape: tuple[int, ...], _what: str) -> np.ndarray:
+        if layer.type in ("BatchNorm", "Scale"):  # mean and shift 0, variance and factor 1
+            one = index > 0 if layer.type == "BatchNorm" else index == 0
+            return np.full(shape, one, np.float32)
+        fan = math.prod(shape[1:])
+        return (random.standard_normal(shape) * math.sqrt(2 / fan)).astype(np.float32)
+
+    source = read_network(CORPUS / network / "net.prototxt")
+    with mock.patch.object(layers, "_blob", blob):
+        made = conversion.convert(onnx, source, shapes_of(source, batch))
+    outputs = [onnx.ValueInfoProto(name=name) for name in made.ends]
+    del made.model.graph.output[:]
+    made.model.graph.output.extend(outputs)
+    return onnx.shape_inference.infer_shapes(made.model)
+
+
+def shapes_of(source: Network, batch: int) -> dict[str, tuple[int, ...]]:
+    """Shapes of the inputs for so many images."""
+    return {name: (batch, *shape[1:]) for name, shape in source.inputs.items() if shape}
+
+
+def geometric_mean(found: list[Pair]) -> float:
+    """Of the ratios of those that were built."""
+    logs = [math.log(pair.ratio) for pair in found if pair.ours]
+    return math.exp(sum(logs) / len(logs)) if logs else math.nan

@@ -1,0 +1,179 @@
+"""How good the code is that the builder makes, in cycles of the calibrated model: ``python benchmarks/bars.py``.
+
+    python benchmarks/bars.py                  the bars of issue I, and memory against its lower bound (half a minute)
+    python benchmarks/bars.py --against        also every network that NVIDIA's compiler has compiled (a minute)
+    python benchmarks/bars.py --against lenet  some of them
+    python benchmarks/bars.py --write          both, into docs/code.md
+
+Nothing runs: loadables are built with seeded weights (networks.py) and studied as ``nvdla cycles`` does. NVIDIA's
+loadables are taken from ../shared/corpus where that is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import networks
+import numpy as np
+from against import CORPUS, Pair, cycles, geometric_mean, pairs
+
+from nvdla.analysis.cycles.constants import Memory
+from nvdla.builder import Built, Calibration, Network, build, calibrate
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "code.md"
+BEGIN, END = "<!-- code: made by benchmarks/bars.py -->", "<!-- /code -->"
+GIGAHERTZ = 1_000_000_000
+FULL, NARROW, NARROWEST = Memory(), Memory(bytes_per_cycle=20, shared=True), Memory(bytes_per_cycle=1, shared=True)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A network on a configuration and memory; ``bar`` and ``moonshot`` in cycles at most, or in frames a second at 1
+    GHz at least (``frames``)."""
+
+    network: str
+    config: str
+    memory: Memory
+    bar: float
+    moonshot: float
+    frames: bool = False
+
+    def verdict(self, count: int) -> str:
+        """What so many cycles reach."""
+        value = -GIGAHERTZ / count if self.frames else float(count)
+        bar, moonshot = (-self.bar, -self.moonshot) if self.frames else (self.bar, self.moonshot)
+        return "moonshot" if value <= moonshot else "bar" if value <= bar else "missed"
+
+
+BARS = (
+    Bar("resnet50", "nv_large", NARROW, 240, 269, True),
+    Bar("resnet50", "nv_large", FULL, 3_400_000, 3_000_000),
+    Bar("resnet50", "nv_small", NARROWEST, 10.5, 12, True),
+    Bar("resnet50", "nv_small", FULL, 68_000_000, 65_000_000),
+    Bar("squeezenet", "nv_large", FULL, 700_000, 500_000),
+)
+CONFIGS = ("nv_small", "nv_large")
+
+
+@cache
+def network(name: str) -> tuple[Network, Calibration]:
+    """A benchmark network and its calibration."""
+    net = networks.NETWORKS[name]()
+    image = np.random.default_rng(1).standard_normal((1, *net.inputs[0].shape))
+    return net, calibrate(net, image)
+
+
+@cache
+def built(name: str, config: str) -> tuple[Built, float]:
+    """The network as it is built by default, and the seconds that it took."""
+    net, calibration = network(name)
+    begin = time.perf_counter()
+    made = build(net, config, calibration=calibration)
+    return made, time.perf_counter() - begin
+
+
+def bars() -> Iterator[tuple[str, ...]]:
+    """The rows of the first table."""
+    for bar in BARS:
+        count = cycles(built(bar.network, bar.config)[0].loadable, bar.config, bar.memory)
+        memory = "full bus" if bar.memory == FULL else f"{bar.memory.bytes_per_cycle:g} B/cycle shared"
+        unit = " frames/s" if bar.frames else ""
+        limits = [f"{each:,g}{unit}" if bar.frames else f"{each:,.0f}" for each in (bar.bar, bar.moonshot)]
+        frames = f"{GIGAHERTZ / count:.1f}"
+        yield f"{bar.network} int8", bar.config, memory, f"{count:,}", frames, *limits, bar.verdict(count)
+
+
+def memories() -> Iterator[tuple[str, ...]]:
+    """The rows of the table of memory."""
+    for name in networks.NETWORKS:
+        for config in CONFIGS:
+            made, seconds = built(name, config)
+            plan = made.memory
+            ratio = plan.size / plan.least if plan.least else 1.0
+            count = cycles(made.loadable, config)
+            yield (
+                name,
+                config,
+                f"{count:,}",
+                f"{plan.size:,}",
+                f"{plan.least:,}",
+                f"{ratio:.3f}",
+                f"{len(made.loadable.blobs)}",
+                f"{seconds:.2f}",
+            )
+
+
+def rivals(found: list[Pair]) -> Iterator[tuple[str, ...]]:
+    """The rows of the comparison with NVIDIA's compiler."""
+    for pair in found:
+        ours = f"{pair.ours:,}" if pair.ours else pair.why
+        ratio = f"{pair.ratio:.2f}" if pair.ours else ""
+        batch = f" x{pair.batch}" if pair.batch > 1 else ""
+        yield pair.network + batch, pair.config, pair.precision, f"{pair.theirs:,}", pair.combination, ours, ratio
+
+
+def summary(found: list[Pair]) -> str:
+    """The comparison in a sentence."""
+    made = [pair for pair in found if pair.ours]
+    worse = [pair for pair in made if pair.ratio > 1]
+    return (
+        f"{len(made)} of {len(found)} are built; geometric mean of the ratios {geometric_mean(made):.3f} (bar 0.85), "
+        f"{len(worse)} above 1, the worst {max((pair.ratio for pair in made), default=0):.2f}."
+    )
+
+
+def table(head: tuple[str, ...], rows: Callable[[], Iterator[tuple[str, ...]]]) -> list[str]:
+    """A table in Markdown."""
+    return [
+        "| " + " | ".join(head) + " |",
+        "|" + " --- |" * len(head),
+        *("| " + " | ".join(row) + " |" for row in rows()),
+    ]
+
+
+def lines(against: list[Pair] | None) -> Iterator[str]:
+    """The page's generated part."""
+    head = ("network", "configuration", "memory", "cycles", "frames/s at 1 GHz", "bar", "moonshot", "reached")
+    yield from table(head, bars)
+    yield ""
+    head = ("network", "configuration", "cycles", "bytes of surfaces", "at the least", "ratio", "blobs", "seconds")
+    yield from table(head, memories)
+    if against is not None:
+        yield from ("", summary(against), "")
+        head = ("network", "configuration", "precision", "NVIDIA", "its fastest loadable", "ours", "ratio")
+        yield from table(head, lambda: rivals(against))
+
+
+def write(text: str) -> None:
+    """Put the tables into the page."""
+    page = PAGE.read_text(encoding="utf-8")
+    before, after = page.split(BEGIN)[0], page.split(END)[1]
+    PAGE.write_text(f"{before}{BEGIN}\n{text}\n{END}{after}", encoding="utf-8")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--against", nargs="*", metavar="NETWORK", help="compare with NVIDIA's loadables")
+    parser.add_argument("--write", action="store_true", help="write docs/code.md")
+    args = parser.parse_args()
+    wanted = args.against is not None or args.write
+    if wanted and not CORPUS.is_dir():
+        print(f"{CORPUS} is missing: no comparison with NVIDIA's loadables", file=sys.stderr)
+        wanted = False
+    found = list(pairs(set(args.against or ()))) if wanted else None
+    text = "\n".join(lines(found))
+    if args.write:
+        write(text)
+    else:
+        print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
