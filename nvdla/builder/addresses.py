@@ -114,8 +114,8 @@ def packed(root: Root, config: Configuration) -> bytes:
     """The elements of a constant as a feature cube: surfaces of lines of atoms."""
     atom = config.memory_atom // BYTES[root.precision]
     surfaces = ceil_div(root.channels, atom)
-    padded = np.zeros((surfaces * atom, root.height, root.width), root.data.dtype)
-    padded[: root.channels] = root.data
+    padded = np.zeros((surfaces * atom, root.height, root.width), root.elements.dtype)
+    padded[: root.channels] = root.elements
     return padded.reshape(surfaces, atom, root.height, root.width).transpose(0, 2, 3, 1).tobytes()
 
 

@@ -20,7 +20,6 @@ from nvdla.descriptors.enums import (
     DataFormat,
     LutMethod,
     MemType,
-    OpType,
     PixelOverride,
     PoolMode,
     Precision,
@@ -47,14 +46,15 @@ class Describer:
     def describe(self, hardware: HardwareOperation) -> tuple[Any, Any]:
         """(operation container, surface container)."""
         operation, surface = NEW.OperationContainer(), NEW.SurfaceContainer()
-        if hardware.type == OpType.CONV:
-            self._conv(hardware, operation.conv_op, surface.conv_surface)
-        elif hardware.type == OpType.SDP:
-            self._sdp(hardware, operation.sdp_op, surface.sdp_surface)
-        elif hardware.type == OpType.PDP:
-            self._pdp(hardware, operation.pdp_op, surface.pdp_surface)
+        what = hardware.operation
+        if isinstance(what, Convolve):
+            self._conv(hardware, what, operation.conv_op, surface.conv_surface)
+        elif isinstance(what, Process):
+            self._sdp(hardware, what, operation.sdp_op, surface.sdp_surface)
+        elif isinstance(what, Pool):
+            self._pdp(hardware, what, operation.pdp_op, surface.pdp_surface)
         else:
-            self._cdp(hardware, operation.cdp_op, surface.cdp_surface)
+            self._cdp(what, operation.cdp_op, surface.cdp_surface)
         return operation, surface
 
     # ---- cubes
@@ -77,8 +77,7 @@ class Describer:
 
     # ---- convolution
 
-    def _conv(self, hardware: HardwareOperation, op: Any, surface: Any) -> None:
-        operation: Convolve = hardware.operation
+    def _conv(self, hardware: HardwareOperation, operation: Convolve, op: Any, surface: Any) -> None:
         source, result = operation.source, operation.process.destination
         _, channels, rows, columns = operation.weights.shape
         precision = source.precision
@@ -114,8 +113,7 @@ class Describer:
 
     # ---- SDP
 
-    def _sdp(self, hardware: HardwareOperation, op: Any, surface: Any) -> None:
-        process: Process = hardware.operation
+    def _sdp(self, hardware: HardwareOperation, process: Process, op: Any, surface: Any) -> None:
         result = process.destination
         precision = result.precision
         op.src_precision = _PRECISION[process.source.precision if process.source is not None else precision]
@@ -149,7 +147,7 @@ class Describer:
         field.shift_value, field.truncate = stage.alu_shift, stage.truncate
         field.precision = Precision.FP16 if half else Precision.INT16
         field.mul_operand = 1
-        operands = [each for each in (stage.alu_operand, stage.multiplier) if each is not None]
+        operands = [each for each in (stage.alu_operand, stage.multiplier) if not isinstance(each, Surface | None)]
         if stage.surfaces:
             field.mode = SdpMode.PER_POINT
             field.precision = _PRECISION[stage.surfaces[0].precision]
@@ -160,9 +158,9 @@ class Describer:
         else:
             field.mode = SdpMode.PER_LAYER
             if stage.alu is not None:
-                field.alu_operand = _register(stage.alu_operand, half)
+                field.alu_operand = _register(operands[0], half)
             if stage.multiplier is not None:
-                field.mul_operand = _register(stage.multiplier, half)
+                field.mul_operand = _register(operands[-1], half)
 
     def _per_kernel(self, field: Any, operands: list[Any], process: Process, half: bool) -> None:
         """Operands a channel, 16 bits each; ALU and MUL side by side where both are wanted; whole atoms."""
@@ -177,8 +175,7 @@ class Describer:
 
     # ---- PDP and CDP
 
-    def _pdp(self, hardware: HardwareOperation, op: Any, surface: Any) -> None:
-        pool: Pool = hardware.operation
+    def _pdp(self, hardware: HardwareOperation, pool: Pool, op: Any, surface: Any) -> None:
         op.split_num = 1
         op.pool_mode, op.precision = _POOL[pool.mode], _PRECISION[pool.source.precision]
         # Window sizes are written one less (POOL_SIZE_1 is 0), strides as they are.
@@ -188,8 +185,7 @@ class Describer:
         self._surface(surface.src_data, pool.source, hardware.source_flies)
         self._surface(surface.dst_data, pool.destination)
 
-    def _cdp(self, hardware: HardwareOperation, op: Any, surface: Any) -> None:
-        normalize: Normalize = hardware.operation
+    def _cdp(self, normalize: Normalize, op: Any, surface: Any) -> None:
         op.in_precision = op.out_precision = _PRECISION[normalize.source.precision]
         op.lut_index = self._lut(normalize.lut)
         op.in_cvt.scale, op.in_cvt.enable = 1, 1
@@ -207,7 +203,7 @@ class Describer:
         return self.luts.index(lut)
 
 
-def _register(value: float, half: bool) -> int:
+def _register(value: float | np.ndarray, half: bool) -> int:
     """A 16-bit operand register: a whole number, or the bits of a half."""
     return int(np.float16(value).view(np.uint16)) if half else int(value)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -194,7 +195,7 @@ def _operation(loadable: Loadable, task: int, operation: int, kind: OpType) -> t
     return decoded, found
 
 
-def _overwrite(loadable: Loadable, task: DlaTask, cube: object, data: bytes, where: str) -> Loadable:
+def _overwrite(loadable: Loadable, task: DlaTask, cube: Any, data: bytes, where: str) -> Loadable:
     """Write ``data`` over the blob in which a cube lies; it must fit the cube."""
     if len(data) > cube.size:
         raise BuildError(f"{where}: {len(data)} bytes, the old data take {cube.size}")

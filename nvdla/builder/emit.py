@@ -8,7 +8,7 @@ from typing import Any
 from nvdla.builder.addresses import CONSTANTS, POOL, Addresses, Extent
 from nvdla.builder.describe import Describer, lut_param
 from nvdla.builder.graph import Links, link
-from nvdla.builder.ir import BYTES, Program, Root
+from nvdla.builder.ir import BYTES, Program, Root, reads
 from nvdla.builder.planner import Plan, plan
 from nvdla.builder.schedule import CpuTask, DlaTask, HardwareOperation, Task, schedule
 from nvdla.descriptors.abi import NEW
@@ -62,7 +62,7 @@ def memory_plan(program: Program, config: Configuration, tasks: list[Task]) -> P
         for hardware in task.operations
         if hardware.type == OpType.PDP and hardware.source_flies
     ]
-    kept = {id(hardware.operation.source.root) for hardware in chained}
+    kept = {id(reads(hardware.operation)[0].root) for hardware in chained}
     together = {hardware.position: hardware.chain[0].position for hardware in chained}
     return plan(program, config, kept, together)
 
@@ -87,16 +87,19 @@ class _Emitter:
         shared = [name for name in shared if name != POOL or self._pool]
         ids = {name: number for number, name in enumerate(shared)}
         next_id = len(shared)
-        entries, events, lists = [], [], []
+        entries: list[TaskEntry] = []
+        events: list[EventEntry] = []
+        lists: list[tuple[int, list[Blob]]] = []
         for number, task in enumerate(self.tasks):
-            build = self._dla_lists if isinstance(task, DlaTask) else self._cpu_lists
-            made = build(number, task, ids)
+            if isinstance(task, DlaTask):
+                interface, made = Interface.DLA1, self._dla_lists(number, task, ids)
+            else:
+                interface, made = Interface.EMU1, self._cpu_lists(number, task, ids)
             first = next_id
             lists.append((first, made))
             next_id += len(made)
             # Address index 0 is the network descriptor, then the shared memories, then the other lists.
             address_list = (first, *range(len(shared)), *range(first + 1, next_id))
-            interface = Interface.DLA1 if isinstance(task, DlaTask) else Interface.EMU1
             entries.append(TaskEntry(number, interface, address_list, -1, *self._events(number, events)))
         self._add_shared(shared)
         for first, made in lists:
@@ -104,7 +107,7 @@ class _Emitter:
                 self._memory(first + offset, blob.size, MemoryFlags.ALLOC | MemoryFlags.SET, (blob.name,), (0,))
                 self.blobs.append(blob)
         for name, _, data in self.constants.blobs:
-            self.blobs.append(Blob(name, data, version=_RAW_VERSION))
+            self.blobs.append(Blob(name, memoryview(data), version=_RAW_VERSION))
         return Loadable(
             tasks=tuple(entries),
             memories=tuple(self.memories),
@@ -225,7 +228,7 @@ class _Emitter:
     @staticmethod
     def _blob(number: int, name: str, interface: Interface, sub: SubInterface, data: bytes) -> Blob:
         version = _DLA_VERSION if interface == Interface.DLA1 else _EMU_VERSION
-        return Blob(f"task-{number}-{name}", data, interface=interface, sub_interface=sub, version=version)
+        return Blob(f"task-{number}-{name}", memoryview(data), interface=interface, sub_interface=sub, version=version)
 
     def _events(self, number: int, events: list[EventEntry]) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Tasks follow each other: each waits for the value that the one before signals."""

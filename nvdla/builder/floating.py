@@ -110,7 +110,12 @@ def _pool(layer: Layer, x: np.ndarray) -> np.ndarray:
         rest = [outer - inner for outer, inner in zip(layer.padding, layer.counted, strict=True)]
         counts = windows(pad(inside[None, None], tuple(rest)), layer.kernel, layer.stride).sum(axis=(4, 5))
         return sums / counts
-    reduce, fill = {"max": (np.max, -np.inf), "min": (np.min, np.inf), "average": (np.mean, 0.0)}[layer.mode]
+    forms: dict[str, tuple[Callable[..., np.ndarray], float]] = {
+        "max": (np.max, -np.inf),
+        "min": (np.min, np.inf),
+        "average": (np.mean, 0.0),
+    }
+    reduce, fill = forms[layer.mode]
     return reduce(windows(pad(x, layer.padding, fill), layer.kernel, layer.stride), axis=(4, 5))
 
 

@@ -32,6 +32,18 @@ class Group:
     summand_shift: int = 0
 
     @property
+    def kernels(self) -> np.ndarray:
+        """``weights`` of a convolution."""
+        assert self.weights is not None, f"{self.name} has no weights"
+        return self.weights
+
+    @property
+    def biases(self) -> np.ndarray:
+        """``bias`` of a convolution."""
+        assert self.bias is not None, f"{self.name} has no bias"
+        return self.bias
+
+    @property
     def name(self) -> str:
         """Names of all layers, for messages and the sidecar."""
         return "+".join(self.members)
@@ -69,8 +81,8 @@ def _absorb(group: Group, follower: Layer) -> bool:
         axis = 0 if group.layer.kind == "convolution" else 1
         shape = [1] * 4
         shape[axis] = -1
-        group.weights = group.weights * follower.factors.reshape(shape)
-        group.bias = group.bias * follower.factors + follower.bias
+        group.weights = group.kernels * follower.factors.reshape(shape)
+        group.bias = group.biases * follower.factors + follower.bias
         return True
     if follower.kind in ACTIVATIONS and group.layer.kind in _TAKES_ACTIVATION:
         # A lower limit other than zero needs a second comparison, which has no free stage.

@@ -36,6 +36,12 @@ class Root:
     paired: bool = False
 
     @property
+    def elements(self) -> np.ndarray:
+        """``data`` of a constant."""
+        assert self.data is not None, f"{self.name} is no constant"
+        return self.data
+
+    @property
     def whole(self) -> Surface:
         """The surface that covers all of it."""
         return Surface(self, 0, self.channels, 0, 1, self.height, 0, 1, self.width)
@@ -153,16 +159,21 @@ class Convolve:
 
 @dataclass(eq=False)
 class Process:
-    """One SDP operation; ``source`` None = on the fly from the convolution, ``destination`` None = on the fly to a
-    pool."""
+    """One SDP operation; ``source`` None = on the fly from the convolution."""
 
     layer: str
     source: Surface | None
-    destination: Surface | None
+    destination: Surface
     x1: Stage | None = None
     x2: Stage | None = None
     lut: Lut | None = None
     convert: Convert = field(default_factory=Convert)
+
+    @property
+    def taken(self) -> Surface:
+        """``source`` of an operation that takes its data from memory."""
+        assert self.source is not None, f"{self.layer} takes its data from a convolution"
+        return self.source
 
     @property
     def stages(self) -> list[Stage]:
@@ -244,6 +255,6 @@ def reads(operation: Operation) -> list[Surface]:
     return [operation.source]
 
 
-def writes(operation: Operation) -> Surface | None:
+def writes(operation: Operation) -> Surface:
     """The surface that an operation writes."""
     return operation.process.destination if isinstance(operation, Convolve) else operation.destination

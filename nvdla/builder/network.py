@@ -49,7 +49,13 @@ class Layer:
     kind: str
     inputs: list[Tensor]
     settings: dict[str, Any] = field(default_factory=dict)
-    output: Tensor | None = None
+    made: Tensor | None = None
+
+    @property
+    def output(self) -> Tensor:
+        """The tensor that it makes."""
+        assert self.made is not None, "a layer has its tensor from the network that it is added to"
+        return self.made
 
     def __getattr__(self, key: str) -> Any:
         try:
@@ -398,7 +404,7 @@ class Network:
         for old in self.layers:
             inputs = [made[tensor.name] for tensor in old.inputs]
             layer = Layer(old.name, old.kind, inputs, {**old.settings, **settings.get(old.name, {})})
-            made[old.name] = layer.output = Tensor(old.name, old.output.shape, layer)
+            made[old.name] = layer.made = Tensor(old.name, old.output.shape, layer)
             result.layers.append(layer)
         result.inputs = [made[tensor.name] for tensor in self.inputs]
         result.outputs = [made[tensor.name] for tensor in self.outputs]
@@ -419,9 +425,10 @@ class Network:
                 "make the tensor smaller or split the layer"
             )
         layer = Layer(name, kind, inputs, settings or {})
-        layer.output = Tensor(name, tuple(int(size) for size in shape), layer)
+        channels, height, width = (int(size) for size in shape)
+        layer.made = Tensor(name, (channels, height, width), layer)
         self.layers.append(layer)
-        return layer.output
+        return layer.made
 
     def _own(self, tensor: Tensor, name: str) -> Tensor:
         if not isinstance(tensor, Tensor) or tensor.producer not in self.layers:

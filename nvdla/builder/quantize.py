@@ -20,7 +20,7 @@ from nvdla.errors import BuildError
 LARGEST = {"int8": 127, "int16": 32767}
 
 
-def quantize(values: np.ndarray, scale: float, precision: str) -> np.ndarray:
+def quantize(values: np.ndarray, scale: float | np.ndarray, precision: str) -> np.ndarray:
     """Real numbers as elements: floor(x / scale + 0.5) limited to the symmetric range (fp16: as half)."""
     if precision == "fp16":
         return np.asarray(values, np.float64).astype(np.float16)

@@ -6,7 +6,8 @@ end of each operation: the hardware's shortened mantissas are within a few units
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -71,8 +72,14 @@ def evaluate(program: Program, inputs: Mapping[str, np.ndarray]) -> Memory:
 
 def step(operation: Operation, memory: Memory) -> None:
     """One operation on the arrays."""
-    form = {Convolve: _convolve, Process: _process, Pool: _pool, Normalize: _normalize, Softmax: _softmax}
-    form[type(operation)](operation, memory)
+    forms: dict[type, Callable[[Any, Memory], None]] = {
+        Convolve: _convolve,
+        Process: _process,
+        Pool: _pool,
+        Normalize: _normalize,
+        Softmax: _softmax,
+    }
+    forms[type(operation)](operation, memory)
 
 
 def round_half_away(x: np.ndarray, shift: int) -> np.ndarray:
@@ -97,7 +104,7 @@ def _convolve(operation: Convolve, memory: Memory) -> None:
 
 
 def _process(operation: Process, memory: Memory) -> None:
-    _finish(operation, memory.load(operation.source), memory)
+    _finish(operation, memory.load(operation.taken), memory)
 
 
 def _finish(process: Process, x: np.ndarray, memory: Memory) -> None:
@@ -164,25 +171,26 @@ def _table(
     table: Table, x: np.ndarray, half: bool, fraction_bits: int | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(value, underflow, overflow) of one table."""
+    index: np.ndarray
+    part: np.ndarray
     d = x - (table.start if half else int(table.start))
     values = table.values.astype(np.float64 if half else np.int64)
     low = d <= 0
     safe = np.where(low, 1, d)
     if table.exponent:
         octave = np.floor(np.log2(safe.astype(np.float64)))
-        index = octave - table.select
-        low = low | (index < 0)
+        low = low | (octave < table.select)
         part = safe / 2.0**octave - 1.0
-        index = np.where(low, 0, index).astype(np.int64)
+        index = np.where(low, 0, octave - table.select)
     elif half:
         position = safe / 2.0**table.select
-        index = np.floor(np.minimum(position, 1 << 20)).astype(np.int64)
+        index = np.floor(np.minimum(position, 1 << 20))
         part = position - index
     else:
         index = safe >> table.select
         part = safe & ((1 << table.select) - 1)
     high = ~low & (index >= table.segments)
-    index = np.clip(index, 0, table.segments - 1)
+    index = np.clip(index, 0, table.segments - 1).astype(np.int64)
     y0, y1 = values[index], values[index + 1]
     if half:
         inner = y0 + part * (y1 - y0)

@@ -62,7 +62,8 @@ def refine(
     recipe = recipe or Recipe()
     check_method(recipe.method, recipe.percentile)
     int8 = precision == "int8"
-    folded, factors = fold(network), {}
+    folded = fold(network)
+    factors: Mapping[str, np.ndarray] = {}
     peaks = Statistics(histograms=False)
     if recipe.equalise:
         gather(batches(), peaks)
@@ -73,11 +74,12 @@ def refine(
     if not statistics:
         raise BuildError(f"network {network.name}: no calibration data; give at least one input")
     magnitudes = statistics.magnitudes(recipe.method, recipe.percentile, LARGEST[precision])
-    result, scales = folded, {}
+    result = folded
+    scales: Mapping[str, np.ndarray] = {}
     if patches is not None:
         rounded = adapt(folded, patches, Calibration(magnitudes), recipe.per_channel)
         result, scales = rounded.network, rounded.weight_scales
-    means = statistics.means if recipe.bias_correction else {}
+    means: Mapping[str, np.ndarray] = statistics.means if recipe.bias_correction else {}
     return Refined(result, Calibration(magnitudes, scales, means), factors)
 
 

@@ -16,7 +16,6 @@ from nvdla.builder.ir import (
     Convolve,
     Normalize,
     Operand,
-    Operation,
     Pool,
     Process,
     Program,
@@ -37,6 +36,10 @@ _OVERLAP_LINES = (1, 1, 2, 4, 4, 8, 8, 8, 8)
 _PDP_BUFFER_BITS = 7 * 1024 * 8
 
 
+EngineOperation = Convolve | Process | Pool | Normalize
+"""What an engine of the accelerator does; softmax is the CPU's."""
+
+
 @dataclass(eq=False)
 class HardwareOperation:
     """One entry of a task's lists. ``operation`` is already in a shape that one engine takes at once.
@@ -46,7 +49,7 @@ class HardwareOperation:
     """
 
     type: OpType
-    operation: Convolve | Process | Pool | Normalize
+    operation: EngineOperation
     position: int
     part: str = ""
     data_banks: int = 0
@@ -112,7 +115,7 @@ def schedule(program: Program, config: Configuration) -> list[Task]:
             tasks.append(CpuTask(operation, position))
             current, position = [], position + 1
             continue
-        chain, used = chains.make(position)
+        chain, used = chains.make(operation, position)
         current += chain
         position += used
     if current:
@@ -130,9 +133,8 @@ class _Chains:
     def __init__(self, program: Program, config: Configuration) -> None:
         self.program, self.config = program, config
 
-    def make(self, position: int) -> tuple[list[HardwareOperation], int]:
+    def make(self, operation: EngineOperation, position: int) -> tuple[list[HardwareOperation], int]:
         """Hardware operations of the operation at a position, and how many operations they cover."""
-        operation = self.program.operations[position]
         if isinstance(operation, Convolve):
             made = self._convolution(operation, position)
         elif isinstance(operation, Process):
@@ -142,10 +144,10 @@ class _Chains:
         else:
             made = [[HardwareOperation(OpType.CDP, operation, position)]]
         used = 1
-        if len(made) == 1 and self._pool_follows(operation, position):
-            pool = HardwareOperation(OpType.PDP, self.program.operations[position + 1], position + 1, source_flies=True)
+        pool = self._pool_that_follows(operation, position) if len(made) == 1 else None
+        if pool is not None:
             made[0][-1].destination_flies = True
-            made[0].append(pool)
+            made[0].append(HardwareOperation(OpType.PDP, pool, position + 1, source_flies=True))
             used = 2
         for number, chain in enumerate(made):
             for hardware in chain:
@@ -166,25 +168,25 @@ class _Chains:
                 chains.append([conv, HardwareOperation(OpType.SDP, part.process, position, source_flies=True)])
         return chains
 
-    def _pool_follows(self, operation: Operation, position: int) -> bool:
-        """Whether the next operation pools exactly this result, narrow enough for the PDP's line buffer."""
+    def _pool_that_follows(self, operation: EngineOperation, position: int) -> Pool | None:
+        """The next operation where it pools exactly this result, narrow enough for the PDP's line buffer."""
         if not isinstance(operation, Convolve | Process) or position + 1 >= len(self.program.operations):
-            return False
+            return None
         pool, result = self.program.operations[position + 1], writes(operation)
         if not isinstance(pool, Pool) or pool.source.root is not result.root or result.root.role != "inner":
-            return False
+            return None
         # The SDP does not convert on the way to the PDP (programming guide, SDP, DC).
-        if isinstance(operation, Process) and operation.source.precision != result.precision:
-            return False
+        if isinstance(operation, Process) and operation.taken.precision != result.precision:
+            return None
         if result.shape != pool.source.shape or result.shape != (
             result.root.channels,
             result.root.height,
             result.root.width,
         ):
-            return False
+            return None
         if any(s.root is result.root for other in self.program.operations[position + 2 :] for s in reads(other)):
-            return False
-        return pool.destination.width <= widest_pool(pool, self.config)
+            return None
+        return pool if pool.destination.width <= widest_pool(pool, self.config) else None
 
     def _pools(self, pool: Pool) -> Iterator[Pool]:
         """The pool in pieces as wide as the line buffer allows."""
@@ -216,15 +218,13 @@ def _cropped(process: Process, rows: tuple[int, int], columns: tuple[int, int]) 
     if process.destination.shape[1:] == (rows[1], columns[1]):
         return process
 
+    def part(operand: Operand | None) -> Operand | None:
+        return operand.crop(*rows, *columns) if isinstance(operand, Surface) else operand
+
     def stage(whole: Stage | None) -> Stage | None:
         if whole is None or not whole.surfaces:
             return whole
-        crop = {
-            name: value.crop(*rows, *columns)
-            for name, value in (("alu_operand", whole.alu_operand), ("multiplier", whole.multiplier))
-            if isinstance(value, Surface)
-        }
-        return replace(whole, **crop)
+        return replace(whole, alu_operand=part(whole.alu_operand), multiplier=part(whole.multiplier))
 
     return replace(
         process, destination=process.destination.crop(*rows, *columns), x1=stage(process.x1), x2=stage(process.x2)
@@ -255,7 +255,7 @@ def _of_channels(process: Process, first: int, count: int) -> Process:
     def some(operand: Operand | None) -> Operand | None:
         if isinstance(operand, Surface):
             return operand.channel_range(first, count)
-        return operand[first : first + count] if np.ndim(operand) else operand
+        return operand[first : first + count] if isinstance(operand, np.ndarray) and operand.ndim else operand
 
     def stage(whole: Stage | None) -> Stage | None:
         if whole is None:
@@ -272,16 +272,14 @@ def legal_copies(process: Process, config: Configuration) -> list[Process]:
     The surfaces of a 1x1 cube must lie side by side (cmod/sdp/NV_NVDLA_sdp.cpp:1489 stops otherwise, nvdlav1): a copy
     of one pixel of a larger cube goes surface by surface.
     """
-    if process.stages or not (_is_scattered(process.source) or _is_scattered(process.destination)):
+    source, destination = process.taken, process.destination
+    if process.stages or not (_is_scattered(source) or _is_scattered(destination)):
         return _interleaved_copies(process)
-    atom = config.memory_atom // BYTES[process.source.precision]
+    atom = config.memory_atom // BYTES[source.precision]
+    parts = [(first, min(atom, source.channels - first)) for first in range(0, source.channels, atom)]
     return [
-        replace(
-            process, source=process.source.channel_range(*part), destination=process.destination.channel_range(*part)
-        )
-        for part in (
-            (first, min(atom, process.source.channels - first)) for first in range(0, process.source.channels, atom)
-        )
+        replace(process, source=source.channel_range(*part), destination=destination.channel_range(*part))
+        for part in parts
     ]
 
 
@@ -296,11 +294,11 @@ def _interleaved_copies(process: Process) -> list[Process]:
     A result with a step between columns is written as a cube one column wide whose *lines* are the columns. Where
     whole rows follow each other without a gap on both sides that works for many rows at once.
     """
-    if process.destination.column_step == 1 and process.source.column_step == 1:
+    source, destination = process.taken, process.destination
+    if destination.column_step == 1 and source.column_step == 1:
         return [process]
     if process.stages:
         raise BuildError(f"layer {process.layer}: only plain copies can step over columns")
-    source, destination = process.source, process.destination
     rows = MAX_SIZE // source.width if _seamless(source) and _seamless(destination) else 1
     if rows == 0:
         raise BuildError(f"layer {process.layer}: {source.width} columns, at most {MAX_SIZE} can be interleaved")

@@ -42,6 +42,7 @@ def arrange(graph: Graph, source: Tensor, positions: np.ndarray) -> Tensor:
 
 
 def _label(graph: Graph, suffix: str) -> str:
+    assert graph.node is not None, "elements are moved for a node"
     return graph.label(graph.node, suffix)
 
 
@@ -63,8 +64,8 @@ def _padded(graph: Graph, source: Tensor, positions: np.ndarray) -> Tensor | Non
 def _separable(graph: Graph, source: Tensor, positions: np.ndarray) -> Tensor | None:
     """Channels, rows and columns are each taken from a list of their own."""
     _, height, width = source.shape
-    taken = positions >= 0
-    channel_taken = taken.any(axis=(1, 2))
+    taken: np.ndarray = np.asarray(positions >= 0)
+    channel_taken: np.ndarray = np.asarray(taken.any(axis=(1, 2)))
     if not np.array_equal(taken, np.broadcast_to(channel_taken[:, None, None], taken.shape)) or not channel_taken.any():
         return None
     channel, row, column = positions // (height * width), positions // width % height, positions % width
@@ -74,10 +75,10 @@ def _separable(graph: Graph, source: Tensor, positions: np.ndarray) -> Tensor | 
     if not np.array_equal(np.where(taken, rebuilt, -1), np.where(taken, positions, -1)):
         return None
     channels = np.where(channel_taken, channels, -1)
-    steps = _steps(rows), _steps(columns)
-    if None in steps:
+    down, across = _steps(rows), _steps(columns)
+    if down is None or across is None:
         return None
-    (top, row_step, row_count, row_repeat), (left, column_step, column_count, column_repeat) = steps
+    (top, row_step, row_count, row_repeat), (left, column_step, column_count, column_repeat) = down, across
     tensor = source
     if (top, row_step, row_count, left, column_step, column_count) != (0, 1, height, 0, 1, width):
         cut = (top, row_step, row_count, left, column_step, column_count)
@@ -156,8 +157,8 @@ def _dense(graph: Graph, source: Tensor, positions: np.ndarray) -> Tensor | None
         graph.tie(flat, source)
     if pixels == 1:
         return flat
-    weights = np.zeros((pixels, channels, channels, pixels))
-    weights[np.arange(pixels)[:, None], np.arange(channels), np.arange(channels), np.arange(pixels)[:, None]] = 1.0
-    weights = weights.reshape(positions.size, channels, height, width)
-    laid = graph.network.deconvolution(_label(graph, "order"), flat, weights, stride=(height, width))
+    ones = np.zeros((pixels, channels, channels, pixels))
+    ones[np.arange(pixels)[:, None], np.arange(channels), np.arange(channels), np.arange(pixels)[:, None]] = 1.0
+    ones = ones.reshape(positions.size, channels, height, width)
+    laid = graph.network.deconvolution(_label(graph, "order"), flat, ones, stride=(height, width))
     return graph.tie(laid, source)

@@ -54,6 +54,12 @@ class CompiledPart:
     precision: str = ""
     refined: Refined | None = None
 
+    @property
+    def made(self) -> Built:
+        """``built`` of a part on the accelerator."""
+        assert self.built is not None, "a part on the host is not built"
+        return self.built
+
 
 class Compiled:
     """A compiled model; see docs/compile.md."""
@@ -92,7 +98,7 @@ class Compiled:
         from nvdla.files import write_file
 
         if self.whole and Path(path).suffix != ".nvpkg":
-            self.parts[0].built.save(path)
+            self.parts[0].made.save(os.fspath(path))
         else:
             write_file(path, self.package)
 
@@ -107,8 +113,9 @@ class Compiled:
 
         if not self.whole:
             raise BuildError(f"{self.imported.model.name}: nodes run on the host; only a whole network goes out as QDQ")
-        part = self.parts[0]
-        write_file(path, qdq_model(part.refined.network, part.built).SerializeToString(deterministic=True))
+        refined, built = self.parts[0].refined, self.parts[0].made
+        assert refined is not None, "what is built was refined"
+        write_file(path, qdq_model(refined.network, built).SerializeToString(deterministic=True))
 
     def run(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
         """Outputs for real inputs, both by the model's names: accelerator parts on the emulator, bit-exactly, host
@@ -402,7 +409,7 @@ def _sidecar(imported: Imported, part: Part, rows: list[NodeRow], details: dict[
     names = set(part.nodes)
     nodes = {row.name: {"op": row.op, "layers": list(row.operations)} for row in rows if row.name in names}
     values = {
-        layer.name: imported.tensors[layer.name] for layer in part.network.layers if layer.name in imported.tensors
+        layer.name: imported.tensors[layer.name] for layer in part.layers.layers if layer.name in imported.tensors
     }
     return {"nodes": nodes, "values": values, **details}
 

@@ -59,8 +59,10 @@ class Preprocessing:
         """An image as one input of this shape (1, C, H, W) or, in layout nhwc, (1, H, W, C); float32."""
         if len(shape) not in (3, 4):
             raise FormatError(f"{os.fspath(path)}: the input of shape {list(shape)} takes no image")
-        sizes = shape[-3:] if self.layout == "nchw" else (shape[-1], *shape[-3:-1])
-        pixels = read_pixels(path, (1, *sizes), Pixels(order=self.colour, resize=self.resize)).astype(np.float32)
+        channels, height, width = shape[-3:] if self.layout == "nchw" else (shape[-1], *shape[-3:-1])
+        pixels = read_pixels(path, (1, channels, height, width), Pixels(order=self.colour, resize=self.resize)).astype(
+            np.float32
+        )
         return self.numbers(pixels, path).reshape(shape)
 
     def cube(self, path: str | os.PathLike[str], shape: tuple[int, ...]) -> np.ndarray:
@@ -242,7 +244,7 @@ def with_preprocessing(loadable: str | os.PathLike[str], runtime: Any, files: Ma
     given: dict[str, Any] = dict(files)
     if not any(Path(path).suffix.lower() in IMAGES for path in files.values()):
         return given
-    document = sidecar.load(loadable)
+    document = sidecar.load(os.fspath(loadable))
     if document is None or not document.get("preprocessing"):
         return given
     preprocessing = Preprocessing.of(document["preprocessing"])

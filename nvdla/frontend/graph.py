@@ -120,6 +120,12 @@ class Value:
     border: float = 0.0
 
     @property
+    def placed(self) -> Tensor:
+        """``tensor`` of a value that a layer has asked for."""
+        assert self.tensor is not None, f"{self.name} has no tensor yet"
+        return self.tensor
+
+    @property
     def size(self) -> int:
         """Elements of it."""
         return math.prod(self.shape)

@@ -47,6 +47,12 @@ class NodeRow:
     macs: int = 0
     part: int | None = None
 
+    @property
+    def number(self) -> int:
+        """``part`` of a node that was not folded."""
+        assert self.part is not None, f"{self.name} is in no part"
+        return self.part
+
 
 @dataclass
 class Part:
@@ -59,6 +65,12 @@ class Part:
     inputs: list[Binding] = field(default_factory=list)
     outputs: list[Binding] = field(default_factory=list)
     model: Any = None
+
+    @property
+    def layers(self) -> Network:
+        """``network`` of a part on the accelerator."""
+        assert self.network is not None, "a part on the host has no network"
+        return self.network
 
     @property
     def takes(self) -> list[str]:
@@ -144,9 +156,9 @@ class _Walk:
             self.nodes[node.name] = node
             row = self._place(node)
             self.rows.append(row)
-            self.by_part.setdefault(row.part, []).append(node)
+            self.by_part.setdefault(row.number, []).append(node)
             for value in node.outputs:
-                self.stages[value] = row.part
+                self.stages[value] = row.number
         self._outputs()
 
     # ---- placing
@@ -329,7 +341,7 @@ class _Walk:
                 orders.update((k, v) for k, v in graph.orders.items() if k in left)
             parts.append(part)
         for row in self.rows:
-            row.part = numbers.index(row.part)
+            row.part = numbers.index(row.number)
         folded = [NodeRow(each.name, each.op, FOLDED, each.reason) for each in self.model.folded]
         return Imported(
             self.model,

@@ -45,7 +45,7 @@ def pack(compiled: Compiled) -> bytes:
         if part.loadable is not None:
             row |= {"file": f"part{number}.loadable", "scales": part.scales, "precision": part.precision}
             files[row["file"]] = part.loadable.to_bytes()
-            sidecar = json.dumps(part.built.sidecar, indent=1, sort_keys=True)
+            sidecar = json.dumps(part.made.sidecar, indent=1, sort_keys=True)
             files[f"{row['file']}.layers.json"] = sidecar.encode() + b"\n"
         else:
             row["file"] = f"part{number}.onnx"

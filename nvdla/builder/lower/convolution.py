@@ -20,6 +20,7 @@ from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
+    from nvdla.builder.network import Layer
 
 # Register fields of CSC and CDMA: kernel size and dilation 5 bits (one less is written), stride 3 bits, padding 5 bits.
 MAX_KERNEL, MAX_STRIDE, MAX_DILATION, MAX_PADDING = 32, 8, 32, 31
@@ -40,14 +41,14 @@ def lower(lowering: Lowering, group: Group) -> None:
     layer = group.layer
     window = Window(layer.stride, layer.padding, layer.dilation)
     source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
-    scales, bias = lowering.integers(group, group.weights, layer.groups)
+    scales, bias = lowering.integers(group, group.kernels, layer.groups)
     block = _block(lowering, layer.groups, source.channels // layer.groups, destination.channels // layer.groups)
     for first in range(0, layer.groups, block):
         count = min(block, layer.groups - first)
         ins = _range(source.channels, layer.groups, first, count)
         outs = _range(destination.channels, layer.groups, first, count)
         kernels = slice(outs[0], outs[0] + outs[1])
-        dense = expand_groups(group.weights[kernels], ins[1], count)
+        dense = expand_groups(group.kernels[kernels], ins[1], count)
         convolve(
             lowering,
             _part(group, kernels),
@@ -200,7 +201,7 @@ def integer_process(
 ) -> Process:
     """SDP stages from accumulators whose steps are worth ``unit`` (K,): bias, factors, activation, output converter."""
     if group.summand is not None:
-        return _integer_sum(group, destination, bias, unit)
+        return _integer_sum(group, group.summand, destination, bias, unit)
     operand, shift = bias_operand(group.name, bias, unit)
     uniform = bool(np.all(unit == unit[0]))
     x1 = Stage("add", operand, shift)
@@ -217,14 +218,14 @@ def integer_process(
     return Process(group.name, None, destination, None if plain else x1, x2, convert=convert)
 
 
-def _integer_sum(group: Group, destination: Surface, bias: np.ndarray, unit: np.ndarray) -> Process:
+def _integer_sum(group: Group, summand: Surface, destination: Surface, bias: np.ndarray, unit: np.ndarray) -> Process:
     """SDP stages from accumulators whose steps are worth ``unit`` (K,): bias and factors in X1, the sum in X2."""
     operand, bias_shift = bias_operand(group.name, bias, unit)
-    step = group.summand.scale * 2.0**-group.summand_shift
+    step = summand.scale * 2.0**-group.summand_shift
     multipliers, truncate = common_fixed_point(unit / step, most=31)
     factor = number_or_channels(multipliers)
     x1 = Stage("add" if np.any(operand) else None, operand if np.any(operand) else None, bias_shift, factor, truncate)
-    x2 = Stage("add", group.summand, group.summand_shift, relu=group.activation is not None)
+    x2 = Stage("add", summand, group.summand_shift, relu=group.activation is not None)
     convert = Convert() if step == destination.scale else Convert(*fixed_point(step / destination.scale))
     return Process(group.name, None, destination, x1, x2, convert=convert)
 
@@ -266,18 +267,18 @@ def _half_stages(group: Group, bias: np.ndarray) -> tuple[Stage | None, Stage | 
     if group.summand is not None:
         return (x1 if np.any(bias) else None), Stage("add", group.summand, relu=group.activation is not None)
     if group.activation is not None:
-        x2 = half_activation(group, x1)
+        x2 = half_activation(group.activation, x1)
     plain = x1.alu is None and not x1.relu
     return None if plain else x1, x2
 
 
-def half_activation(group: Group, x1: Stage) -> Stage | None:
+def half_activation(activation: Layer, x1: Stage) -> Stage | None:
     """The activation in fp16: ReLU in the given stage, the rest in the returned one."""
-    kind = group.activation.kind
+    kind = activation.kind
     if kind == "prelu":
-        return Stage(multiplier=quantize(group.activation.slopes, 1.0, "fp16"), prelu=True)
+        return Stage(multiplier=quantize(activation.slopes, 1.0, "fp16"), prelu=True)
     x1.relu = True
-    return Stage("min", number_or_channels(quantize(group.activation.high, 1.0, "fp16"))) if kind == "clip" else None
+    return Stage("min", number_or_channels(quantize(activation.high, 1.0, "fp16"))) if kind == "clip" else None
 
 
 def number_or_channels(values: np.ndarray) -> int | float | np.ndarray:

@@ -28,14 +28,12 @@ def lower(lowering: Lowering, group: Group) -> None:
         convolution.lower(lowering, residual.together(maker, group, lowering.source(other), shift))
         return
     sources = [lowering.source(tensor) for tensor in group.layer.inputs]
-    result = sources[0]
-    for index, other in enumerate(sources[1:], start=2):
+    result, whole = sources[0], lowering.target(group.output)
+    for index, summand in enumerate(sources[1:], start=2):
         last = index == len(sources)
-        target = lowering.target(group.output)
-        if not last:
-            target = lowering.temporary(group.name, *target.shape, target.scale)
+        target = whole if last else lowering.temporary(group.name, *whole.shape, whole.scale)
         relu = last and group.activation is not None
-        lowering.operations.append(_combine(lowering, group, result, other, target, relu))
+        lowering.operations.append(_combine(lowering, group, result, summand, target, relu))
         result = target
 
 

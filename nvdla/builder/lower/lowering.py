@@ -83,6 +83,12 @@ class Lowering:
 
     # ---- scales
 
+    @property
+    def scales_given(self) -> Calibration:
+        """The calibration, which every network of integers has."""
+        assert self.calibration is not None, "only fp16 needs no calibration"
+        return self.calibration
+
     def _unify_scales(self) -> dict[str, float]:
         """The scale of every tensor between groups; pooling, concat and upsampling keep the scale of their input.
 
@@ -136,7 +142,7 @@ class Lowering:
     def _wanted(self) -> dict[str, str]:
         """Precisions that the calibration wants, by tensor; layers that share an operation go together."""
         found = {}
-        for name, precision in self.calibration.precisions.items():
+        for name, precision in self.scales_given.precisions.items():
             group = next((each for each in self.groups if name in each.members), None)
             if group is None:
                 raise BuildError(
@@ -157,16 +163,16 @@ class Lowering:
             return SOFTMAX_SCALE
         if group is not None and group.layer.kind == "constant":
             return max(float(np.max(np.abs(group.layer.values))), 1e-30) / LARGEST[self.precisions[name]]
-        return self.calibration.scale(name, self.precisions[name])
+        return self.scales_given.scale(name, self.precisions[name])
 
     def integers(self, group: Group, weights: np.ndarray, groups: int) -> tuple[np.ndarray | None, np.ndarray]:
         """Scales (K,) of weights (K, C / groups, R, S), None for fp16, and the bias (K,), corrected where the means of
         the source are known."""
         if not self.integer:
-            return None, group.bias
+            return None, group.biases
         source = group.layer.inputs[0]
         scales = self.kernel_scales(group, weights)
-        bias, means = group.bias, self.calibration.means.get(source.name)
+        bias, means = group.biases, self.scales_given.means.get(source.name)
         if means is not None:
             bias = bias - mean_error(group, weights, scales, self.precision, means, groups)
         self.quantised[group.layer.name] = Quantised(scales, bias)
@@ -182,7 +188,7 @@ class Lowering:
 
     def kernel_scales(self, group: Group, weights: np.ndarray) -> np.ndarray:
         """Scales (K,) of weights (K, C / groups, R, S): those of the calibration, else from the weights."""
-        given = self.calibration.weight_scales.get(group.layer.name) if self.precision == "int8" else None
+        given = self.scales_given.weight_scales.get(group.layer.name) if self.precision == "int8" else None
         if given is not None:
             given = np.ravel(np.asarray(given, np.float64))
             # A batch is unrolled into as many groups with the same weights.
@@ -196,7 +202,7 @@ class Lowering:
             if np.any(scales != scales[0]):
                 source = self.scale_of(group.layer.inputs[0])
                 # A kernel that is far smaller than its bias would cost all biases their low bits: they share a shift.
-                scales = np.maximum(scales, np.abs(group.bias) / source / _LARGEST_BIAS)
+                scales = np.maximum(scales, np.abs(group.biases) / source / _LARGEST_BIAS)
                 scales = exact_scales(scales, source, self.scales[group.output.name])
         return scales
 

@@ -26,7 +26,8 @@ def constant(lowering: Lowering, group: Group) -> None:
 
 def _root(lowering: Lowering, name: str, values: np.ndarray, scale: float) -> Root:
     data = quantize(values, scale, lowering.precision)
-    return Root(name, *values.shape, lowering.precision, scale, "constant", data)
+    channels, height, width = values.shape
+    return Root(name, channels, height, width, lowering.precision, scale, "constant", data)
 
 
 def cut(lowering: Lowering, group: Group) -> None:

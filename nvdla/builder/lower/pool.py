@@ -88,7 +88,7 @@ def _bands(layer: Layer, axis: int, size: int, results: int) -> list[tuple[tuple
     for place in range(results):
         begin = place * stride - before
         spans.append((max(begin, low), min(begin + kernel, high)))
-    bands = []
+    bands: list[tuple[tuple[int, int], tuple[int, ...]]] = []
     place = 0
     while place < results:
         begin, end = spans[place]
@@ -108,20 +108,21 @@ def _bands(layer: Layer, axis: int, size: int, results: int) -> list[tuple[tuple
 def _windows(lowering: Lowering, group: Group, source: Surface, destination: Surface) -> None:
     layer = group.layer
     exact = layer.mode == "average"
-    plans = []
+    plans: list[Steps] = []
     for axis in (0, 1):
         single = destination.shape[1 + axis] == 1
         lead = max(layer.padding[2 * axis], layer.padding[2 * axis + 1])
-        plans.append(cascade(layer.kernel[axis], None if single else layer.stride[axis], exact, lead))
-    if None in plans:
-        _without_cascade(lowering, group, source, destination)
-        return
+        plan = cascade(layer.kernel[axis], None if single else layer.stride[axis], exact, lead)
+        if plan is None:
+            _without_cascade(lowering, group, source, destination)
+            return
+        plans.append(plan)
     length = max(len(plan) for plan in plans)
     steps = [plan + ((1, 1),) * (length - len(plan)) for plan in plans]
     _run(lowering, group, source, destination, list(zip(*steps, strict=True)))
 
 
-def _run(lowering: Lowering, group: Group, source: Surface, destination: Surface, steps: list) -> None:
+def _run(lowering: Lowering, group: Group, source: Surface, destination: Surface, steps: list[Steps]) -> None:
     """Emit the windows; sizes between them are those that the outputs need."""
     sizes = [destination.shape[1:]]
     for (ky, sy), (kx, sx) in reversed(steps[1:]):

@@ -38,7 +38,7 @@ def deconvolution(lowering: Lowering, group: Group) -> None:
     """
     layer = group.layer
     (sy, sx), (top, _, left, _) = layer.stride, layer.padding
-    weights = np.swapaxes(group.weights, 0, 1)
+    weights = np.swapaxes(group.kernels, 0, 1)
     kernels, _, rows, columns = weights.shape
     source, result = lowering.source(layer.inputs[0]), lowering.target(group.output)
     scales, bias = lowering.integers(group, weights, 1)

@@ -58,7 +58,7 @@ def _can_wait(lowering: Lowering, maker: Group | None, group: Group) -> bool:
 def _fits(lowering: Lowering, maker: Group) -> bool:
     """Whether an atom's kernels take at most half of the convolution buffer: then no part has fewer kernels, which
     would have to be put together before the sum."""
-    kernels, channels, rows, columns = maker.weights.shape
+    kernels, channels, rows, columns = maker.kernels.shape
     buffer = buffer_of(lowering.config)
     size = weight_bytes(min(kernels, lowering.atom_channels), channels, rows, columns, lowering.default)
     return size <= buffer.banks * buffer.bank_bytes // 2

@@ -90,7 +90,7 @@ def _with_constant(graph: Graph, node: Node, source: Value, constant: np.ndarray
             raise Cut("a constant tensor is divided by a computed one", "use Reciprocal and Mul")
         return table(graph, node, source, lambda x: number / x)
     sign = -1.0 if op == "Sub" and not first else 1.0
-    shift = {"Add": 1.0, "Sub": 1.0 if not first else -1.0}.get(op)
+    shift = -1.0 if op == "Sub" and first else 1.0
     if isinstance(number, float):
         if op == "Mul":
             return linear(graph, node, source, number, 0.0)
@@ -136,16 +136,15 @@ def aligned(graph: Graph, node: Node, one: Value, other: Value) -> tuple[Tensor,
     # in the order of the one that has a tensor already, the other is moved
     like = one if one.tensor is not None or other.tensor is None else other
     cube = graph.flat(like).shape
-    wanted = np.zeros(math.prod(out), np.int64)
-    if like.index is None:
-        wanted = None
-    else:
-        if np.unique(like.index).size != like.size or like.size != math.prod(cube):
-            cube, wanted = canonical(out), None
+    wanted, index = None, like.index
+    if index is not None:
+        if np.unique(index).size != index.size or index.size != math.prod(cube):
+            cube = canonical(out)
             like = Value("", out, graph.arrange(like, None, cube), None)
         else:
-            wanted[like.index.ravel()] = np.arange(like.size)
-    tensors = [like.tensor if each is like else graph.arrange(each, wanted, cube) for each in (one, other)]
+            wanted = np.zeros(math.prod(out), np.int64)
+            wanted[index.ravel()] = np.arange(index.size)
+    tensors = [like.placed if each is like else graph.arrange(each, wanted, cube) for each in (one, other)]
     if one is not like and other is not like:
         tensors = [graph.arrange(each, wanted, cube) for each in (one, other)]
     return tensors[0], tensors[1], Value("", out, tensors[0], None if like.index is None else like.index.reshape(out))
@@ -195,11 +194,12 @@ def _nameless(value: Value) -> Value:
 
 def _named(graph: Graph, node: Node, value: Value) -> Value:
     """The last layer is the node's own: it takes the value's name."""
-    layer = value.tensor.producer
+    tensor = value.placed
+    layer = tensor.producer
     if layer.name.startswith(f"{node.outputs[0]}/"):
-        layer.name = value.tensor.name = graph.label(node)
-    graph.tensors[value.tensor.name] = node.outputs[0]
-    return Value(node.outputs[0], node.out_shape, value.tensor, value.index)
+        layer.name = tensor.name = graph.label(node)
+    graph.tensors[tensor.name] = node.outputs[0]
+    return Value(node.outputs[0], node.out_shape, tensor, value.index)
 
 
 def _constant_partner(graph: Graph, node: Node, value: Value, constant: np.ndarray) -> Value:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
+from nvdla.builder import Tensor
 from nvdla.frontend.graph import Cut, Graph, Node, Value, shape_text
 from nvdla.frontend.operators.registry import operator
 from nvdla.frontend.operators.windows import Window, auto_pads, trimmed, window_of
@@ -85,13 +87,15 @@ def conv_transpose(graph: Graph, node: Node) -> Value:
     grow = [max(0, -end) for end in ends]
     dense = np.pad(dense, ((0, 0), (0, 0), (0, grow[0]), (0, grow[1])))
     padding = (begins[0], max(ends[0], 0), begins[1], max(ends[1], 0))
-    made = graph.network.deconvolution(graph.label(node), graph.cube(value), dense, bias, tuple(strides), padding)
+    made = graph.network.deconvolution(
+        graph.label(node), graph.cube(value), dense, bias, (strides[0], strides[1]), padding
+    )
     return graph.result(node, made)
 
 
-def _two(values: object, fill: int) -> list[int]:
+def _two(values: Iterable[int], fill: int) -> list[int]:
     """Settings of one dimension as those of two: one row."""
-    found = [int(each) for each in values]  # type: ignore[attr-defined]
+    found = [int(each) for each in values]
     return [fill, *found] if len(found) == 1 else found
 
 
@@ -221,12 +225,14 @@ def product(
     return graph.result(node, made, np.ascontiguousarray(index).reshape(node.out_shape))
 
 
-def _whole(graph: Graph, name: str, value: Value, order: np.ndarray, matrix: np.ndarray, bias: np.ndarray | None):
+def _whole(
+    graph: Graph, name: str, value: Value, order: np.ndarray, matrix: np.ndarray, bias: np.ndarray | None
+) -> Tensor:
     """One row: a kernel as large as the cube, weights in the order of its elements."""
-    places = order if value.index is None else value.index.ravel()[order]
-    weights = np.zeros((matrix.shape[1], math.prod(value.tensor.shape)))
-    np.add.at(weights, (slice(None), places), matrix.T)
-    return graph.network.fully_connected(name, value.tensor, weights, bias)
+    places: np.ndarray = order if value.index is None else np.asarray(value.index.ravel()[order])
+    weights = np.zeros((matrix.shape[1], math.prod(value.placed.shape)))
+    np.add.at(weights, (np.arange(len(weights))[:, None], places), matrix.T)
+    return graph.network.fully_connected(name, value.placed, weights, bias)
 
 
 def _bias(

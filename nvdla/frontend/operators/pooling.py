@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from nvdla.builder import Tensor
 from nvdla.frontend.graph import Cut, Graph, Node, Value
 from nvdla.frontend.operators.registry import operator
 from nvdla.frontend.operators.windows import Window, trimmed, window_of
@@ -39,7 +40,7 @@ def _dilated(graph: Graph, node: Node, value: Value, window: Window) -> Value:
         raise Cut(f"dilation {window.dilation} of a padded or large window; the PDP has none")
     cube = graph.cube(value)
     rows, columns = (1, *node.out_shape[2:])[-2:]
-    result = None
+    result: Tensor | None = None
     for y in range(window.kernel[0]):
         for x in range(window.kernel[1]):
             part = graph.network.slice(
@@ -52,8 +53,7 @@ def _dilated(graph: Graph, node: Node, value: Value, window: Window) -> Value:
             last = (y, x) == (window.kernel[0] - 1, window.kernel[1] - 1)
             name = graph.label(node) if last else graph.label(node, "largest")
             result = part if result is None else graph.network.maximum(name, result, part)
-    if window.kernel == (1, 1):
-        return graph.result(node, result)
+    assert result is not None, "a window has at least one place"
     return graph.result(node, result)
 
 
@@ -71,7 +71,7 @@ def _window(node: Node, value: Value, outer: tuple[int, int, int, int] = (0, 0, 
     for axis in (0, 1):
         span = (wanted[axis] - 1) * window.stride[axis] + (window.kernel[axis] - 1) * window.dilation[axis] + 1
         pads[2 * axis + 1] = max(pads[2 * axis + 1], span - sizes[axis] - pads[2 * axis])
-    return Window(window.kernel, window.stride, window.dilation, tuple(pads))
+    return Window(window.kernel, window.stride, window.dilation, (pads[0], pads[1], pads[2], pads[3]))
 
 
 @operator("AveragePool", note="PDP")

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
 from nvdla.builder import Tensor
-from nvdla.frontend.graph import Cut, Graph, Node, Value, canonical
+from nvdla.frontend.graph import Cut, Function, Graph, Node, Value, canonical
 from nvdla.frontend.operators.registry import operator
 
 MAX_KERNEL = 32
@@ -43,11 +42,11 @@ def reduce_function(graph: Graph, node: Node) -> Value:
     if after is None:
         return _reduced(graph, node, source, axes, "sum", graph.label(node))
     sums = _reduced(graph, node, source, axes, "sum", graph.label(node, "sum"))
-    graph.tensors.pop(sums.tensor.name, None)
-    return graph.result(node, net.function(graph.label(node), sums.tensor, after), sums.index)
+    graph.tensors.pop(sums.placed.name, None)
+    return graph.result(node, net.function(graph.label(node), sums.placed, after), sums.index)
 
 
-_AROUND: dict[str, tuple[Callable | None, Callable | None]] = {
+_AROUND: dict[str, tuple[Function | None, Function | None]] = {
     "ReduceL1": (np.abs, None),
     "ReduceSumSquare": (np.square, None),
     "ReduceL2": (np.square, lambda x: np.sqrt(np.maximum(x, 0))),
@@ -76,7 +75,7 @@ def _reduced(graph: Graph, node: Node, value: Value, axes: tuple[int, ...], kind
     in_order = value.index is None and (value.tensor is None or value.tensor.shape == canonical(value.shape))
     if spatial and set(axes) <= set(spatial) and in_order:
         cube = graph.cube(value)
-        window = tuple(cube.shape[1 + i] if rank - 2 + i in axes else 1 for i in (0, 1))
+        window = cube.shape[1] if rank - 2 in axes else 1, cube.shape[2] if rank - 1 in axes else 1
         return graph.result(node, _over_space(graph, name, cube, window, kind))
     order = np.arange(value.size).reshape(value.shape)
     kept = [axis for axis in range(rank) if axis not in axes]

@@ -86,9 +86,9 @@ def _nearest(graph: Graph, node: Node, value: Value, rows: np.ndarray, columns: 
 
 
 def _filter(graph: Graph, node: Node, value: Value, rows: np.ndarray, columns: np.ndarray) -> Value:
-    factors = _whole_factors(rows), _whole_factors(columns)
-    if None not in factors and value.shape[0] == 1 and value.size > 64:
-        return _interpolated(graph, node, value, rows, columns, factors)
+    down, across = _whole_factors(rows), _whole_factors(columns)
+    if down is not None and across is not None and value.shape[0] == 1 and value.size > 64:
+        return _interpolated(graph, node, value, rows, columns, (down, across))
     matrix = np.kron(rows, columns)
     if matrix.size > MAX_MATRIX:
         raise Cut(f"a fixed filter from {matrix.shape[1]} to {matrix.shape[0]} places is too large")
@@ -127,9 +127,12 @@ def _interpolated(
     for axis, factor in ((1, factors[0]), (2, factors[1])):
         if factor > 1:
             size = edged.shape[axis]
+            edges = [(place, 1, 1) for place in (0, size - 1)]
             ends = [
-                net.slice(graph.label(node, "edge"), edged, **{"rows" if axis == 1 else "columns": (place, 1, 1)})
-                for place in (0, size - 1)
+                net.slice(graph.label(node, "edge"), edged, rows=edge)
+                if axis == 1
+                else net.slice(graph.label(node, "edge"), edged, columns=edge)
+                for edge in edges
             ]
             for end in ends:
                 graph.tie(end, cube)
@@ -145,7 +148,8 @@ def _interpolated(
         padding += [begin, full - begin - wanted]
     if min(padding) < 0:
         raise Cut("its filter reaches beyond one element of the edge")
-    made = net.deconvolution(graph.label(node), edged, weights, None, factors, tuple(padding))
+    pads = (padding[0], padding[1], padding[2], padding[3])
+    made = net.deconvolution(graph.label(node), edged, weights, None, factors, pads)
     return graph.result(node, made)
 
 

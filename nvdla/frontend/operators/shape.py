@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 
@@ -31,7 +32,8 @@ def rename(graph: Graph, node: Node) -> Value:
 def same(graph: Graph, node: Node) -> Value:
     """The same elements (Dropout in its inference form, Cast between real numbers)."""
     value = graph.source(node)
-    if node.op == "Dropout" and node.has(2) and node.constant(2) is not None and bool(node.constant(2).ravel()[0]):
+    training = node.constant(2) if node.op == "Dropout" and node.has(2) else None
+    if training is not None and bool(training.ravel()[0]):
         raise Cut("it is in training form")
     made = graph.alias(node, value, value.index)
     made.base, made.function, made.unpadded, made.border = value.base, value.function, value.unpadded, value.border
@@ -239,7 +241,8 @@ def _pads(node: Node, rank: int) -> tuple[list[int], list[int]]:
 
 
 def _mirrored(graph: Graph, node: Node, value: Value, begins: list[int], ends: list[int], mode: str) -> Value:
-    form = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}.get(mode)
+    forms: dict[str, Literal["reflect", "edge", "wrap"]] = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
+    form = forms.get(mode)
     if form is None or min(begins + ends) < 0:
         raise Cut(f"mode {mode}")
     return graph.alias(node, value, np.pad(order_of(value), list(zip(begins, ends, strict=True)), form))

@@ -37,10 +37,10 @@ def moved(node: Node, source: Value, tensor: Tensor) -> Value:
 def table(graph: Graph, node: Node, source: Value, function: Function, smooth: bool = True) -> Value:
     """A look-up table, also of everything that leads to ``source`` by a table."""
     start, whole = source, function
-    if is_table(source):
-        start = source.base  # type: ignore[assignment]
-        inner = source.function
-        whole = lambda x: function(inner(x))  # noqa: E731
+    inner = source.function
+    if is_table(source) and source.base is not None and inner is not None:
+        start, outer = source.base, inner
+        whole = lambda x: function(outer(x))  # noqa: E731
     if not smooth and graph.precision != "int8":
         raise Cut("it has jumps, which a table that interpolates between entries cannot hold", "build in int8")
     tensor = graph.network.function(graph.label(node), graph.flat(start), total(whole))

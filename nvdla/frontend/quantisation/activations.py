@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from nvdla.builder import Network
 from nvdla.builder.floating import FORMS
 from nvdla.builder.fuse import group_layers
 from nvdla.errors import FormatError
@@ -58,7 +57,7 @@ class Activations:
 
     def __init__(self, imported: Imported, part: Part) -> None:
         self.imported, self.part = imported, part
-        self.network: Network = part.network
+        self.network = part.layers
         self.ends = {group.output.name for group in group_layers(self.network)}
         self._given = {name for name in self.ends if self._is_value(name)}
         self._computed = self._plan()

@@ -36,7 +36,7 @@ class Calibrated:
     parts: Mapping[int, Refined]
     source: dict[str, Any]
     per_channel: bool
-    samples: Mapping[int, list[dict[str, np.ndarray]]] = field(default_factory=dict)
+    samples: Mapping[int, list[Mapping[str, np.ndarray]]] = field(default_factory=dict)
 
     def in_int16(self, tensors: Set[str]) -> Calibrated:
         """A calibration with these tensors, and the layers that make them, in int16."""
@@ -67,7 +67,8 @@ def calibrate(
     if isinstance(data, Table):
         known.update(_by_value(imported, data))
         source = {"method": data.kind, "tensors": len(data.magnitudes)}
-    parts, seen = {}, {}
+    parts: dict[int, Refined] = {}
+    seen: dict[int, list[Mapping[str, np.ndarray]]] = {}
     for number, part in enumerate(imported.parts):
         if part.network is None:
             continue
@@ -88,7 +89,10 @@ def _document(recipe: Recipe) -> dict[str, Any]:
     return dict(vars(recipe))
 
 
-def _from_samples(imported: Imported, part: Part, data: Samples, recipe: Recipe, progress: Progress | None) -> Refined:
+def _from_samples(
+    imported: Imported, part: Part, data: Samples, recipe: Recipe, progress: Progress | None
+) -> tuple[Refined, list[Mapping[str, np.ndarray]]]:
+    """The refined network, and the values of the first samples in it."""
     activations = Activations(imported, part)
     held = set(imported.ties) | set(imported.ties.values()) | set(imported.magnitudes)
 
@@ -104,9 +108,9 @@ def _from_samples(imported: Imported, part: Part, data: Samples, recipe: Recipe,
 
     if imported.precision == "fp16":  # magnitudes are the ranges of tables, nothing more
         plain = Recipe("max", equalise=False, bias_correction=False)
-        refined = replace(refine(part.network, batches, plain, "int16"), network=part.network)
+        refined = replace(refine(part.layers, batches, plain, "int16"), network=part.layers)
     else:
-        refined = refine(part.network, batches, recipe, imported.precision, held)
+        refined = refine(part.layers, batches, recipe, imported.precision, held)
     return refined, list(divided(first, refined.factors))
 
 
@@ -117,8 +121,8 @@ def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[s
         if origin in magnitudes:
             magnitudes[name] = magnitudes[origin]
     if imported.precision != "fp16":
-        _complete(part.network, magnitudes)
-    for layer in part.network.layers:
+        _complete(part.layers, magnitudes)
+    for layer in part.layers.layers:
         if layer.kind in ("constant", "softmax"):
             magnitudes.setdefault(layer.name, 1.0)
     scales = {**refined.calibration.weight_scales, **imported.model.weight_scales}

@@ -8,7 +8,7 @@ hardware multiplies by a 16-bit factor where a float has 24 bits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -90,7 +90,7 @@ class Exporter:
     def _group(self, group: Group) -> None:
         layer, name = group.layer, group.output.name
         if layer.kind == "function" and self.scales is not None:
-            self._table(group)
+            self._table(group, self.scales)
             return
         form = FORMS.get(layer.kind)
         if form is None:
@@ -100,31 +100,31 @@ class Exporter:
             value = FORMS[group.activation.kind](self, Group(group.activation, group.output), f"{name}/active", value)
         self.finish(name, value)
 
-    def _table(self, group: Group) -> None:
+    def _table(self, group: Group, scales: Mapping[str, float]) -> None:
         """A function as the hardware has it: one entry for each element."""
         name, source = group.output.name, group.layer.inputs[0].name
-        x = np.arange(LOWEST, HIGHEST + 1) * self.scales[source]
+        x = np.arange(LOWEST, HIGHEST + 1) * scales[source]
         values = np.asarray(group.layer.settings["function"](x), np.float64)
-        entries = np.clip(np.floor(values / self.scales[name] + 0.5), LOWEST, HIGHEST)
+        entries = np.clip(np.floor(values / scales[name] + 0.5), LOWEST, HIGHEST)
         table = self.constant(f"{name}/table", entries.astype(np.int8))
         wide = self.node("Cast", [f"{source}/elements"], f"{name}/wide", to=self.onnx.TensorProto.INT32)
         offset = self.constant(f"{name}/offset", np.int32(-LOWEST))
         index = self.node("Add", [wide, offset], f"{name}/index")
         self.node("Gather", [table, index], f"{name}/elements", axis=0)
-        scale = self.constant(f"{name}/scale", np.float32(self.scales[name]))
+        scale = self.constant(f"{name}/scale", np.float32(scales[name]))
         self.node("DequantizeLinear", [f"{name}/elements", scale], f"{name}/real")
 
     def weights(self, group: Group, kernel_axis: int) -> list[str]:
         """Weights and bias of a convolution: integers with their scales, or floats."""
         name, layer = group.output.name, group.layer
         if self.built is None or layer.name not in self.built.program.quantised:
-            weights = self.constant(f"{name}/weights", group.weights.astype(np.float32))
-            return [weights, self.constant(f"{name}/bias", group.bias.astype(np.float32))]
+            weights = self.constant(f"{name}/weights", group.kernels.astype(np.float32))
+            return [weights, self.constant(f"{name}/bias", group.biases.astype(np.float32))]
         found = self.built.program.quantised[layer.name]
         shape = [1] * 4
         shape[kernel_axis] = -1
         grouped = np.array_equal(found.scales, np.full_like(found.scales, found.scales[0]))
-        elements = quantize(group.weights, found.scales.reshape(shape), "int8")
+        elements = quantize(group.kernels, found.scales.reshape(shape), "int8")
         scales = found.scales[0] if grouped else found.scales
         inputs = [
             self.constant(f"{name}/weights", elements),

@@ -70,24 +70,30 @@ def _bias(rewriter: Rewriter, name: str, source: str, weights: str) -> list[str]
     return [rewriter.constant(f"{name}_real", (rewriter.constants[name] * steps).astype(np.float32))]
 
 
+def _operand(node: Any, first: int) -> tuple[str, str, str]:
+    """Names of a quantised input: its elements, their scale and zero point."""
+    value, scale, zero = node.input[first : first + 3]
+    return value, scale, zero
+
+
 def _conv(rewriter: Rewriter, node: Any) -> None:
-    x, w = node.input[0:3], node.input[3:6]
+    x, w = _operand(node, 0), _operand(node, 3)
     axis = 0 if np.size(rewriter.constants[w[1]]) > 1 else None
     inputs = [rewriter.real(*x), rewriter.real(*w, axis=axis), *_bias(rewriter, _optional(node, 8), x[1], w[1])]
-    rewriter.quantised(rewriter.float_node(node, "Conv", inputs), *node.input[6:8], node.output[0])
+    rewriter.quantised(rewriter.float_node(node, "Conv", inputs), node.input[6], node.input[7], node.output[0])
 
 
 def _matmul(rewriter: Rewriter, node: Any) -> None:
-    a, b = node.input[0:3], node.input[3:6]
+    a, b = _operand(node, 0), _operand(node, 3)
     axis = -1 if np.size(rewriter.constants[b[1]]) > 1 else None
     inputs = [rewriter.real(*a), rewriter.real(*b, axis=axis)]
-    rewriter.quantised(rewriter.float_node(node, "MatMul", inputs), *node.input[6:8], node.output[0])
+    rewriter.quantised(rewriter.float_node(node, "MatMul", inputs), node.input[6], node.input[7], node.output[0])
 
 
 def _gemm(rewriter: Rewriter, node: Any) -> None:
     import onnx
 
-    a, b = node.input[0:3], node.input[3:6]
+    a, b = _operand(node, 0), _operand(node, 3)
     transposed = any(each.name == "transB" and each.i for each in node.attribute)
     axis = (0 if transposed else 1) if np.size(rewriter.constants[b[1]]) > 1 else None
     alpha = next((onnx.helper.get_attribute_value(each) for each in node.attribute if each.name == "alpha"), 1.0)
@@ -104,7 +110,7 @@ def _gemm(rewriter: Rewriter, node: Any) -> None:
 
 def _two(kind: str) -> Callable[[Rewriter, Any], None]:
     def rewrite(rewriter: Rewriter, node: Any) -> None:
-        inputs = [rewriter.real(*node.input[first : first + 3]) for first in (0, 3)]
+        inputs = [rewriter.real(*_operand(node, first)) for first in (0, 3)]
         result = rewriter.float_node(node, kind, inputs)
         rewriter.quantised(result, node.input[6], _optional(node, 7), node.output[0])
 
@@ -113,15 +119,15 @@ def _two(kind: str) -> Callable[[Rewriter, Any], None]:
 
 def _one(kind: str, without: tuple[str, ...] = ()) -> Callable[[Rewriter, Any], None]:
     def rewrite(rewriter: Rewriter, node: Any) -> None:
-        result = rewriter.float_node(node, kind, [rewriter.real(*node.input[:3])], without)
+        result = rewriter.float_node(node, kind, [rewriter.real(*_operand(node, 0))], without)
         rewriter.quantised(result, node.input[3], _optional(node, 4), node.output[0])
 
     return rewrite
 
 
 def _concat(rewriter: Rewriter, node: Any) -> None:
-    inputs = [rewriter.real(*node.input[first : first + 3]) for first in range(2, len(node.input), 3)]
-    rewriter.quantised(rewriter.float_node(node, "Concat", inputs), *node.input[:2], node.output[0])
+    inputs = [rewriter.real(*_operand(node, first)) for first in range(2, len(node.input), 3)]
+    rewriter.quantised(rewriter.float_node(node, "Concat", inputs), node.input[0], node.input[1], node.output[0])
 
 
 # (domain, operator) -> its rewriting, and the positions of scales that must be constants.

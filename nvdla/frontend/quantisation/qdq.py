@@ -94,7 +94,7 @@ class _Stripper:
     def run(self) -> Stripped:
         self._split_operators()
         self._real_ends()
-        kept = []
+        kept: list[Any] = []
         for node in self.graph.node:
             for position, name in enumerate(node.input):
                 node.input[position] = self.alias.get(name, name)

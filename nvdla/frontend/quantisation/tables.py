@@ -86,11 +86,12 @@ def _json(name: str, text: str) -> Table:
     if not isinstance(data, dict):
         raise FormatError(f"{name}: a calibration table is a mapping of tensor names")
     entries = {tensor: entry for tensor, entry in data.items() if isinstance(entry, dict | list)}
-    if entries and all(isinstance(entry, dict) and "scale" in entry for entry in entries.values()):
-        for tensor, entry in entries.items():
+    scaled = {tensor: entry for tensor, entry in entries.items() if isinstance(entry, dict) and "scale" in entry}
+    if entries and len(scaled) == len(entries):
+        for tensor, entry in scaled.items():
             if entry.get("offset"):
                 raise FormatError(f"{name}: tensor {tensor} has offset {entry['offset']}; int8 of NVDLA has none")
-        scales = {tensor: _number(name, tensor, entry["scale"]) for tensor, entry in entries.items()}
+        scales = {tensor: _number(name, tensor, entry["scale"]) for tensor, entry in scaled.items()}
         return Table("NVIDIA JSON", {tensor: scale * LARGEST for tensor, scale in scales.items()})
     return Table("onnxruntime table", {tensor: _range(name, tensor, entry) for tensor, entry in entries.items()})
 
