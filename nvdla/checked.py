@@ -54,6 +54,23 @@ def strides_by_name(value: Any) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def numbers_by_name(value: Any, what: str) -> dict[str, float]:
+    """Positive numbers by name; None is none of them. Raises ArgumentTypeError, FormatError."""
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise ArgumentTypeError(f"{what} must be a mapping of tensor names to numbers, not {described(value)}")
+    found = {}
+    for name, each in value.items():
+        try:
+            found[word(name, f"a tensor's name in {what}")] = number = float(each)
+        except (TypeError, ValueError, OverflowError):
+            raise ArgumentTypeError(f"{what} of {name} must be a number, not {described(each)}") from None
+        if not 0 < number < float("inf"):
+            raise FormatError(f"{what} of {name} is {number:g}; it must be a positive number: the value of one step")
+    return found
+
+
 def raw_bytes(value: Any, what: str) -> bytes | bytearray | memoryview:
     """The bytes of a buffer in its own order, without a copy where it is contiguous. Raises ArgumentTypeError."""
     try:

@@ -1,6 +1,6 @@
 """The runtime: links a loadable, puts tensors in, lets firmware and hardware work, takes tensors out.
 
-    runtime = nvdla.Runtime(nvdla.load("lenet.nvdla"))
+    runtime = nvdla.Runtime("lenet.nvdla")
     outputs = runtime.run("digit.pgm")
 
 The first run goes through the firmware: descriptors become register writes, registers become prepared jobs of the
@@ -12,16 +12,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from nvdla.checked import (
-    as_array,
     images_of_batch,
     instance,
-    raw_bytes,
+    numbers_by_name,
     says_when_memory_ends,
     surfaces_of_image,
     whole_number,
@@ -29,7 +29,7 @@ from nvdla.checked import (
 )
 from nvdla.cpu import CpuTask
 from nvdla.descriptors import TaskLimits, abi_named, detect
-from nvdla.errors import FormatError, ScheduleError
+from nvdla.errors import FormatError, ScheduleError, printable
 from nvdla.execution.batch import lanes_for
 from nvdla.execution.instances import Instance, Instances
 from nvdla.execution.plan import Plan, Recorder
@@ -49,13 +49,18 @@ from nvdla.loadable.model import MemoryEntry
 from nvdla.memory.address_space import LeavesRegion
 from nvdla.memory.linker import DEFAULT_LIMIT, LinkedLoadable
 from nvdla.memory.surfaces import Layout, tensor_layout
+from nvdla.notebook import table
 from nvdla.program.choice import check_atoms
+from nvdla.program.naming import Names, names_for
 from nvdla.program.program import Program
-from nvdla.tensors.files import fit, read_tensor
 from nvdla.tensors.images import Preprocessing
+from nvdla.tensors.inputs import InputForm, is_image, per_run
+from nvdla.tensors.preprocessing import Preprocessing as ModelPreprocessing
+from nvdla.tensors.real import ScaleMissing, to_real
 from nvdla.threads import limited
 
-Input = np.ndarray | bytes | bytearray | memoryview | str | os.PathLike
+#: elements or real numbers, raw surfaces, files; a PIL image or a list of images, too
+Input = Any
 
 
 @dataclass(frozen=True)
@@ -90,11 +95,13 @@ class Runtime:
 
     ``config``: a configuration's name, or "auto" (``config_reason`` says why it was chosen). ``abi``: "auto", "old"
     (28-byte data cube) or "new" (``abi_reason``). ``threads``: how many the kernels use, None = all cores.
-    ``memory_limit``: bytes that a run may take in all: the memory list, temporaries of operations, packed weights, and
-    what other callers at the same time need. ``budget``: the work that a run may take. ``strides``: other strides of
-    bound tensors by name, (element, line, surface) in bytes. ``task_limits``: how many operations and LUTs the tasks
-    may have. ``hardware_only``: go on where NVIDIA's C model waits for ever, and hardware does not (a warning then).
-    ``strict``: refuse what leaves its region of memory (LinkError), which hardware does without a word.
+    ``memory_limit``: bytes that a run may take in all: the memory list, temporaries of operations, packed weights,
+    and what other callers at the same time need. ``budget``: the work that a run may take. ``strides``: other strides
+    of bound tensors by name, (element, line, surface) in bytes. ``scales``: the real value of one step of bound
+    tensors by name, besides those in the layer file of the loadable (``LOADABLE.layers.json``). ``task_limits``: how
+    many operations and LUTs the tasks may have. ``hardware_only``: go on where NVIDIA's C model waits for ever, and
+    hardware does not (a warning then). ``strict``: refuse what leaves its region of memory (LinkError), which
+    hardware does without a word.
 
     ``warnings``: one line for each thing that the hardware does in silence, though the file can hardly mean it.
     Some are known only after the first run.
@@ -115,6 +122,7 @@ class Runtime:
         memory_limit: int = DEFAULT_LIMIT,
         budget: RunBudget | None = None,
         strides: Mapping[str, tuple[int, ...]] | None = None,
+        scales: Mapping[str, float] | None = None,
         task_limits: TaskLimits | None = None,
         hardware_only: bool = False,
         strict: bool = False,
@@ -142,30 +150,70 @@ class Runtime:
         self.warnings: list[str] = []
         self._hardware_only, self._strict = hardware_only, strict
         self._memory = (memory_limit, strides)
+        self._scales = numbers_by_name(scales, "scales")
         self._plan: Plan | None = None
         self._dirty: set[int] | None = set()
         self._instances = Instances(max(2, usable_cores()))
+
+    @cached_property
+    def names(self) -> Names:
+        """Layer names, scales of tensors and the model's preprocessing: of the layer file, and what the caller gave."""
+        return names_for(self.loadable.name) | Names(scales=self._scales)
 
     def run(
         self,
         inputs: Input | Sequence[Input] | Mapping[str, Input],
         on_operation: OnOperation | None = None,
         preprocessing: Preprocessing | None = None,
+        *,
+        real: bool = False,
     ) -> dict[str, np.ndarray]:
-        """Run on tensors (N, C, H, W) of the inputs' element types, files (images, .npy, .dimg, .bin) or raw bytes.
+        """Run on tensors, pictures or files, given by name, in bind order, or one alone.
 
-        ``inputs``: by name, in bind order, or one alone. ``preprocessing`` says how images become numbers.
-        Returns the outputs by name, arrays (N, C, H, W). Raises NvdlaError.
+        An input is an array (N, C, H, W) of elements or, where it holds floats, of real numbers; a picture (a PIL
+        image, or a uint8 array (H, W) or (H, W, channels)); a file (image, .npy, .dimg, .bin); or the bytes of its
+        surface. Real numbers are quantised with the input's scale (``scales``, or the layer file). Pictures become
+        numbers as ``preprocessing`` says, or else the layer file, or else as NVIDIA's runtime does it. A list of images
+        or a batch array is run image by image.
+
+        Returns the outputs by name, arrays (N, C, H, W) of elements or, with ``real``, of real numbers (float32); of
+        several images one behind the other along N. Raises NvdlaError; ScaleMissing where a scale is needed.
         """
-        return self.unpack(self.run_raw(self.surfaces(inputs, preprocessing), on_operation))
+        images = self.surfaces_of_runs(inputs, preprocessing)
+        if on_operation is None and len(images) > 1:
+            raws = self.run_many(images)
+        else:
+            raws = [self.run_raw(image, on_operation) for image in images]
+        outputs = [self.unpack(raw, real=real) for raw in raws]
+        return outputs[0] if len(outputs) == 1 else {name: _joined(outputs, name) for name in outputs[0]}
 
-    @says_when_memory_ends
     def surfaces(
         self, inputs: Input | Sequence[Input] | Mapping[str, Input], preprocessing: Preprocessing | None = None
     ) -> list[bytes]:
-        """The raw surfaces, in bind order, of inputs given as to :meth:`run`."""
-        given = self._by_position(inputs)
-        return [self._surface(tensor, value, preprocessing) for tensor, value in zip(self.inputs, given, strict=True)]
+        """The raw surfaces, in bind order, of the inputs of one run, given as to :meth:`run`."""
+        images = self.surfaces_of_runs(inputs, preprocessing)
+        if len(images) != 1:
+            raise FormatError(f"{len(images)} images were given, one is meant; run and run_many take several")
+        return images[0]
+
+    @says_when_memory_ends
+    def surfaces_of_runs(
+        self, inputs: Input | Sequence[Input] | Mapping[str, Input], preprocessing: Preprocessing | None = None
+    ) -> list[list[bytes]]:
+        """The raw surfaces, in bind order, of every run that inputs given as to :meth:`run` stand for."""
+        given = [
+            per_run(value, tensor.shape, tensor.name)
+            for tensor, value in zip(self.inputs, self._by_position(inputs), strict=True)
+        ]
+        counts = {len(values) for values in given}
+        if len(counts) > 1:
+            each = ", ".join(f"{tensor.name} {len(values)}" for tensor, values in zip(self.inputs, given, strict=True))
+            raise FormatError(f"every input takes as many images as the others; given are {each}")
+        runs = zip(*given, strict=True) if given else [()]
+        return [
+            [self._surface(tensor, value, preprocessing) for tensor, value in zip(self.inputs, run, strict=True)]
+            for run in runs
+        ]
 
     @says_when_memory_ends
     def run_raw(
@@ -193,20 +241,31 @@ class Runtime:
                         return instance.run(given, on_operation, on_step)
 
     @says_when_memory_ends
-    def run_many(self, images: Iterable[Sequence[bytes | bytearray | memoryview | np.ndarray]]) -> list[list[bytes]]:
-        """:meth:`run_raw` for every image of a batch, with the same results: raw surfaces in, raw outputs out.
+    def run_many(
+        self, images: Iterable[Any], preprocessing: Preprocessing | None = None, *, real: bool = False
+    ) -> list[Any]:
+        """Many images, with the results of one after the other: a list, a generator, a batch array (N, C, H, W).
 
-        ``images``: a list, a generator or any other iterable; each image is the list of its surfaces in bind order.
+        An image is what :meth:`run` takes (an array, a picture, a file, a mapping of inputs by name), and its result
+        what :meth:`run` returns; or it is the list of its raw surfaces in bind order, and its result the list of the
+        raw outputs. ``preprocessing`` and ``real`` are for the former.
 
         Several images go through the network together where that is faster: that takes the memory of the network's
         surfaces, and of one layer's padded data, once for each of them (bounded by
         :data:`nvdla.execution.batch.LANE_BYTES`).
         """
-        images = images_of_batch(images)
+        given = self._images_of(images)
+        surfaces = [
+            self.surfaces(each, preprocessing) if isinstance(each, Mapping) or is_image(each) else each
+            for each in given
+        ]
         results: list[list[bytes]] = []
-        while len(results) < len(images):
-            results += self._run_together(images[len(results) :], len(images))
-        return results
+        while len(results) < len(surfaces):
+            results += self._run_together(surfaces[len(results) :], len(surfaces))
+        return [
+            result if surface is each else self.unpack(result, real=real)
+            for each, surface, result in zip(given, surfaces, results, strict=True)
+        ]
 
     def operations(self) -> list[tuple[Operation, Job | None]]:
         """Every operation of the latest run with the job that did it; empty where there is nothing to repeat."""
@@ -218,12 +277,38 @@ class Runtime:
         return self._surface(self.inputs[index], array, None)
 
     @says_when_memory_ends
-    def unpack(self, surfaces: Sequence[bytes]) -> dict[str, np.ndarray]:
-        """Arrays (N, C, H, W) by name of the raw outputs of :meth:`run_raw`."""
-        return {
+    def unpack(self, surfaces: Sequence[bytes], *, real: bool = False) -> dict[str, np.ndarray]:
+        """Arrays (N, C, H, W) by name of the raw outputs of :meth:`run_raw`: elements or, with ``real``, real numbers
+        (float32). Raises ScaleMissing where the scale of an integer output is not known."""
+        arrays = {
             tensor.name: tensor.layout.unpack(np.frombuffer(surface, np.uint8))
             for tensor, surface in zip(self.outputs, surfaces, strict=True)
         }
+        return {name: self.real(name, array) for name, array in arrays.items()} if real else arrays
+
+    def real(self, name: str, elements: np.ndarray) -> np.ndarray:
+        """Elements of a bound tensor as real numbers (float32). Raises ScaleMissing."""
+        scale = self.names.scale(name)
+        if scale is None and elements.dtype.kind != "f":
+            raise ScaleMissing(name, elements.dtype, "output")
+        return to_real(elements, 1.0 if scale is None else scale)
+
+    def __repr__(self) -> str:
+        """One line: the loadable, the configuration, what goes in and comes out."""
+        ends = (
+            ", ".join(f"{tensor.name} {'x'.join(map(str, tensor.shape))} {tensor.dtype}" for tensor in tensors)
+            for tensors in (self.inputs, self.outputs)
+        )
+        return printable(f"<Runtime {self.loadable.name} on {self.config.name}: {' -> '.join(ends)}>")
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        rows = [
+            {"": kind, "name": each.name, "shape": each.shape, "type": each.dtype, "bytes": each.size}
+            for kind, tensors in (("input", self.inputs), ("output", self.outputs))
+            for each in tensors
+        ]
+        return table(f"{self.loadable.name} on {self.config.name} ({self.config_reason})", rows)
 
     def _run_together(self, images: Sequence[Sequence[Any]], batch: int) -> list[list[bytes]]:
         """Results of the first images (of a ``batch``): of several, where they go together, of one otherwise."""
@@ -353,7 +438,9 @@ class Runtime:
                 problem = f"no input is called {', '.join(unknown)}" if unknown else f"{', '.join(missing)} is missing"
                 raise FormatError(f"{problem}; the network's inputs are {', '.join(names) or 'none'}")
             return [inputs[name] for name in names]
-        if isinstance(inputs, (list, tuple)):
+        if isinstance(inputs, (list, tuple)) and len(names) == 1 < len(inputs) and all(map(is_image, inputs)):
+            given = [inputs]
+        elif isinstance(inputs, (list, tuple)):
             given = list(inputs)
         else:
             given = [] if inputs is None else [inputs]
@@ -363,13 +450,33 @@ class Runtime:
             )
         return given
 
+    def _images_of(self, images: Any) -> list[Any]:
+        """The images that :meth:`run_many` was given; a batch array, too, holds those of the only input."""
+        if isinstance(images, np.ndarray) and images.ndim > 2 and len(self.inputs) == 1:
+            tensor = self.inputs[0]
+            return per_run(images, tensor.shape, tensor.name) if images.ndim == 4 else list(images)
+        return images_of_batch(images)
+
     def _surface(self, tensor: Tensor, value: Input, preprocessing: Preprocessing | None) -> bytes:
-        """The raw surface of an input given as array, bytes or file."""
-        if isinstance(value, (str, os.PathLike)):
-            value = read_tensor(value, tensor.shape, tensor.dtype, preprocessing)
-        if isinstance(value, (bytes, bytearray, memoryview)):
-            return bytes(raw_bytes(value, f"input {tensor.name}"))
+        """The raw surface of an input."""
+        found = self._form(tensor, value, preprocessing).elements(value)
+        if isinstance(found, bytes):
+            return found
         buffer = np.zeros(tensor.size, np.uint8)
-        array = as_array(value, f"input {tensor.name}")
-        tensor.layout.pack(fit(array, tensor.shape, tensor.dtype, f"input {tensor.name}"), buffer)
+        tensor.layout.pack(found, buffer)
         return buffer.tobytes()
+
+    def _form(self, tensor: Tensor, value: Input, preprocessing: Preprocessing | None) -> InputForm:
+        """What an input takes. The layer file is read only where a value may need it: for raw surfaces never."""
+        if isinstance(value, (bytes, bytearray, memoryview)) or getattr(value, "dtype", None) == tensor.dtype:
+            return InputForm(tensor.name, tensor.shape, tensor.dtype)
+        scale, model = self.names.scale(tensor.name), None
+        only_resize = Preprocessing(resize=True)
+        if preprocessing in (None, only_resize) and self.names.preprocessing is not None:
+            model = ModelPreprocessing.of(self.names.preprocessing)
+            model = replace(model, resize=model.resize or preprocessing == only_resize)
+        return InputForm(tensor.name, tensor.shape, tensor.dtype, scale, model, preprocessing)
+
+
+def _joined(outputs: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:
+    return np.concatenate([each[name] for each in outputs])

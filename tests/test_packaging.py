@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # between rooms.
 STOREYS = [
     ["errors", "open_enum", "rounding"],
-    ["checked", "files", "kernels", "limits", "precision"],
+    ["checked", "files", "kernels", "limits", "notebook", "precision"],
     ["loadable", "plain_yaml", "threads"],
     ["descriptors", "memory", "samples"],
     ["cpu", "hardware", "tensors"],

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import contextlib
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import nvdla
 from nvdla.errors import FormatError
 from nvdla.tensors.images import ORDERS, Preprocessing
+from nvdla.tensors.real import ScaleMissing
 
 
 def split_name(word: str) -> tuple[str | None, str]:
@@ -46,20 +51,79 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         help="random bytes as input (the same for the same seed; fp16: numbers from -1 to 1)",
     )
     add_image_options(parser)
+    add_scale_options(parser)
+
+
+def add_scale_options(parser: argparse.ArgumentParser) -> None:
+    """``--input-scale``, for :func:`scales_of`."""
+    parser.add_argument(
+        "--input-scale",
+        action="append",
+        default=[],
+        metavar="[NAME=]X",
+        help="the real value of one step of an input, for inputs of real numbers (default: the layer file's)",
+    )
+
+
+def scales_of(args: argparse.Namespace, loadable: nvdla.Loadable) -> dict[str, float]:
+    """Scales of bound tensors by name: those of a calibration table (``--scales``), then those given one by one."""
+    found: dict[str, float] = {}
+    if getattr(args, "scales", None):
+        from nvdla.program.naming import from_calibration
+
+        found |= from_calibration(args.scales).scales
+    for kind, memories in (("input", loadable.inputs), ("output", loadable.outputs)):
+        names = [loadable.tensor(memory.tensor_desc_id).name for memory in memories]
+        for text in getattr(args, f"{kind}_scale", None) or ():
+            name, sign, number = text.rpartition("=")
+            if not sign and len(names) != 1:
+                raise FormatError(f"--{kind}-scale {text}: say of which {kind}: {', '.join(names) or 'there is none'}")
+            if sign and name not in names:
+                raise FormatError(f"--{kind}-scale {text} names no {kind}: there are {', '.join(names) or 'none'}")
+            found[name or names[0]] = _scale(kind, text, number)
+    return found
+
+
+def _scale(kind: str, text: str, number: str) -> float:
+    try:
+        return float(number)
+    except ValueError:
+        raise FormatError(f"--{kind}-scale {text}: {number!r} is no number") from None
+
+
+@contextlib.contextmanager
+def whole_command(args: argparse.Namespace) -> Iterator[None]:
+    """Within, an error for a missing scale says the whole command with which it goes on."""
+    try:
+        yield
+    except ScaleMissing as error:
+        number = "NUMBER" if error.suggested is None else f"{error.suggested:.3g}"
+        words = shlex.join(
+            ["nvdla", args.command_name, *args.command_words, f"--{error.kind}-scale", f"{error.name}={number}"]
+        )
+        what = "real numbers go in" if error.kind == "input" else "real numbers are to come out"
+        number = "NUMBER" if error.suggested is None else f"{number} (here what just holds the greatest value)"
+        raise FormatError(
+            f"{error.kind} {error.name}: {what}, but no scale is known: '{words}', where {number} is the real value of "
+            "one step of the integers; a calibration table is given with --scales"
+        ) from None
 
 
 def add_image_options(parser: argparse.ArgumentParser) -> None:
     """How images become tensors, for :func:`preprocessing_of`."""
     image = parser.add_argument_group("images")
-    image.add_argument("--mean", type=_numbers, default=(), metavar="M[,M,M]", help="subtracted from pixels (fp16)")
-    image.add_argument("--normalize", type=float, default=1.0, metavar="X", help="pixels are divided by it (fp16)")
-    image.add_argument("--order", choices=ORDERS, default="bgr", help="channel order of colour images (default: bgr)")
+    image.add_argument("--mean", type=_numbers, metavar="M[,M,M]", help="subtracted from pixels (fp16)")
+    image.add_argument("--normalize", type=float, metavar="X", help="pixels are divided by it (fp16)")
+    image.add_argument("--order", choices=ORDERS, help="channel order of colour images (default: bgr)")
     image.add_argument("--resize", action="store_true", help="scale an image of another size to the input's")
 
 
-def preprocessing_of(args: argparse.Namespace) -> Preprocessing:
-    """How images become tensors, from the arguments of :func:`add_image_options`."""
-    return Preprocessing(args.mean, args.normalize, args.order, args.resize)
+def preprocessing_of(args: argparse.Namespace) -> Preprocessing | None:
+    """How images become tensors, from the arguments of :func:`add_image_options`; None where they say nothing, and
+    the layer file may."""
+    given = Preprocessing(args.mean or (), 1.0 if args.normalize is None else args.normalize, args.order or "bgr")
+    said = args.mean is not None or args.normalize is not None or args.order is not None
+    return replace(given, resize=args.resize) if said or args.resize else None
 
 
 def _numbers(text: str) -> tuple[float, ...]:
@@ -87,10 +151,11 @@ def surfaces_of_runs(runtime: Any, args: argparse.Namespace, words: Sequence[str
         wanted = " ".join(f"--input {name}=FILE" for name in short)
         raise FormatError(f"input {', '.join(short)} is missing; give {wanted} (or --random-input)")
     pixels = preprocessing_of(args)
-    return [
-        of_right_size(runtime, files, runtime.surfaces(files, pixels))
-        for files in ({name: words[run] for name, words in by_name.items()} for run in range(runs))
-    ]
+    with whole_command(args):
+        return [
+            of_right_size(runtime, files, runtime.surfaces(files, pixels))
+            for files in ({name: words[run] for name, words in by_name.items()} for run in range(runs))
+        ]
 
 
 def of_right_size(runtime: Any, files: dict[str, str], surfaces: list[bytes]) -> list[bytes]:

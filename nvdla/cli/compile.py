@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     from nvdla.frontend import compiler
     from nvdla.frontend.compiler import check
-    from nvdla.frontend.data import Preprocessing
+    from nvdla.tensors.preprocessing import Preprocessing
 
     shapes = dict(_shape(word) for word in args.shape)
     if args.check:

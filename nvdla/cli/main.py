@@ -100,7 +100,7 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
             module.configure(parser)
             settings.apply(parser)
             args = parser.parse_args(words)
-            args.command_name = name
+            args.command_name, args.command_words = name, list(words)
             with output.tables_as(args):
                 code = module.run(args)
             sys.stdout.flush()

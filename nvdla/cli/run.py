@@ -11,13 +11,12 @@ from typing import Any
 import numpy as np
 
 import nvdla
-from nvdla.cli.arguments import add_image_options, of_right_size, preprocessing_of, split_name
+from nvdla.cli.arguments import add_input_options, scales_of, split_name, surfaces_of_runs, whole_command
 from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.compare import Difference, compare
 from nvdla.errors import FormatError
 from nvdla.execution.profile import ProfileRow, profile
 from nvdla.files import read_file, write_file
-from nvdla.frontend.data import with_preprocessing
 from nvdla.frontend.package import is_package
 from nvdla.kernels.jit.crew import threading_description
 from nvdla.tensors.dimg import read_dimg
@@ -26,8 +25,14 @@ from nvdla.tensors.ranking import read_labels, top
 
 HELP = """Run a loadable on an image or raw tensors: the bytes of the output are those of the hardware.
 
-Inputs by ending: .pgm .ppm .png .jpg images (converted as NVIDIA's runtime does), .npy and .dimg tensors in the
-input's element type, .bin the raw bound surface. Outputs by ending: .npy .dimg .json .png .bin."""
+Inputs by ending: .pgm .ppm .png .jpg images (preprocessed as the layer file says, else as NVIDIA's runtime does),
+.npy and .dimg tensors (integers: elements; floats: real numbers, which are quantised with the input's scale), .bin the
+raw bound surface. --input again: further images. Outputs by ending: .npy .dimg .json .png .bin.
+
+  nvdla run net.nvdla --input cat.jpg --labels labels.txt
+  nvdla run net.nvdla --input a.png --input b.png --real -o results.npy
+  nvdla run net.nvdla --input floats.npy --input-scale 0.0078
+  nvdla run net.nvdla --random-input"""
 
 MAX_GOLDEN = 1 << 30
 
@@ -36,7 +41,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("loadable", nargs="?", help="the loadable, or a package of 'nvdla compile'")
     parser.add_argument("--demo", action="store_true", help="run a sample: a LeNet reads a digit")
-    parser.add_argument("--input", "-i", action="append", default=[], metavar="[NAME=]FILE", help="an input")
     parser.add_argument("--output", "-o", action="append", default=[], metavar="[NAME=]FILE", help="write an output")
     parser.add_argument("--config", default="auto", help="hardware configuration (default: decided from the file)")
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
@@ -44,7 +48,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hardware-only", action="store_true", help=_HARDWARE_ONLY_HELP)
     parser.add_argument("--strict", action="store_true", help="refuse accesses that leave their region of memory")
     add_format_options(parser)
-    add_image_options(parser)
+    add_input_options(parser)
+    parser.add_argument(
+        "--output-scale", action="append", default=[], metavar="[NAME=]X", help="the same of an output, for --real"
+    )
+    parser.add_argument("--scales", metavar="FILE.json", help="a calibration table: the scale of each tensor")
+    parser.add_argument("--real", action="store_true", help="outputs in real numbers: elements times their scale")
     result = parser.add_argument_group("results")
     result.add_argument("--top", type=_count, default=5, metavar="K", help="show the K greatest values (default: 5)")
     result.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
@@ -95,21 +104,24 @@ def run(args: argparse.Namespace) -> int:
         threads=args.threads,
         hardware_only=args.hardware_only,
         strict=args.strict,
+        scales=scales_of(args, loadable),
     )
     outputs = _named(args.output, [tensor.name for tensor in runtime.outputs], "output")
     goldens = _named(args.compare, [tensor.name for tensor in runtime.outputs], "output")
-    files = _inputs(args, runtime)
-    given = with_preprocessing(args.loadable, runtime, files)
-    surfaces = of_right_size(runtime, files, runtime.surfaces(given, preprocessing_of(args)))
-    watcher = _Watcher(args, runtime)
+    images = surfaces_of_runs(runtime, args)
+    _check_number_of_images(args, len(images), outputs)
+    watcher = _Watcher(args, runtime, len(images))
     began = time.perf_counter()
     with watcher:
-        raw = runtime.run_raw(surfaces, on_operation=watcher.callback)
+        raws = _run_all(runtime, images, watcher.callback)
     seconds = time.perf_counter() - began
     for warning in runtime.warnings:
         print(f"{args.loadable}: warning: {warning}", file=sys.stderr)
-    rows = [] if args.profile is None else profile(runtime, surfaces, args.profile)
-    tensors = runtime.unpack(raw)
+    rows = [] if args.profile is None else profile(runtime, images[0], args.profile)
+    with whole_command(args):
+        each = [runtime.unpack(raw, real=args.real) for raw in raws]
+    tensors = {name: np.concatenate([one[name] for one in each]) for name in each[0]}
+    raw = [b"".join(parts) for parts in zip(*raws, strict=True)]
     for name, path in outputs.items():
         index = list(tensors).index(name)
         write_tensor(path, tensors[name], raw[index], runtime.outputs[index].layout)
@@ -134,15 +146,22 @@ def _demonstrate(args: argparse.Namespace) -> None:
         say(f"nvdla run {args.loadable} --input {args.input[0]} --labels {args.labels}")
 
 
-def _inputs(args: argparse.Namespace, runtime: Any) -> dict[str, str]:
-    names = [tensor.name for tensor in runtime.inputs]
-    given = _named(args.input, names, "input")
-    missing = [name for name in names if name not in given]
-    if missing:
-        raise FormatError(
-            f"input {', '.join(missing)} is missing; give {' '.join(f'--input {name}=FILE' for name in missing)}"
-        )
-    return given
+def _run_all(runtime: Any, images: list[list[bytes]], callback: Any) -> list[list[bytes]]:
+    """Raw outputs of every image; several go together where nobody watches single operations."""
+    if callback is None and len(images) > 1:
+        return runtime.run_many(images)
+    return [runtime.run_raw(image, on_operation=callback) for image in images]
+
+
+def _check_number_of_images(args: argparse.Namespace, count: int, outputs: dict[str, str]) -> None:
+    """What is about one run, or can hold one result."""
+    if count == 1:
+        return
+    if args.dump_ops or args.stats:
+        raise FormatError(f"{count} images were given; --dump-ops and --stats are about one")
+    for path in outputs.values():
+        if Path(path).suffix.lower() == ".dimg":
+            raise FormatError(f"{path}: a .dimg holds the output of one image, {count} were given; write .npy")
 
 
 def _named(words: list[str], names: list[str], what: str) -> dict[str, str]:
@@ -179,14 +198,14 @@ def compare_with(path: str, tensor: np.ndarray, raw: bytes) -> Difference:
 class _Watcher:
     """Progress on a terminal, dumps and statistics: whatever wants to see every operation."""
 
-    def __init__(self, args: argparse.Namespace, runtime: Any) -> None:
+    def __init__(self, args: argparse.Namespace, runtime: Any, images: int = 1) -> None:
         self.directory = Path(args.dump_ops) if args.dump_ops else None
         self.wants_statistics = args.stats
         self.statistics: list[dict[str, Any]] = []
         self.progress: Any = None
         if sys.stderr.isatty() and not args.quiet and not args.json:
             tasks = [task for task in runtime.tasks if hasattr(task, "network")]
-            self.progress = _progress(sum(1 for task in tasks for _ in task.operations()))
+            self.progress = _progress(images * sum(1 for task in tasks for _ in task.operations()))
         watching = self.directory or self.wants_statistics or self.progress
         self.callback = self._operation if watching else None
         if self.directory:

@@ -14,9 +14,10 @@ from nvdla.cli.arguments import split_name
 from nvdla.cli.output import plain, print_document, print_table
 from nvdla.errors import FormatError
 from nvdla.files import write_file
-from nvdla.frontend.data import IMAGES, Preprocessing
+from nvdla.frontend.data import IMAGES
 from nvdla.frontend.package import Package, unpack
 from nvdla.tensors.files import read_npy
+from nvdla.tensors.preprocessing import Preprocessing
 
 OUTPUTS = (".npy", ".json")
 

@@ -11,7 +11,8 @@ import numpy as np
 
 from nvdla.compare.metrics import AXES, Difference, compare
 from nvdla.compare.observation import Observation, Observer
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, printable
+from nvdla.notebook import table
 
 if TYPE_CHECKING:
     from nvdla.runtime import Runtime, Tensor
@@ -135,7 +136,7 @@ class Region:
         }
 
 
-@dataclass
+@dataclass(repr=False)
 class Comparison:
     """All rows in completion order, the surroundings of the first divergence, and what was not compared."""
 
@@ -152,6 +153,28 @@ class Comparison:
     def first(self) -> Row | None:
         """The first tensor that did not pass."""
         return next((row for row in self.rows if not row.passed), None)
+
+    def __repr__(self) -> str:
+        """One line: how many tensors, and the first that differs."""
+        bad = sum(not row.passed for row in self.rows)
+        first = f", first {self.first.place}" if self.first else ""
+        return printable(f"<Comparison: {len(self.rows)} tensors, {bad} differ{first}>")
+
+    def _repr_html_(self) -> str:
+        """For notebooks: one row a tensor."""
+        rows = [
+            {
+                "tensor": row.place,
+                "layer": row.name if row.kind == "operation" else None,
+                "result": "exact" if row.exact else "close" if row.passed else "DIFFERENT",
+                "differ": row.difference.count if row.difference else None,
+                "at most": row.difference.max_abs if row.difference else None,
+                "cosine": row.difference.cosine if row.difference else None,
+                "note": row.note,
+            }
+            for row in self.rows
+        ]
+        return table(repr(self).strip("<>"), rows)
 
     def add(self, row: Row, expected: np.ndarray | None, actual: np.ndarray | None) -> None:
         """Add a row; the first that does not pass gives the region that is shown."""

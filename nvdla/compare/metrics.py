@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.errors import FormatError
+from nvdla.notebook import table
 
 AXES = "NCHW"
 
@@ -43,6 +44,10 @@ class Difference:
         values = asdict(self)
         odd = [key for key, value in values.items() if isinstance(value, float) and not math.isfinite(value)]
         return {**values, **dict.fromkeys(odd)}
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return table(str(self), [{key: value for key, value in self.as_dict().items() if value is not None}])
 
     def __str__(self) -> str:
         if self.exact:

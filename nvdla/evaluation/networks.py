@@ -17,8 +17,9 @@ from nvdla.builder.quantize import quantize
 from nvdla.errors import FormatError
 from nvdla.files import read_file
 from nvdla.program.naming import names_for
-from nvdla.tensors.files import IMAGE_ENDINGS, fit, read_tensor
+from nvdla.tensors.files import IMAGE_ENDINGS, fit
 from nvdla.tensors.images import Preprocessing, convert_pixels
+from nvdla.tensors.inputs import InputForm
 
 MAX_NETWORK = 4 << 30
 
@@ -71,7 +72,8 @@ class LoadableNetwork(Network):
         if isinstance(value, str | os.PathLike):
             if self._model_pixels is not None and Path(value).suffix.lower() in IMAGE_ENDINGS:
                 return self._quantised(self._model_pixels.image(value, shape))
-            found = read_tensor(value, shape, dtype, self._pixels)
+            form = InputForm(self._input.name, shape, dtype, self._scale, pixels=self._pixels)
+            found = form.elements(value)
             if isinstance(found, bytes):
                 raise FormatError(f"{os.fspath(value)}: raw surfaces cannot be evaluated; give images or .npy")
             return found
@@ -132,7 +134,7 @@ class PackageNetwork(Network):
 
     def prepare(self, value: Any) -> np.ndarray:
         """A sample as an array of the input's elements."""
-        from nvdla.frontend.data import Preprocessing as ModelPreprocessing
+        from nvdla.tensors.preprocessing import Preprocessing as ModelPreprocessing
 
         given = ModelPreprocessing.of(self._preprocessing) if self._preprocessing else ModelPreprocessing()
         if isinstance(value, str | os.PathLike):
@@ -177,7 +179,7 @@ def _preprocessing_of(path: str) -> Any:
     data = sidecar.load(path) or {}
     if not isinstance(data.get("preprocessing"), dict):
         return None
-    from nvdla.frontend.data import Preprocessing as ModelPreprocessing
+    from nvdla.tensors.preprocessing import Preprocessing as ModelPreprocessing
 
     return ModelPreprocessing.of(data["preprocessing"])
 

@@ -19,7 +19,7 @@ from nvdla.builder.accuracy import LayerAccuracy, accuracy
 from nvdla.builder.fuse import group_layers
 from nvdla.builder.statistics import NotFiniteError
 from nvdla.errors import BuildError, FormatError
-from nvdla.frontend.data import Preprocessing, Samples, samples
+from nvdla.frontend.data import Samples, samples
 from nvdla.frontend.importer import (
     ACCELERATOR,
     HOST,
@@ -36,6 +36,7 @@ from nvdla.frontend.quantisation.calibrate import Calibrated, Progress, calibrat
 from nvdla.frontend.quantisation.mixed import JUDGED_SAMPLES, choose, drop
 from nvdla.frontend.quantisation.tables import Table
 from nvdla.loadable.model import Loadable
+from nvdla.tensors.preprocessing import Preprocessing
 
 
 @dataclass

@@ -5,80 +5,19 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nvdla.builder import quantize
 from nvdla.errors import FormatError
 from nvdla.files import read_file
 from nvdla.frontend.model import Model
-from nvdla.program import sidecar
-from nvdla.tensors.images import Preprocessing as Pixels
-from nvdla.tensors.images import read_pixels
+from nvdla.tensors.preprocessing import Preprocessing
 
 IMAGES = (".png", ".jpg", ".jpeg", ".ppm", ".pgm")
-CHANNELS = (1, 3, 4)
 MAX_FILE = 4 << 30
 MAX_SAMPLES = 100_000
-
-
-@dataclass(frozen=True)
-class Preprocessing:
-    """How the pixels 0..255 of an image become the numbers that a model takes: ``(pixel - mean) * scale``, a number
-    each or one a channel, channels in the order ``colour``; ``layout`` of the input; ``resize`` images of another
-    size."""
-
-    mean: tuple[float, ...] = (0.0,)
-    scale: tuple[float, ...] = (1.0,)
-    colour: str = "rgb"
-    layout: str = "nchw"
-    resize: bool = False
-
-    def document(self) -> dict[str, Any]:
-        """The settings as plain data."""
-        return {key: list(each) if isinstance(each, tuple) else each for key, each in asdict(self).items()}
-
-    @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Preprocessing:
-        """From a sidecar. Raises FormatError for what is no preprocessing."""
-        try:
-            return cls(
-                tuple(float(each) for each in document["mean"]),
-                tuple(float(each) for each in document["scale"]),
-                str(document["colour"]),
-                str(document["layout"]),
-                bool(document["resize"]),
-            )
-        except (KeyError, TypeError, ValueError) as error:
-            raise FormatError(f"preprocessing of the layer file: {error!r} is wrong or missing") from None
-
-    def image(self, path: str | os.PathLike[str], shape: tuple[int, ...]) -> np.ndarray:
-        """An image as one input of this shape (1, C, H, W) or, in layout nhwc, (1, H, W, C); float32."""
-        if len(shape) not in (3, 4):
-            raise FormatError(f"{os.fspath(path)}: the input of shape {list(shape)} takes no image")
-        channels, height, width = shape[-3:] if self.layout == "nchw" else (shape[-1], *shape[-3:-1])
-        pixels = read_pixels(path, (1, channels, height, width), Pixels(order=self.colour, resize=self.resize)).astype(
-            np.float32
-        )
-        return self.numbers(pixels, path).reshape(shape)
-
-    def cube(self, path: str | os.PathLike[str], shape: tuple[int, ...]) -> np.ndarray:
-        """An image as a bound cube (1, C, H, W), or (1, H, W, C) where the model's input is used as it is."""
-        rows_first = self.layout == "nhwc" and shape[1] not in CHANNELS and shape[3] in CHANNELS
-        one = Preprocessing(self.mean, self.scale, self.colour, "nhwc" if rows_first else "nchw", self.resize)
-        return one.image(path, shape)
-
-    def numbers(self, pixels: np.ndarray, what: object = "pixels") -> np.ndarray:
-        """Pixels (1, C, H, W) as the model takes them."""
-        for name, each in (("mean", self.mean), ("scale", self.scale)):
-            if len(each) not in (1, pixels.shape[1]):
-                raise FormatError(f"{what}: {len(each)} numbers of {name} for {pixels.shape[1]} channels")
-        mean, scale = (np.asarray(each, np.float32).reshape(1, -1, 1, 1) for each in (self.mean, self.scale))
-        values = (pixels - mean) * scale
-        return values if self.layout == "nchw" else values.transpose(0, 2, 3, 1)
 
 
 class Samples:
@@ -237,27 +176,3 @@ def _from_images(model: Model, images: list[Path], preprocessing: Preprocessing)
         return {name: preprocessing.image(path, model.shapes[name])}
 
     return Samples(images, load)
-
-
-def with_preprocessing(loadable: str | os.PathLike[str], runtime: Any, files: Mapping[str, str]) -> dict[str, Any]:
-    """Images among the inputs of a loadable as elements, where its layer file says how the model takes images."""
-    given: dict[str, Any] = dict(files)
-    if not any(Path(path).suffix.lower() in IMAGES for path in files.values()):
-        return given
-    document = sidecar.load(os.fspath(loadable))
-    if document is None or not document.get("preprocessing"):
-        return given
-    preprocessing = Preprocessing.of(document["preprocessing"])
-    for tensor in runtime.inputs:
-        if Path(files[tensor.name]).suffix.lower() in IMAGES:
-            scale = _scale(document, tensor.name)
-            precision = {"int8": "int8", "int16": "int16"}.get(np.dtype(tensor.dtype).name, "fp16")
-            given[tensor.name] = quantize(preprocessing.cube(files[tensor.name], tensor.shape), scale, precision)
-    return given
-
-
-def _scale(document: Mapping[str, Any], name: str) -> float:
-    try:
-        return float(document["tensors"][name]["scale"])
-    except (KeyError, TypeError, ValueError):
-        raise FormatError(f"layer file: no scale for input {name}, which an image needs") from None

@@ -7,12 +7,13 @@ Fields carry the names of the schema (fbs/loadable.fbs); lists are tuples; enums
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
+from pickle import PickleBuffer
 from typing import Any
 
-from nvdla.errors import LoadableError
+from nvdla.errors import LoadableError, printable
 from nvdla.loadable.enums import (
     DataCategory,
     DataFormat,
@@ -59,6 +60,11 @@ class Blob:
             object.__setattr__(self, "data", view.cast("B").toreadonly() if view.nbytes else memoryview(b""))
         if self.size == -1:
             object.__setattr__(self, "size", len(self.data))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """For pickle, which does not take a view: its bytes, without a copy where the protocol can."""
+        data = PickleBuffer(self.data) if protocol >= 5 else bytes(self.data)
+        return Blob, (self.name, data, self.size, self.interface, self.sub_interface, self.version)
 
 
 @dataclass(frozen=True)
@@ -182,7 +188,7 @@ class RelocEntry:
     reloc_type: RelocType
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Loadable:
     """A compiled network. Lookups raise LoadableError where nothing has the id or name.
 
@@ -253,6 +259,31 @@ class Loadable:
             self._contents[memory.id] = [(offset, self.blob(name)) for offset, name in sorted(pairs)]
         return self._contents[memory.id]
 
+    def __repr__(self) -> str:
+        """One line: the file, and how much is in it."""
+        return printable(f"<Loadable {self.name}: {_counted(self._counts())}>")
+
+    def _repr_html_(self) -> str:
+        """For notebooks: how much of what, and the bound tensors."""
+        from nvdla.notebook import table
+
+        rows = [
+            {"": kind, "name": tensor.name, "shape": (tensor.n, tensor.c, tensor.h, tensor.w), "bytes": memory.size}
+            for kind, memories in (("input", self.inputs), ("output", self.outputs))
+            for memory in memories
+            for tensor in self.tensors
+            if tensor.id == memory.tensor_desc_id
+        ]
+        return table(f"{self.name}: {_counted(self._counts())}", rows)
+
+    def _counts(self) -> dict[str, int]:
+        found = {"task": len(self.tasks), "memory": len(self.memories), "blob": len(self.blobs)}
+        return found | {"byte": sum(len(each.data) for each in self.blobs)}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For pickle: the fields, without what was looked up."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
     def to_bytes(self) -> bytes:
         """The loadable as a FlatBuffer (:func:`nvdla.loadable.writer.to_bytes`)."""
         from nvdla.loadable.writer import to_bytes
@@ -292,6 +323,13 @@ class Loadable:
     @cached_property
     def _tensors(self) -> dict[int, TensorDesc]:
         return _index(self.tensors, "id")
+
+
+def _counted(counts: dict[str, int]) -> str:
+    """ "2 tasks, 1 memory"."""
+    several = {"memory": "memories"}
+    words = (f"{count:,} {name if count == 1 else several.get(name, f'{name}s')}" for name, count in counts.items())
+    return ", ".join(words)
 
 
 def _index(entries: Iterable[Any], key: str) -> dict[Any, Any]:

@@ -10,7 +10,9 @@ from typing import Any
 from nvdla.descriptors.enums import DataFormat, Event, MemType, OpType
 from nvdla.descriptors.meaning import precisions_of, reads_operands
 from nvdla.descriptors.task import DlaOperation, DlaTask, EmuOperation, EmuTask
+from nvdla.errors import printable
 from nvdla.hardware.configuration import Configuration
+from nvdla.notebook import table
 from nvdla.precision import Precision
 from nvdla.program.accesses import STAGES, Access, AccessFinder, Shape
 from nvdla.program.words import describe
@@ -29,7 +31,7 @@ class Dependency:
     fused: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Operation:
     """One operation of one region of interest.
 
@@ -76,6 +78,25 @@ class Operation:
     def title(self) -> str:
         """ "CONV 0/3 conv2": what a box of a drawing is called."""
         return f"{self.engine.upper()} {self.label}" + (f" {self.layer}" if self.layer else "")
+
+    def __repr__(self) -> str:
+        """One line: "<Operation CONV 0/3 conv2: 16 kernels 5 x 5 x 6, stride 1,1>"."""
+        return printable(f"<Operation {self.title}: {self.what}>")
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what it reads and writes."""
+        rows = [
+            {
+                "": "writes" if each.writes else "reads",
+                "what": each.role,
+                "memory": each.memory,
+                "from byte": each.offset,
+                "bytes": each.footprint.traffic,
+                "shape": each.shape,
+            }
+            for each in self.accesses
+        ]
+        return table(f"{self.title}: {self.what} ({self.precision or 'copies bytes'})", rows)
 
     # ---- descriptors
 

@@ -13,8 +13,7 @@ import numpy as np
 from nvdla.errors import FormatError
 from nvdla.files import read_file, write_file
 from nvdla.rounding import ceil_div
-from nvdla.tensors.dimg import dimg_bytes, read_dimg
-from nvdla.tensors.images import Preprocessing, load_image
+from nvdla.tensors.dimg import dimg_bytes
 from nvdla.tensors.npy import parse_npy
 
 IMAGE_ENDINGS = (".pgm", ".ppm", ".png", ".jpg", ".jpeg")
@@ -31,22 +30,9 @@ def ending(path: str | os.PathLike[str], allowed: tuple[str, ...], what: str) ->
     return suffix
 
 
-def read_tensor(
-    path: str | os.PathLike[str],
-    shape: tuple[int, int, int, int],
-    dtype: np.dtype | type,
-    preprocessing: Preprocessing | None = None,
-) -> np.ndarray | bytes:
-    """An input tensor from a file: an array (N, C, H, W) of ``dtype``, or the bytes of a raw surface (.bin)."""
-    suffix = ending(path, INPUT_ENDINGS, "an input")
-    if suffix == ".bin":
-        return read_file(path, MAX_FILE, "raw surface")
-    if suffix == ".npy":
-        return fit(read_npy(path), shape, np.dtype(dtype), os.fspath(path))
-    if suffix == ".dimg":
-        return fit(read_dimg(path), shape, np.dtype(dtype), os.fspath(path))
-    image = load_image(path, shape, dtype, preprocessing)
-    return np.broadcast_to(image, shape) if image.shape != tuple(shape) else image
+def read_raw(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of a raw surface (.bin)."""
+    return read_file(path, MAX_FILE, "raw surface")
 
 
 def read_npy(path: str | os.PathLike[str]) -> np.ndarray:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import io
 import os
 import re
+import sys
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -46,12 +48,13 @@ class Preprocessing:
 
 
 def load_image(
-    path: str | os.PathLike[str],
+    path: Any,
     shape: tuple[int, int, int, int],
     dtype: np.dtype | type,
     preprocessing: Preprocessing | None = None,
 ) -> np.ndarray:
-    """The image as a tensor (1, C, H, W) of ``dtype`` for an input of ``shape`` (N, C, H, W).
+    """The image as a tensor (1, C, H, W) of ``dtype`` for an input of ``shape`` (N, C, H, W); a file, or what
+    :func:`read_pixels` takes else.
 
     Raises FormatError for a file that is no image, or whose size or channels are not those of the input.
     """
@@ -80,31 +83,70 @@ def image_shape(path: str | os.PathLike[str]) -> tuple[int, int, int, int]:
     return 1, channels, height, width
 
 
-def read_pixels(
-    path: str | os.PathLike[str], shape: tuple[int, int, int, int], preprocessing: Preprocessing
-) -> np.ndarray:
-    """The pixels of an 8-bit image file as uint8 (1, C, H, W), colour channels in the wanted order."""
+def read_pixels(source: Any, shape: tuple[int, int, int, int], preprocessing: Preprocessing) -> np.ndarray:
+    """The pixels of an 8-bit image as uint8 (1, C, H, W), colour channels in the wanted order.
+
+    ``source``: an image file, a PIL image, or a uint8 array (H, W) or (H, W, C) with the channels R, G, B (and A).
+    Raises FormatError.
+    """
     from PIL import Image, UnidentifiedImageError
 
-    name = os.fspath(path)
-    _, channels, height, width = shape
-    data = image_bytes(path)
+    if not isinstance(source, (str, os.PathLike)):
+        return _cube(_picture(source), "the image", shape, preprocessing)
+    name = os.fspath(source)
+    data = image_bytes(source)
     try:
         with warnings.catch_warnings(), Image.open(io.BytesIO(data), formats=FORMATS) as image:
             warnings.simplefilter("error")
             _check_scans(data, image.size, name)
-            _check_size(name, image.size, (width, height), preprocessing.resize)
-            image = _with_channels(name, image, channels)
-            if image.size != (width, height):
-                image = image.resize((width, height), Image.Resampling.BILINEAR)
-            pixels = np.asarray(image, np.uint8)
+            return _cube(image, name, shape, preprocessing)
     except FormatError:
         raise
     except UnidentifiedImageError:
         raise _unknown(name, data) from None
     except Exception as error:  # Pillow's decoders raise a dozen kinds for broken files
         raise _broken(name, error) from error
-    cube = pixels.reshape(height, width, -1).transpose(2, 0, 1)
+
+
+def is_pil(value: Any) -> bool:
+    """Whether it is a PIL image; PIL is not imported for it."""
+    module = sys.modules.get("PIL.Image")
+    return module is not None and isinstance(value, module.Image)
+
+
+def is_picture(value: Any, shape: tuple[int, ...]) -> bool:
+    """Whether a value is a picture for an input of ``shape`` (N, C, H, W), not its elements: a PIL image, or a uint8
+    array (H, W) or (H, W, channels)."""
+    if is_pil(value):
+        return True
+    if not isinstance(value, np.ndarray) or value.dtype != np.uint8:
+        return False
+    if value.ndim == 2:
+        return True
+    return value.ndim == 3 and value.shape[-1] in CHANNELS.values() and value.shape != tuple(shape[1:])
+
+
+def _picture(value: Any) -> Any:
+    """A PIL image of a uint8 array; a PIL image as it is."""
+    from PIL import Image
+
+    if not isinstance(value, np.ndarray):
+        return value
+    plane = value[..., 0] if value.ndim == 3 and value.shape[-1] == 1 else value
+    if not plane.size:
+        raise FormatError(f"the image: an array of shape {value.shape} has no pixels")
+    return Image.fromarray(np.ascontiguousarray(plane))
+
+
+def _cube(image: Any, name: str, shape: tuple[int, int, int, int], preprocessing: Preprocessing) -> np.ndarray:
+    _, channels, height, width = shape
+    _check_size(name, image.size, (width, height), preprocessing.resize)
+    image = _with_channels(name, image, channels)
+    if image.size != (width, height):
+        from PIL import Image
+
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
+    cube = np.asarray(image, np.uint8).reshape(height, width, -1).transpose(2, 0, 1)
     if channels >= 3 and preprocessing.order == "bgr":
         cube = np.concatenate([cube[2::-1], cube[3:]])
     return cube[None]

@@ -1,6 +1,9 @@
 """``nvdla run`` as a user calls it."""
 
 import json
+import re
+import shlex
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -77,7 +80,10 @@ def test_what_every_operation_wrote_can_be_dumped(nvdla_command, lenet, digit, t
         (("--input", "nothing.pgm"), "nothing.pgm"),
         (("--input", "x.gif"), "cannot have the ending '.gif'"),
         (("--input", "other=x.pgm"), "names no input"),
-        (("--input", "a.pgm", "--input", "b.pgm"), "one too many"),
+        (("--input", "a.pgm", "--input", "b.pgm"), "a.pgm"),
+        (("--input", "a.pgm", "--input-scale", "other=2"), "names no input: there are data"),
+        (("--input", "a.pgm", "--input-scale", "two"), "'two' is no number"),
+        (("--input", "a.pgm", "--input-scale", "-1"), "must be a positive number"),
         (("--input", "a.pgm", "--config", "nv_smal"), "did you mean nv_small?"),
         (("--input", "a.pgm", "--output", "x.tiff"), "cannot have the ending '.tiff'"),
         (("--input", "a.pgm", "--threads", "0"), "at least 1"),
@@ -116,3 +122,52 @@ def test_another_configuration_is_refused_with_a_reason(nvdla_command, lenet, di
     code, _, err = nvdla_command("run", lenet, "--input", digit, "--config", "nv_large")
     assert code == 2
     assert err.startswith("nvdla run: ")
+
+
+def test_real_numbers_without_a_scale_are_refused_with_the_whole_command(nvdla_command, lenet, tmp_path):
+    net = shutil.copy(lenet, tmp_path / "net.nvdla")
+    np.save(tmp_path / "in.npy", np.full((1, 1, 28, 28), 0.5))
+    words = ("run", net, "--input", tmp_path / "in.npy")
+    code, _, err = nvdla_command(*words)
+    said = re.search("'nvdla (.*)', where", err)
+    assert code == 2 and said
+    assert shlex.split(said[1])[:4] == [str(word) for word in words]
+    assert nvdla_command(*shlex.split(said[1]))[0] == 0
+
+
+def test_real_results_need_the_scale_of_the_output(nvdla_command, lenet, digit, tmp_path):
+    net = shutil.copy(lenet, tmp_path / "net.nvdla")
+    code, _, err = nvdla_command("run", net, "--input", digit, "--real")
+    assert code == 2 and "--output-scale prob=NUMBER" in err
+    code, out, _ = nvdla_command("run", net, "--input", digit, "--real", "--output-scale", "0.5", "--json")
+    real = json.loads(out)["outputs"][0]
+    whole = json.loads(nvdla_command("run", net, "--input", digit, "--json")[1])["outputs"][0]
+    assert (code, real["dtype"], whole["dtype"]) == (0, "float32", "int8")
+    assert real["top"][0][0]["value"] == whole["top"][0][0]["value"] / 2
+
+
+def test_a_calibration_table_has_the_scales_of_inputs_and_outputs(nvdla_command, lenet, digit, tmp_path):
+    net = shutil.copy(lenet, tmp_path / "net.nvdla")
+    entry = {"scale": 0.25, "min": 0, "max": 0, "offset": 0}
+    (tmp_path / "table.json").write_text(json.dumps({"data": entry, "prob": entry}))
+    code, out, _ = nvdla_command("run", net, "-i", digit, "--real", "--scales", tmp_path / "table.json", "--json")
+    assert code == 0 and json.loads(out)["outputs"][0]["top"][0][0]["value"] % 0.25 == 0
+
+
+def test_several_images_run_one_after_the_other(nvdla_command, lenet, digit, tmp_path):
+    other = digit.replace("digit0", "digit1")
+    both, one = tmp_path / "both.npy", tmp_path / "one.npy"
+    code, out, _ = nvdla_command("run", lenet, "-i", digit, "-i", other, "-o", both)
+    assert code == 0 and "image 1" in out
+    nvdla_command("run", lenet, "-i", other, "-o", one)
+    assert np.array_equal(np.load(both)[1:], np.load(one))
+    assert nvdla_command("run", lenet, "-i", digit, "-i", other, "--compare", both)[0] == 0
+    code, _, err = nvdla_command("run", lenet, "-i", digit, "-i", other, "--stats")
+    assert code == 2 and "2 images were given" in err
+
+
+def test_a_random_input_is_the_same_for_the_same_seed(nvdla_command, lenet):
+    first, second, other = (
+        json.loads(nvdla_command("run", lenet, "--random-input", seed, "--json")[1])["outputs"] for seed in (3, 3, 4)
+    )
+    assert first == second != other

@@ -13,8 +13,9 @@ from nvdla.errors import FormatError
 from nvdla.plain_yaml import parse_yaml
 from nvdla.program.naming import from_yaml
 from nvdla.tensors.dimg import read_dimg
-from nvdla.tensors.files import read_npy, read_tensor
+from nvdla.tensors.files import read_npy
 from nvdla.tensors.images import Preprocessing
+from nvdla.tensors.inputs import read_tensor
 from nvdla.tensors.ranking import read_labels
 
 _HANDLE, _PATH = tempfile.mkstemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)

@@ -98,7 +98,7 @@ def test_a_batch_may_be_a_generator(runtime, surface):
     assert runtime.run_many(iter(())) == []
 
 
-NO_RAW = {"text": "abc", "number": 3, "bytes": b"abc", "none": None, "words": ["abc"], "objects": [np.array([None])]}
+NO_RAW = {"number": 3, "bytes": b"abc", "none": None, "words": ["abc"], "objects": [np.array([None])]}
 
 
 @pytest.mark.parametrize("name", NO_RAW)

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from nvdla.errors import FormatError
-from nvdla.tensors.files import read_tensor
 from nvdla.tensors.images import MAX_PNM_HEADER, MAX_SCANS, image_shape
+from nvdla.tensors.inputs import read_tensor
 
 SHAPE = (1, 1, 64, 64)
 

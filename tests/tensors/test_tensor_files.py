@@ -11,7 +11,8 @@ from hypothesis.extra import numpy as hnp
 
 from nvdla import FormatError
 from nvdla.tensors.dimg import dimg_bytes, read_dimg
-from nvdla.tensors.files import read_tensor, write_tensor
+from nvdla.tensors.files import write_tensor
+from nvdla.tensors.inputs import read_tensor
 
 LAYOUT = SimpleNamespace(atom=32, line_stride=96, surface_stride=192)
 SHAPES = st.tuples(st.just(1), *[st.integers(1, 7)] * 3)
@@ -56,7 +57,7 @@ def test_an_unknown_ending_lists_the_known_ones(tmp_path):
 
 
 def test_values_that_do_not_fit_are_refused_not_wrapped(tmp_path):
-    np.save(tmp_path / "t.npy", np.array([0.0, 200.0]).reshape(1, 2, 1, 1))
+    np.save(tmp_path / "t.npy", np.array([0, 200]).reshape(1, 2, 1, 1))
     with pytest.raises(FormatError, match="do not fit the input's int8"):
         read_tensor(tmp_path / "t.npy", (1, 2, 1, 1), np.int8)
 
