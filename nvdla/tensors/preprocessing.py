@@ -52,12 +52,12 @@ class Preprocessing:
     def image(self, path: Any, shape: tuple[int, ...]) -> np.ndarray:
         """An image (a file, a PIL image, a uint8 array (H, W, C)) as one input of this shape (1, C, H, W) or, in layout
         nhwc, (1, H, W, C); float32."""
+        name = path if isinstance(path, (str, os.PathLike)) else "the image"
         if len(shape) not in (3, 4):
-            name = path if isinstance(path, (str, os.PathLike)) else "the image"
             raise FormatError(f"{name}: the input of shape {list(shape)} takes no image")
-        sizes = shape[-3:] if self.layout == "nchw" else (shape[-1], *shape[-3:-1])
-        pixels = read_pixels(path, (1, *sizes), Pixels(order=self.colour, resize=self.resize)).astype(np.float32)
-        return self.numbers(pixels, path).reshape(shape)
+        channels, height, width = shape[-3:] if self.layout == "nchw" else (shape[-1], *shape[-3:-1])
+        cube = read_pixels(path, (1, channels, height, width), Pixels(order=self.colour, resize=self.resize))
+        return self.numbers(cube.astype(np.float32), name).reshape(shape)
 
     def cube(self, path: Any, shape: tuple[int, ...]) -> np.ndarray:
         """An image as a bound cube (1, C, H, W), or (1, H, W, C) where the model's input is used as it is."""
