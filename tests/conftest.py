@@ -6,7 +6,6 @@ import ctypes
 import dataclasses
 import json
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -177,43 +176,14 @@ def replaced(loadable, data: dict[str, bytearray]):
 
 
 @pytest.fixture(scope="session")
-def documented():
-    """``documented(page, heading)``: the table of keys below a heading of a page of docs/, as {key: type}."""
+def as_documented():
+    """``as_documented(document)``: asserts that a command's JSON is what the schema of its format in docs/json says."""
+    jsonschema = pytest.importorskip("jsonschema", reason="the extra nvdla[test] is not installed")
 
-    def keys(page: str, heading: str) -> dict[str, str]:
-        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
-        section = re.split(r"^#+ ", text, flags=re.M)
-        body = next(part for part in section if part.startswith(heading + "\n"))
-        rows = re.findall(r"^\| `([^`]+)` \| ([^|]+) \|", body, flags=re.M)
-        assert rows, f"docs/{page}: no table of keys below {heading!r}"
-        return {key: kind.strip() for key, kind in rows}
-
-    return keys
-
-
-KINDS = {
-    "string": lambda value: isinstance(value, str),
-    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "number": lambda value: isinstance(value, (int, float)) and not isinstance(value, bool),
-    "boolean": lambda value: isinstance(value, bool),
-    "object": lambda value: isinstance(value, dict),
-    "null": lambda value: value is None,
-    "any": lambda value: True,
-}
-
-
-@pytest.fixture(scope="session")
-def obeys():
-    """``obeys(value, keys)``: asserts that an object has exactly the documented keys, each of its documented type."""
-
-    def check(value: dict[str, Any], keys: dict[str, str]) -> None:
-        assert set(value) == set(keys)
-        for key, kinds in keys.items():
-            assert any(fits(value[key], kind) for kind in kinds.split(" or ")), f"{key}: {value[key]!r} is no {kinds}"
-
-    def fits(value: Any, kind: str) -> bool:
-        if kind.startswith("list of "):
-            return isinstance(value, list) and all(fits(each, kind[8:].removesuffix("s")) for each in value)
-        return KINDS[kind](value)
+    def check(document: dict[str, Any]) -> None:
+        name = document["format"].removeprefix("nvdla-")
+        for each in ("frame", name):
+            schema = json.loads((ROOT / "docs" / "json" / f"{each}.schema.json").read_text(encoding="utf-8"))
+            jsonschema.Draft202012Validator(schema).validate(document)
 
     return check

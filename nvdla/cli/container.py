@@ -175,12 +175,18 @@ def _part(text: str, scope: str) -> tuple[str, str]:
     return name, target
 
 
+def _document(action: str, form: registry.Format | None = None, **facts: Any) -> dict[str, Any]:
+    """What ``--json`` prints of a sub-command; ``form`` is the container's format."""
+    named = {} if form is None else {"container": form.name}
+    return {"format": f"nvdla-container-{action}", "version": 1, **named, **facts}
+
+
 def _run_formats(args: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = [
         {"format": f.name, "title": f.title, "suffixes": list(f.suffixes), "options": dict(f.options)}
         for f in registry.formats().values()
     ]
-    if not print_document(rows, args):
+    if not print_document(_document("formats", formats=rows), args):
         print_table("formats", rows, ["format", "title", "suffixes"])
         print_table(
             "options",
@@ -194,7 +200,7 @@ def _run_list(args: argparse.Namespace) -> int:
     info, rows = container.info(), container.rows()
     if scope := _scoped(args.file)[0]:
         info = {"scope": scope, **info}
-    if not print_document({"file": args.file, "format": container.format.name, "info": info, "rows": rows}, args):
+    if not print_document(_document("list", container.format, file=args.file, info=info, rows=rows), args):
         say(f"{args.file}: {container.format.title}")
         tables = {key: value for key, value in info.items() if _is_table(value)}
         listed = {"metadata", "metadata_types"} if "metadata_types" in info else set()
@@ -253,7 +259,7 @@ def _run_verify(args: argparse.Namespace) -> int:
     findings = form.verify(source, args.strict, _options(args))
     passed = not any(finding.severity is registry.Severity.ERROR for finding in findings)
     rows = [finding.as_dict() for finding in findings]
-    document = {"file": args.file, "format": form.name, "strict": args.strict, "passed": passed, "findings": rows}
+    document = _document("verify", form, file=args.file, strict=args.strict, passed=passed, findings=rows)
     if not print_document(document, args):
         if rows:
             print_table("findings", rows)
@@ -267,7 +273,7 @@ def _run_extract(args: argparse.Namespace) -> int:
     written = [str(container.extract_to(name, target)) for name, target in chosen]
     if args.names or not chosen:
         written += [str(path) for path in container.extract(args.output, args.names or None)]
-    if not print_document({"file": args.file, "format": container.format.name, "written": written}, args):
+    if not print_document(_document("extract", container.format, file=args.file, written=written), args):
         for path in written or [f"{args.file}: nothing to extract"]:
             say(path)
     return 0
@@ -330,7 +336,7 @@ def _target(args: argparse.Namespace) -> tuple[registry.Format, dict[str, str]]:
 
 def _write(args: argparse.Namespace, target: registry.Format, write: Callable[[IO[bytes]], object]) -> int:
     size = registry.write_whole(args.output, write)
-    if not print_document({"output": args.output, "format": target.name, "bytes": size}, args):
+    if not print_document(_document("write", target, output=args.output, bytes=size), args):
         say(f"{args.output}: {target.title}, {size} bytes")
     return 0
 
@@ -347,7 +353,7 @@ def _run_edit(args: argparse.Namespace) -> int:
         raise FormatError("--replace: a parameter is named twice")
     larger = {name: data for name, data in contents.items() if not fits(args.file, name, len(data))}
     specs = [[entry_spec(p) for p in registry.open(Path(name)).parameters()] for name in args.append]
-    document: dict[str, Any] = {"file": args.file, "erased": 0, "replaced": list(contents), "appended_at": []}
+    document = _document("edit", file=args.file, erased=0, replaced=list(contents), appended_at=[])
     if larger:
         append_file(args.file, [], replaced=larger)
     if args.erase or len(contents) > len(larger):
@@ -365,7 +371,7 @@ def _run_edit(args: argparse.Namespace) -> int:
 def _run_run(args: argparse.Namespace) -> int:
     container = registry.open(Path(args.file), None, args.format)
     outcome = container.call(args.function, args.input, _options(args))
-    if not print_document({"file": args.file, "function": args.function, **outcome}, args):
+    if not print_document(_document("run", file=args.file, function=args.function, **outcome), args):
         if "ran_on" in outcome:
             say(f"the function needs a device: it ran on {outcome['ran_on']}, not in the interpreter", sys.stderr)
         for position, result in enumerate(outcome["results"]):
@@ -376,6 +382,6 @@ def _run_run(args: argparse.Namespace) -> int:
 def _run_disassemble(args: argparse.Namespace) -> int:
     container = _open(args)
     text = container.disassemble(args.function, args.source)
-    if not print_document({"file": args.file, "format": container.format.name, "text": text}, args):
+    if not print_document(_document("disassemble", container.format, file=args.file, text=text), args):
         print(escape(text), end="" if text.endswith("\n") else "\n")
     return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 import nvdla
-from nvdla.cli.output import say
+from nvdla.cli.output import add_format_options, print_document, say
 from nvdla.files import write_file
 
 HELP = "Write the bytes of a blob to a file."
@@ -16,11 +16,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("loadable", help="the loadable")
     parser.add_argument("blob", help="the blob's name ('nvdla inspect --blobs' lists them)")
     parser.add_argument("-o", "--output", required=True, metavar="FILE", help="where to")
+    add_format_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     blob = nvdla.load(args.loadable).blob(args.blob)
     write_file(args.output, blob.data)
+    document = {"blob": blob.name, "output": args.output, "bytes": len(blob.data)}
+    if print_document(document, args):
+        return 0
     say(f"{args.output}: {len(blob.data)} bytes of blob {blob.name}")
     return 0

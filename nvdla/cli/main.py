@@ -12,6 +12,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import nvdla
 from nvdla.cli import interrupts, output, settings
@@ -65,8 +66,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if words[0] not in COMMANDS:
         near = difflib.get_close_matches(words[0], COMMANDS, n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
-        print(f"nvdla: unknown command {words[0]!r}; {hint}'nvdla --help' lists them", file=sys.stderr)
-        return 2
+        return _fail("nvdla", f"unknown command {words[0]!r}; {hint}'nvdla --help' lists them", words, "UsageError")
     return run_command(words[0], words[1:])
 
 
@@ -82,11 +82,15 @@ def usage() -> str:
     return f"usage: nvdla COMMAND ...\n\n{nvdla.__doc__}\n\ncommands:\n{rows}\n\n'nvdla COMMAND --help' explains one."
 
 
+class _BadUsage(Exception):
+    """Words that a parser does not take: the program's name and what is wrong."""
+
+
 class _Parser(argparse.ArgumentParser):
     """Bad usage is one line, as the contract of exit code 2 says."""
 
-    def error(self, message: str) -> None:  # type: ignore[override]
-        self.exit(2, f"{self.prog}: {message} (see '{self.prog} --help')\n")
+    def error(self, message: str) -> NoReturn:
+        raise _BadUsage(self.prog, f"{message} (see '{self.prog} --help')")
 
 
 def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int:
@@ -105,12 +109,13 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
                 code = module.run(args)
             sys.stdout.flush()
             return code if code or not heard or name in ENDED_BY_CTRL_C else _interrupted(prog)
+        except _BadUsage as error:
+            where, what = error.args
+            return _fail(where, what, words, "UsageError")
         except NvdlaError as error:
             if heard:
                 return _interrupted(prog)
-            if "--json" in words:
-                output.print_error(name, type(error).__name__, str(error))
-            return _fail(prog, str(error))
+            return _fail(prog, str(error), words, type(error).__name__)
         except BrokenPipeError:
             _silence_output()  # the reader of our output has gone: nothing more to say
             return 0
@@ -118,9 +123,9 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
             if heard:
                 return _interrupted(prog)
             where = f"{error.filename}: " if error.filename else ""
-            return _fail(prog, f"{where}{error.strerror or error}")
+            return _fail(prog, f"{where}{error.strerror or error}", words, "OSError")
         except MemoryError:
-            return _fail(prog, "out of memory")
+            return _fail(prog, "out of memory", words, "MemoryError")
         except KeyboardInterrupt:
             return _interrupted(prog)
         except Exception as error:
@@ -129,7 +134,8 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
             if os.environ.get("NVDLA_TRACEBACK"):
                 raise
             what = f"{type(error).__name__}: {error}"
-            return _fail(prog, f"internal error, please report it (NVDLA_TRACEBACK=1 shows where): {what}")
+            text = f"internal error, please report it (NVDLA_TRACEBACK=1 shows where): {what}"
+            return _fail(prog, text, words, type(error).__name__)
 
 
 def _interrupted(prog: str) -> int:
@@ -153,13 +159,16 @@ def _silence_output() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _fail(prog: str, message: str) -> int:
-    """One line: no line breaks, and nothing from a file that would steer a terminal."""
+def _fail(prog: str, message: str, words: Sequence[str], error: str) -> int:
+    """One line: no line breaks, and nothing from a file that would steer a terminal; with ``--json`` a document too."""
+    message = printable(message)[:MAX_MESSAGE]
     try:
+        if "--json" in words:
+            output.print_error(prog.replace("-", " ").split(" ")[1] if prog != "nvdla" else "", error, message)
         sys.stdout.flush()
     except (OSError, ValueError):  # a full disk behind our output, or a closed one
         _silence_output()
-    print(f"{prog}: {printable(message)[:MAX_MESSAGE]}", file=sys.stderr)
+    print(f"{prog}: {message}", file=sys.stderr)
     return 2
 
 

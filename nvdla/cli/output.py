@@ -34,7 +34,7 @@ def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> N
         group.add_argument("--yaml", action="store_true", help="print YAML (the same keys) instead of tables")
 
 
-def print_document(document: Any, args: argparse.Namespace) -> bool:
+def print_document(document: Mapping[str, Any], args: argparse.Namespace) -> bool:
     """Print ``document`` if a machine format was asked for; False when the caller shall print tables."""
     document = framed(document, getattr(args, "command_name", ""))
     if getattr(args, "json", False):
@@ -48,18 +48,16 @@ def print_document(document: Any, args: argparse.Namespace) -> bool:
     return False
 
 
-def framed(document: Any, command: str) -> Any:
-    """A document with "format" and "version" in front, where it has none: so every command's says what it is.
-
-    A trace for Perfetto (``traceEvents``) is somebody else's format, and stays as it is."""
-    if not isinstance(document, Mapping) or "format" in document or "traceEvents" in document or not command:
+def framed(document: Mapping[str, Any], command: str) -> Mapping[str, Any]:
+    """A document with "format" and "version" in front, where it has none: so every command's says what it is."""
+    if "format" in document or not command:
         return document
     return {"format": f"nvdla-{command}", "version": 1, **document}
 
 
 def print_error(command: str, error: str, message: str) -> None:
     """What went wrong as a document, for whoever asked for JSON."""
-    print(json.dumps(framed({"error": error, "message": message}, "error") | {"command": command}, indent=2))
+    print(json.dumps({**framed({"error": error, "message": message}, "error"), "command": command}, indent=2))
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 from nvdla.cli import serve_registers
+from nvdla.cli.output import framed
 from nvdla.errors import FormatError
 
 COMMAND = "serve"
@@ -102,6 +103,6 @@ def _announce(address: tuple[str, int], as_json: bool) -> None:
     """Flushed at once, so that a program that started the server can read the port."""
     host, port = address
     if as_json:
-        print(json.dumps({"protocol": "tvm-rpc", "host": host, "port": port}), flush=True)
+        print(json.dumps(framed({"protocol": "tvm-rpc", "host": host, "port": port}, "serve")), flush=True)
     else:
         print(f"serving TVM RPC on {host} port {port}; Ctrl-C ends", flush=True)

@@ -8,6 +8,7 @@ import signal
 import threading
 from pathlib import Path
 
+from nvdla.cli.output import framed
 from nvdla.errors import FormatError
 
 _MIB = 1 << 20
@@ -39,7 +40,8 @@ def run(args: argparse.Namespace) -> int:
     address = listener.getsockname()
     where = address if isinstance(address, str) else f"{address[0]}:{address[1]}"
     if args.json:
-        print(json.dumps({"address": where, "config": args.config}), flush=True)
+        document = {"protocol": "registers", "address": where, "config": args.config}
+        print(json.dumps(framed(document, "serve")), flush=True)
     else:
         print(f"registers of {args.config} at {where}; Ctrl-C ends", flush=True)
     if threading.current_thread() is threading.main_thread():

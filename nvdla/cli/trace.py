@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 
-from nvdla.cli.output import say
+from nvdla.cli.output import print_document, say
 
 COMMAND = "trace"
 HELP = "replay a hardware register trace (.cfg, or input.txn of nv_full) and report each of its checks"
@@ -46,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
             "operations": operations,
             "dumped": dumped,
         }
-        print(json.dumps(report, indent=2, default=int))
+        print_document(report, args)
         return 0 if result.passed else 1
     for check in result.checks:
         if check.passed:

@@ -17,34 +17,12 @@ from nvdla import samples
 from nvdla.cli.main import COMMANDS
 
 ROOT = Path(__file__).resolve().parents[2]
-SCHEMAS = ROOT / "docs" / "json"
 
 
 def document_of(nvdla_command, *words, code=0):
     found, out, _ = nvdla_command(*words, "--json")
     assert found == code
     return json.loads(out)
-
-
-WORDS = {
-    "configs": ["configs"],
-    "samples": ["samples"],
-    "cache": ["cache", "info"],
-    "version": ["version", "--verbose"],
-    "error": ["inspect", "missing.loadable"],
-}
-
-
-@pytest.mark.parametrize("name", WORDS)
-def test_documents_are_what_their_schemas_say(name, nvdla_command):
-    jsonschema = pytest.importorskip("jsonschema")
-    document = document_of(nvdla_command, *WORDS[name], code=2 if name == "error" else 0)
-    for schema in ("frame", name):
-        jsonschema.validate(document, json.loads((SCHEMAS / f"{schema}.schema.json").read_text()))
-
-
-def test_every_schema_is_tested():
-    assert {path.name.removesuffix(".schema.json") for path in SCHEMAS.iterdir()} == {"frame", *WORDS}
 
 
 def test_samples_are_written_by_name(nvdla_command, tmp_path):

@@ -58,14 +58,10 @@ def test_random_input_is_the_same_for_the_same_seed(nvdla_command, samples):
     assert nvdla_command(*words)[0] == 0
 
 
-def test_the_json_is_as_documented(nvdla_command, samples, broken, documented, obeys):
+def test_the_json_is_as_documented(nvdla_command, samples, broken, as_documented):
     words = ("compare", broken, samples / "lenet.loadable", "-i", samples / "digit3.pgm", "--json")
     document = json.loads(nvdla_command(*words)[1])
-    obeys(document, documented("compare.md", "The document"))
-    obeys(document["against"], documented("compare.md", "What it was compared with"))
-    obeys(document["region"], documented("compare.md", "The region"))
-    for row in document["tensors"]:
-        obeys(row, documented("compare.md", "A tensor"))
+    as_documented(document)
     assert document["first"] == next(row for row in document["tensors"] if not row["passed"])
     assert document["first"]["first"] == {"n": 0, "c": 5, "h": 0, "w": 0}
 

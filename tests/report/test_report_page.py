@@ -133,12 +133,12 @@ def test_a_histogram_says_its_counts():
     assert problems_of(text) == []
 
 
-def test_the_command_writes_the_page(nvdla_command, lenet_path, digit_path, tmp_path, documented, obeys):
+def test_the_command_writes_the_page(nvdla_command, lenet_path, digit_path, tmp_path, as_documented):
     page = tmp_path / "r.html"
     code, out, err = nvdla_command("report", lenet_path, "-i", digit_path, "-o", page, "--json")
     assert (code, err) == (0, "")
     document = json.loads(out)
-    obeys(document, documented("report.md", "The document"))
+    as_documented(document)
     assert document["ran"] is True
     assert document["bytes"] == len(page.read_bytes())
     assert {"Overview", "Result", "Operations", "Memory", "Values", "Graph"} <= set(document["sections"])

@@ -44,7 +44,7 @@ def test_a_parameter_file_is_found_by_content_and_listed(run, tmp_path, weights)
     code, out, _ = run("list", renamed, "--json")
     document = json.loads(out)
     assert code == 0
-    assert document["format"] == "tvm-params"
+    assert document["container"] == "tvm-params"
     rows = [(row["name"], row["dtype"], row["shape"]) for row in document["rows"]]
     assert rows == [("b", "float32", [3]), ("a", "bool", [1])]
 

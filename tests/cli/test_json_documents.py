@@ -1,0 +1,176 @@
+"""Every command's ``--json`` is one document in one frame, and is what the schema of its format in docs/json says."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import io
+import json
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nvdla.cli.main import COMMANDS
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMAS = ROOT / "docs" / "json"
+LOG = "program lenet.loadable --format riscv-txn --input digit7.pgm -o txn"
+#: schema -> commands whose output it describes; the last is the one that is checked, the others make its files
+RUNS: dict[str, list[str]] = {
+    "cache": ["cache info"],
+    "compare": ["compare lenet.loadable lenet_nv_large.loadable -i digit7.pgm"],
+    "compile": ["compile lenet.onnx --config nv_small --check"],
+    "configs": ["configs"],
+    "container-disassemble": [],
+    "container-edit": ["container create --data a=4xf32=1 a.irpa", "container edit a.irpa --erase a"],
+    "container-extract": ["container extract lenet.loadable -o parts"],
+    "container-formats": ["container formats"],
+    "container-list": ["container list lenet.loadable"],
+    "container-run": [],
+    "container-verify": ["container verify lenet.loadable"],
+    "container-write": ["container convert lenet.loadable weights.npz"],
+    "csb-accesses": [LOG, "csb txn/lenet.txn"],
+    "csb-diff": [LOG, "program colour_digits.loadable --format txn -o other", "csb diff txn/lenet.txn other/input.txn"],
+    "csb-operations": [LOG, "csb txn/lenet.txn --operations"],
+    "csb-replay": [LOG, "csb replay txn/lenet.txn --config nv_small"],
+    "cycles": ["cycles lenet.loadable"],
+    "diff": ["diff lenet.loadable lenet_nv_large.loadable"],
+    "doctor": ["doctor lenet.loadable -i digit7.pgm"],
+    "error": ["inspect missing.loadable"],
+    "evaluation": ["evaluate lenet.loadable digits.npz --limit 10"],
+    "explain": ["explain lenet.loadable"],
+    "exploration": ["explore lenet.loadable --bandwidth 1 --latency 50"],
+    "extract": ["extract lenet.loadable tb-0 -o blob.bin"],
+    "graph": ["graph lenet.loadable"],
+    "hexdump": ["hexdump lenet.loadable task-0-op_list"],
+    "inspect": ["inspect colour_digits.loadable --all"],
+    "lint": ["lint lenet.loadable --config nv_full"],
+    "lint-rules": ["lint --rules"],
+    "memory": ["memory lenet.loadable"],
+    "program": ["program lenet.loadable --format list"],
+    "program-summary": [LOG],
+    "report": ["report lenet.loadable -o page.html"],
+    "run": ["run lenet.loadable -i digit7.pgm --stats --profile 1 --compare prob.npy"],
+    "samples": ["samples"],
+    "serve": [],
+    "tensor": ["tensor layout --layout feature-x8 --shape 1,20,3,4"],
+    "timeline": ["timeline lenet.loadable"],
+    "trace": [
+        "program lenet.loadable --format cfg -i digit7.pgm -o cfg",
+        "trace replay cfg/lenet.cfg --config nv_small",
+    ],
+    "version": ["version --verbose"],
+}
+SILENT = {"completion"}
+"""A command that prints no data: a script for the shell."""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with the samples and a golden output that is wrong."""
+    for path in (ROOT / "samples").iterdir():
+        if path.suffix in (".loadable", ".json", ".pgm", ".onnx", ".npz"):
+            shutil.copy(path, tmp_path)
+    np.save(tmp_path / "prob.npy", np.zeros((1, 10, 1, 1), np.int8))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", [name for name, lines in RUNS.items() if lines])
+def test_documents_are_what_their_schemas_say(name, folder, nvdla_command, as_documented):
+    if name == "compile":
+        pytest.importorskip("onnxruntime", reason="the extra nvdla[onnx] is not installed")
+    *before, last = RUNS[name]
+    for line in before:
+        nvdla_command(*shlex.split(line))
+    code, out, err = nvdla_command(*shlex.split(last), "--json")
+    assert code == (2 if name == "error" else code) and code in (0, 1, 2), err
+    document = json.loads(out)
+    assert document["format"] == f"nvdla-{name}", err
+    assert next(iter(document)) == "format"
+    as_documented(document)
+
+
+def test_modules_of_iree_are_run_and_disassembled_as_documented(corpus, nvdla_command, as_documented):
+    path = next((corpus / "formats").glob("**/*.vmfb"))
+    as_documented(json.loads(nvdla_command("container", "disassemble", path, "--json")[1]))
+
+
+def test_a_server_says_in_the_frame_where_it_is(as_documented):
+    for words in ("--registers --config nv_small --socket 127.0.0.1:0", "--tvm-rpc --port 0"):
+        command = [sys.executable, "-m", "nvdla", "serve", *words.split(), "--json"]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as server:
+            try:
+                assert server.stdout is not None
+                as_documented(json.loads(server.stdout.readline()))
+            finally:
+                server.kill()
+
+
+def test_every_schema_is_tested_and_sound():
+    jsonschema = pytest.importorskip("jsonschema", reason="the extra nvdla[test] is not installed")
+    for path in SCHEMAS.iterdir():
+        jsonschema.Draft202012Validator.check_schema(json.loads(path.read_text(encoding="utf-8")))
+    assert {path.name.removesuffix(".schema.json") for path in SCHEMAS.iterdir()} == {"frame", *RUNS}
+
+
+def test_every_command_that_prints_data_has_json():
+    for name, (module, _) in COMMANDS.items():
+        parser = argparse.ArgumentParser()
+        importlib.import_module(module).configure(parser)
+        text = parser.format_help()
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                text = "".join(each.format_help() for each in action.choices.values())
+        assert ("--json" in text) != (name in SILENT), name
+
+
+def test_a_document_of_another_shape_is_refused(as_documented):
+    """The schemas would notice a key that is missing, new, or of another type."""
+    import jsonschema
+
+    good = {"format": "nvdla-extract", "version": 1, "blob": "a", "output": "b", "bytes": 3}
+    as_documented(good)
+    for change in ({"bytes": "3"}, {"new": 1}, {"version": 2}):
+        with pytest.raises(jsonschema.ValidationError):
+            as_documented(good | change)
+    with pytest.raises(jsonschema.ValidationError):
+        as_documented({key: value for key, value in good.items() if key != "blob"})
+
+
+@pytest.mark.parametrize(
+    "line, error, command",
+    [
+        ("inspect missing.loadable", "LoadableError", "inspect"),
+        ("inspect", "UsageError", "inspect"),
+        ("container dance", "UsageError", "container"),
+        ("lnit a.loadable", "UsageError", ""),
+        ("lint lenet.loadable --config nv_smal", "ConfigError", "lint"),
+        ("extract lenet.loadable tb-0 -o no/folder/here.bin", "FormatError", "extract"),
+    ],
+)
+def test_errors_are_documents_too(line, error, command, folder, nvdla_command, as_documented):
+    code, out, err = nvdla_command(*shlex.split(line), "--json")
+    document = json.loads(out)
+    as_documented(document)
+    assert code == 2
+    assert (document["error"], document["command"]) == (error, command)
+    assert document["message"] in err
+    assert len(err.splitlines()) == 1
+
+
+def test_without_json_an_error_is_on_standard_error_alone(folder, nvdla_command):
+    assert nvdla_command("inspect")[1] == ""
+    assert nvdla_command("inspect", "missing.loadable")[1] == ""
+
+
+def test_yaml_has_the_same_frame(folder, nvdla_command):
+    import yaml
+
+    document = yaml.safe_load(io.StringIO(nvdla_command("inspect", "lenet.loadable", "--yaml")[1]))
+    assert (document["format"], document["version"]) == ("nvdla-inspect", 1)
