@@ -7,8 +7,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numba import njit
+from support.fp16_reference import accumulate, atoms, booth_product, fields, slow_output, to_fp32
 
 from nvdla.kernels import fp16_mac
+from nvdla.kernels.fast import fp16_lanes
+
+FORMS = pytest.mark.parametrize("form", [fp16_mac, fp16_lanes], ids=["places", "lanes"])
 
 BITS = st.one_of(
     st.integers(0, 0xFFFF),
@@ -22,184 +26,13 @@ def product(word, negative, data, shift):
     return fp16_mac._product(word, negative, data, shift)
 
 
-def fields(bits):
-    """Sign, mantissa shifted by the low exponent bits, exponent / 4."""
-    sign, exponent, fraction = bits >> 15, bits >> 10 & 31, bits & 1023
-    shift = exponent & 3 if exponent else 1
-    return sign, (fraction | (1024 if exponent else 0)) << shift, exponent >> 2
-
-
-def carry_save(rows):
-    """Rows (0..2 of what is left first, the rest moved behind) to two, dropping what leaves 32 bits."""
-    rows = list(rows)
-    while len(rows) > 2:
-        a, b, c, *rest = rows
-        rows = [a ^ b ^ c, ((a & b | b & c | a & c) << 1) & 0xFFFFFFFF, *rest]
-    return rows
-
-
-def booth_product(weight, data, negative, shift):
-    """One multiplier: eight radix-4 rows, two groups of five compressed apart, shifted, then added."""
-    if shift >= 32:
-        return 0
-    rows, inverted = [], []
-    for digit in range(8):
-        code = (weight << 1 >> 2 * digit & 7) ^ (7 if negative else 0)
-        value = {0: 0, 7: 0, 1: data, 2: data, 3: 2 * data, 4: -2 * data, 5: -data, 6: -data}[code]
-        inverted.append(int(code in (4, 5, 6)))
-        rows.append((~abs(value) & 0xFFFF) if inverted[-1] else value | 0x10000)
-    tree = [
-        rows[0],
-        rows[1] << 2 | inverted[0],
-        rows[2] << 4 | inverted[1] << 2,
-        rows[3] << 6 | inverted[2] << 4,
-        inverted[3] << 6,
-        rows[4] << 8,
-        rows[5] << 10 | inverted[4] << 8,
-        rows[6] << 12 | inverted[5] << 10,
-        rows[7] << 14 | inverted[6] << 12,
-        inverted[7] << 14,
-    ]
-    first, second = carry_save(carry_save(tree[:5]) + carry_save(tree[5:]))
-    compensation = {
-        0: 0xAAAB0000, 4: 0xFAAAB000, 8: 0xFFAAAB00, 12: 0xFFFAAAB0,
-        16: 0xFFFFAAAB, 20: 0xFFFFFAAB, 24: 0xFFFFFFAB, 28: 0xFFFFFFFB,
-    }[shift]  # fmt: skip
-    total = (first >> shift) + (second >> shift) + compensation & 0xFFFFFFFF
-    return total - (1 << 32) if total >> 31 else total
-
-
-def mac_products(weights, data):
-    """Largest exponent (6 bits) and the 64 aligned products of an atom without NaN."""
-    pairs = [(fields(w), fields(d)) for w, d in zip(weights, data, strict=True)]
-    live = [w & 0x7FFF != 0 and d & 0x7FFF != 0 for w, d in zip(weights, data, strict=True)]
-    largest = max([w[2] + d[2] for (w, d), used in zip(pairs, live, strict=True) if used], default=0)
-    products = [
-        booth_product(w[1], d[1], w[0] ^ d[0], 4 * (largest - w[2] - d[2])) if used else 0
-        for (w, d), used in zip(pairs, live, strict=True)
-    ]
-    return 4 * largest, products
-
-
-def signed(value, bits):
-    value &= (1 << bits) - 1
-    return value - (1 << bits) if value >> bits - 1 else value
-
-
-def run_length(value, bits):
-    """How many bits below the top one equal it."""
-    pattern = [value >> i & 1 for i in range(bits)][::-1]
-    count = 0
-    while count < bits - 1 and pattern[count + 1] == pattern[0]:
-        count += 1
-    return count
-
-
-def accumulate(accumulator, mac_exponent, mac_mantissa):
-    """CACC's addition with registers as bit strings of 40 bits."""
-    exponent, mantissa = accumulator
-    if mac_mantissa == 0 or exponent == 255:
-        return accumulator
-    if mac_exponent == 63:
-        return 255, signed((mac_mantissa & 0x3FFFFFFFFF) >> 27 << 29, 40)
-    left = run_length(mac_mantissa & 0x3FFFFFFFFF, 38)
-    mac, mac_exponent = mac_mantissa << left << 2, mac_exponent - left + 49
-    exponent = exponent if mantissa else 0
-    lost = 0
-    largest = max(exponent, mac_exponent)
-    operands = []
-    for value, own in ((mantissa, exponent), (mac, mac_exponent)):
-        difference = largest - own
-        if difference > 40:
-            value = 0
-        elif difference:
-            lost = (value & (1 << difference) - 1) << 40 - difference
-            value >>= difference
-        operands.append(value)
-    total = sum(operands)
-    if not -(1 << 39) <= total < 1 << 39:
-        guard, sticky, total, largest = total & 1, lost != 0, total >> 1, largest + 1
-    else:
-        left = run_length(total & (1 << 40) - 1, 40)
-        register = ((total & (1 << 40) - 1) << 40 | lost) << left
-        total, lost = signed(register >> 40, 40), register & (1 << 40) - 1
-        guard, sticky, largest = lost >> 39, lost & (1 << 39) - 1 != 0, largest - left
-    if guard and (total >= 0 or sticky):
-        rounded = signed(total + 1, 40)
-        if (rounded < 0) != (total < 0):
-            rounded = signed((1 << 39 if total < 0 else 0) | (rounded & (1 << 40) - 1) >> 1, 40)
-            largest += 1
-        total = rounded
-    return (largest & 255 if total else 0), total
-
-
-def to_fp32(exponent, mantissa):
-    """Delivery of an accumulator."""
-    sign = 1 if mantissa < 0 else 0
-    if exponent == 255:
-        return sign << 31 | 255 << 23 | mantissa >> 29 & 1023
-    if mantissa == -(1 << 39):
-        return sign << 31 | (exponent + 65) << 23
-    if mantissa == 0:
-        return 0
-    digits = abs(mantissa) >> 15
-    exponent += 64
-    if abs(mantissa) >> 14 & 1:
-        digits += 1
-        if digits == 1 << 24:
-            digits, exponent = digits >> 1, exponent + 1
-    return sign << 31 | exponent << 23 | digits & 0x7FFFFF
-
-
-def first_nan(values):
-    return next((bits for bits in values if bits & 0x7FFF > 0x7C00), None)
-
-
-def slow_output(weights, data):
-    """All atoms (64 bit patterns each) of one output."""
-    accumulator = 0, 0
-    for w, d in zip(weights, data, strict=True):
-        nan = first_nan(w) if first_nan(w) is not None else first_nan(d)
-        if nan is not None:
-            accumulator = accumulate(accumulator, 63, signed((nan >> 15) << 37 | (nan & 1023) << 27, 38))
-        else:
-            largest, products = mac_products(w, d)
-            accumulator = accumulate(accumulator, largest, sum(products))
-    return to_fp32(*accumulator)
-
-
-def fast_output(weights, data):
-    """The same through the kernel: one pixel, one kernel."""
+def fast_output(form, weights, data):
+    """The same through a form of the kernel: one pixel, one kernel."""
     weights = np.array(weights, np.uint16).reshape(1, -1)
     data = np.array(data, np.uint16).reshape(-1)
     out = np.zeros((1, 1, 1), np.uint32)
-    fp16_mac.convolve(
-        data, np.zeros(1, np.int64), np.arange(data.size), fp16_mac.pack_weights(weights), out
-    )  # fmt: skip
+    form.convolve(data, np.zeros(1, np.int64), np.arange(data.size), form.pack_weights(weights), out)
     return int(out[0, 0, 0])
-
-
-def atoms(elements):
-    return st.integers(0, 2**32).map(lambda seed: make_atoms(seed, elements))
-
-
-def make_atoms(seed, kinds):
-    """1 to 4 atoms of weights and data: exponents from a random window, some zeros, specials now and then."""
-    random = np.random.default_rng(seed)
-    count = int(random.integers(1, 5))
-
-    def side():
-        low = random.integers(0, 31)
-        exponent = random.integers(low, min(31, low + random.integers(1, 20)) + 1, (count, 64))
-        bits = random.integers(0, 2, (count, 64)) << 15 | exponent << 10 | random.integers(0, 1024, (count, 64))
-        bits[random.random((count, 64)) < random.choice([0, 0.1, 0.9])] = random.choice([0, 0x8000])
-        special = random.random((count, 64)) < random.choice([0, 0.02])
-        bits[special] = random.choice(kinds, int(special.sum()))
-        if 0x7E00 not in kinds:
-            bits[bits & 0x7FFF > 0x7C00] &= 0xBFFF
-        return bits.tolist()
-
-    return side(), side()
 
 
 @settings(max_examples=300, deadline=None)
@@ -217,16 +50,18 @@ def test_an_unshifted_product_is_exact():
         assert booth_product(w, d, w_sign ^ d_sign, 0) == w * d * (1 if w_sign == d_sign else -1)
 
 
+@FORMS
 @settings(max_examples=60, deadline=None)
-@given(atoms([0x7C00, 0xFC00, 1, 0x8001]))
-def test_an_output_equals_the_plain_form(pair):
-    assert fast_output(*pair) == slow_output(*pair)
+@given(pair=atoms([0x7C00, 0xFC00, 1, 0x8001]))
+def test_an_output_equals_the_plain_form(form, pair):
+    assert fast_output(form, *pair) == slow_output(*pair)
 
 
+@FORMS
 @settings(max_examples=20, deadline=None)
-@given(atoms([0x7E00, 0xFE01, 0x7C01]))
-def test_nan_of_the_weights_comes_before_nan_of_the_data(pair):
-    assert fast_output(*pair) == slow_output(*pair)
+@given(pair=atoms([0x7E00, 0xFE01, 0x7C01]))
+def test_nan_of_the_weights_comes_before_nan_of_the_data(form, pair):
+    assert fast_output(form, *pair) == slow_output(*pair)
 
 
 MANTISSAS = st.one_of(
@@ -265,19 +100,20 @@ def test_delivery_equals_the_plain_form(exponent, mantissa):
     assert fp16_mac.fp48_to_fp32(exponent, mantissa) == to_fp32(exponent, mantissa)
 
 
-def test_kernels_and_pixels_do_not_mix():
-    """A tile of many kernels and pixels gives what each gives alone."""
+@FORMS
+def test_kernels_and_pixels_do_not_mix(form):
+    """Tiles of many kernels and pixels give what each gives alone."""
     random = np.random.default_rng(3)
-    weights = random.standard_normal((19, 128)).astype(np.float16).view(np.uint16)
-    data = random.standard_normal(160).astype(np.float16).view(np.uint16)
-    bases, offsets = np.arange(0, 33, 3), np.arange(128)
+    weights = random.standard_normal((131, 128)).astype(np.float16).view(np.uint16)
+    data = random.standard_normal(260).astype(np.float16).view(np.uint16)
+    bases, offsets = np.arange(0, 120, 3), np.arange(128)
     offsets[70:] = -1
     weights[:, 70:] = 0
-    out = np.zeros((2, bases.size, 16), np.uint32)
-    fp16_mac.convolve(data, bases, offsets, fp16_mac.pack_weights(weights), out)
-    for k in (0, 15, 16, 18):
-        for p in (0, 7, 8, 10):
+    out = np.zeros((9, bases.size, 16), np.uint32)
+    form.convolve(data, bases, offsets, form.pack_weights(weights), out)
+    for k in (0, 15, 16, 128, 130):
+        for p in (0, 7, 8, 31, 32, 39):
             window = np.where(offsets >= 0, data[bases[p] + offsets.clip(0)], 0).reshape(2, 64).tolist()
             expected = slow_output(weights[k].reshape(2, 64).tolist(), window)
             assert out[k // 16, p, k % 16] == expected
-    assert not out[1, :, 3:].any()
+    assert not out[8, :, 3:].any()

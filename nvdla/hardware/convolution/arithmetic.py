@@ -186,9 +186,7 @@ class DirectHalves(_Direct):
 
     def pack(self, elements: np.ndarray) -> tuple[np.ndarray, ...]:
         """Weight elements in memory order to the form that ``compute`` takes."""
-        from nvdla.kernels import fp16_mac
-
-        weights = self.unpack(elements)
+        weights, fp16_mac = self.unpack(elements), self._kernels()
         _, indices = self._places(0)
         if indices.size * weights.shape[0] > LARGEST_CUBE:
             raise ConfigError(
@@ -200,8 +198,6 @@ class DirectHalves(_Direct):
 
     def compute(self, lines: np.ndarray, packed: tuple[np.ndarray, ...]) -> np.ndarray:
         """The sums of a convolution: prepared input lines and packed weights to the output cube."""
-        from nvdla.kernels import fp16_mac
-
         padded = pad_lines(lines, self.settings)
         length = padded.shape[2]
         steps, size = window_steps(self.settings), self.settings.output
@@ -211,8 +207,16 @@ class DirectHalves(_Direct):
         out = np.zeros(self.shape, np.uint32)
         for batch, target in zip(padded, out, strict=True):
             flat = target.reshape(target.shape[0], bases.size, target.shape[3])
-            fp16_mac.convolve(batch.reshape(-1), bases, offsets, packed, flat)
+            self._kernels().convolve(batch.reshape(-1), bases, offsets, packed, flat)
         return out
+
+    def _kernels(self) -> Any:
+        """The form of the MAC for many pixels, or for few."""
+        from nvdla.kernels import fp16_mac
+        from nvdla.kernels.fast import fp16_lanes
+
+        size = self.settings.output
+        return fp16_lanes if size.width * size.height >= fp16_lanes.FEWEST_PIXELS else fp16_mac
 
     def _places(self, length: int) -> tuple[np.ndarray, np.ndarray]:
         """Data offsets and weight indices of all places of all atoms; ``length``: elements of a padded line."""

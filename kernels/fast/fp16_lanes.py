@@ -1,0 +1,228 @@
+"""The fp16 multiplier-adders for many pixels at once: exact products, less the carries that the hardware loses.
+
+CMAC shifts the two carry-save rows s, k of a Booth multiplier right before it adds them
+(:mod:`nvdla.kernels.fp16_mac`).
+
+**Theorem.** Let P be the exact product of two signed mantissas that are not 0, B = ``BIAS_ROWS``, and n the shift (0,
+4, ... 28). What the multiplier gives is ``(P >> n) + u - c``, where c is the carry out of bit n - 1 in the sum s + k,
+and u that in the sum P + B (both 0 for n = 0). u is 0 for n <= 16, c for n <= 4.
+
+*Proof.* Every Booth row is non-negative, and without loss their sum is P + B: a row i holds at most 2^17 - 1, shifted
+by 2 i, so all eight, with the ones that complete the negative rows, are below 2^32, and a carry-save adder loses
+nothing where the sum fits. |P| < 2^28 (mantissas are below 2^14) leaves P + B in 0 .. 2^31. So s + k = P + B exactly,
+hence ``(s >> n) + (k >> n) = (P + B >> n) - c`` and ``(P + B >> n) = (P >> n) + (B >> n) + u``; the multiplier takes
+``B >> n`` off. The low 16 bits of B are 0, hence u. Of the low four bits, rows 0 to 2 alone have any, and the first
+adder's carry row has none at bit 0; each of the four adders that follow only moves carries on by one place, so that
+none is left there, hence c for n = 4. Products of zeros are masked, so that no shift of theirs is below 32.
+(tests/kernels/test_fp16_lanes.py compares all pairs of operands with the plain form.)
+
+So c needs the carry-save tree of only the low 16 bits as long as n <= 16: 16-bit lanes, one pixel in each, whose rows
+are looked up in a table of the data by the weight's Booth digits. Larger shifts ask for the upper half, too, where they
+occur. The rest are products, shifts and sums of integers, exact in any order: four products are below 2^30.
+The compiled parts are written in LLVM's vectors (:mod:`nvdla.kernels.fast.fp16_lanes_code`), for any processor.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nvdla.kernels.fast.fp16_layout import DIGITS, HIGH_TABLE, LANES, LOW_TABLE, PLACES
+from nvdla.kernels.fp16_mac import ATOM, exponent_of, fp48_add, fp48_to_fp32, mantissa_of, nan_of
+from nvdla.kernels.jit.compilation import late, njit
+from nvdla.kernels.jit.crew import share
+
+KERNEL_TILE = 128
+FEWEST_PIXELS = 6
+"""With fewer most lanes would be empty."""
+
+
+@late
+def fill_tables() -> Any:
+    """The compiled filling of the tables of one place."""
+    from nvdla.kernels.fast.fp16_lanes_code import fill_tables
+
+    return fill_tables
+
+
+@late
+def largest_exponents() -> Any:
+    """The compiled search for the largest exponent of an atom in each lane."""
+    from nvdla.kernels.fast.fp16_lanes_code import largest_exponents
+
+    return largest_exponents
+
+
+@late
+def add_products() -> Any:
+    """The compiled sum of a few places' products in each lane."""
+    from nvdla.kernels.fast.fp16_lanes_code import add_products
+
+    return add_products
+
+
+@late
+def add_atoms() -> Any:
+    """The compiled addition of an atom to an FP48 accumulator in each lane."""
+    from nvdla.kernels.fast.fp16_lanes_code import add_atoms
+
+    return add_atoms
+
+
+@njit(nogil=True)
+def _digit_class(digit):  # type: ignore[no-untyped-def]
+    return digit if digit >= 0 else 2 - digit
+
+
+@njit(cache=True, nogil=True)
+def _pack(bits, words, mantissas, exponents, nans):  # type: ignore[no-untyped-def]
+    for kernel in range(bits.shape[0]):
+        nans[kernel] = -1
+        for i in range(bits.shape[1]):
+            value = np.int64(bits[kernel, i])
+            sign = 1 - 2 * (value >> 15)
+            mantissa = mantissa_of(value)
+            doubled, word = mantissa << 1, 0
+            for digit in range(DIGITS):
+                code = doubled >> 2 * digit & 7
+                worth = (code + 1) // 2 if code < 4 else (code + 1) // 2 - 4
+                word |= _digit_class(worth * sign) << 3 * digit
+            words[kernel, i] = word
+            mantissas[kernel, i] = sign * mantissa
+            exponents[kernel, i] = 4 * exponent_of(value)
+            if nans[kernel, i // ATOM] < 0:
+                nans[kernel, i // ATOM] = nan_of(value)
+
+
+def pack_weights(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Weights (kernels, atoms * 64), fp16 bits, as :func:`convolve` takes them: Booth digits (three bits each, from the
+    lowest on, uint32), signed mantissas (int16), exponents (int16), and for each atom its first NaN or -1 (int32)."""
+    kernels, places = bits.shape
+    words = np.empty(bits.shape, np.uint32)
+    mantissas, exponents = np.empty((2, *bits.shape), np.int16)
+    nans = np.empty((kernels, places // ATOM), np.int32)
+    _pack(bits, words, mantissas, exponents, nans)
+    return words, mantissas, exponents, nans
+
+
+@njit(cache=True, nogil=True)
+def decode(bits, mantissas, exponents, nans):  # type: ignore[no-untyped-def]
+    """One place of the data, a value a lane: signed mantissas and exponents; ``nans`` keeps each lane's first NaN."""
+    for lane in range(LANES):
+        value = np.int64(bits[lane])
+        mantissa = mantissa_of(value)
+        mantissas[lane] = -mantissa if value >> 15 else mantissa
+        exponents[lane] = 4 * exponent_of(value)
+        if value & 0x7FFF > 0x7C00 and nans[lane] < 0:
+            nans[lane] = nan_of(value)
+
+
+@njit(cache=True, nogil=True)
+def accumulate_atom(nan, nans, any_nan, exponents, mantissas, largest, sums):  # type: ignore[no-untyped-def]
+    """Add an atom to the accumulators (``exponents``, ``mantissas``) of all lanes; all arrays int64 but ``nans`` and
+    ``largest``. ``nan`` is the weights' first NaN, or -1."""
+    if nan < 0 and not any_nan:
+        add_atoms(exponents.ctypes.data, mantissas.ctypes.data, largest.ctypes.data, sums.ctypes.data)
+        return
+    for lane in range(LANES):
+        first = nan if nan >= 0 else nans[lane]
+        exponent, mantissa = np.int64(63), (np.int64(first) << 53) >> 26
+        if first < 0:
+            exponent, mantissa = np.int64(largest[lane]), sums[lane]
+        exponents[lane], mantissas[lane] = fp48_add(exponents[lane], mantissas[lane], exponent, mantissa)
+
+
+@njit(cache=True, nogil=True)
+def _gather(bits, bases, first, offsets, values, mantissas, exponents, nans):  # type: ignore[no-untyped-def]
+    """Decode one atom at LANES pixels; lanes behind the last pixel hold zeros. Returns whether there is a NaN."""
+    nans[:] = -1
+    count = min(LANES, bases.size - first)
+    for place in range(offsets.size):
+        for lane in range(count):
+            values[lane] = bits[bases[first + lane] + offsets[place]]
+        decode(values, mantissas[place], exponents[place], nans)
+    found = False
+    for lane in range(LANES):
+        found |= nans[lane] >= 0
+    return found
+
+
+@njit(cache=True, nogil=True)
+def _atom(kernels, at, used, data, data_exponents, tables, weights, largest, sums):  # type: ignore[no-untyped-def]
+    """Sums of the products of one atom, whose places begin at ``at``, for some kernels."""
+    words, mantissas, exponents, _ = weights
+    low, high = tables
+    for k in range(kernels[0], kernels[1]):
+        row = k - kernels[0]
+        sums[row] = 0
+        largest_exponents(
+            exponents[k, at:].ctypes.data, data_exponents.ctypes.data, used, largest[row].ctypes.data
+        )  # fmt: skip
+    for place in range(0, used, PLACES):
+        count = min(PLACES, used - place)
+        for i in range(count):
+            fill_tables(data[place + i].ctypes.data, low[i].ctypes.data, high[i].ctypes.data)
+        for k in range(kernels[0], kernels[1]):
+            row, first = k - kernels[0], at + place
+            add_products(
+                low.ctypes.data, high.ctypes.data, data[place].ctypes.data, data_exponents[place].ctypes.data,
+                words[k, first:].ctypes.data, mantissas[k, first:].ctypes.data, exponents[k, first:].ctypes.data,
+                largest[row].ctypes.data, count, sums[row].ctypes.data,
+            )  # fmt: skip
+
+
+@njit(cache=True, nogil=True)
+def _piece(number, bits, bases, offsets, used, words, mantissas, exponents, nans, out):  # type: ignore[no-untyped-def]
+    """Some kernels at some pixels."""
+    kernels = words.shape[0]
+    tiles = (kernels + KERNEL_TILE - 1) // KERNEL_TILE
+    first, top = number // tiles * LANES, number % tiles * KERNEL_TILE
+    limits = (top, min(top + KERNEL_TILE, kernels))
+    count = limits[1] - top
+    values = np.zeros(LANES, np.uint16)
+    data, data_exponents = np.empty((ATOM, LANES), np.int16), np.empty((ATOM, LANES), np.int16)
+    data_nans = np.empty(LANES, np.int32)
+    tables = (np.empty((PLACES, LOW_TABLE), np.uint16), np.empty((PLACES, HIGH_TABLE), np.uint16))
+    largest = np.empty((count, LANES), np.int16)
+    sums = np.empty((count, LANES), np.int64)
+    totals = np.zeros((2, count, LANES), np.int64)
+    weights = (words, mantissas, exponents, nans)
+    for atom in range(used.size):
+        at = atom * ATOM
+        places = offsets[at : at + used[atom]]
+        any_nan = _gather(bits, bases, first, places, values, data, data_exponents, data_nans)
+        _atom(limits, at, used[atom], data, data_exponents, tables, weights, largest, sums)
+        for row in range(count):
+            nan = nans[top + row, atom]
+            accumulate_atom(nan, data_nans, any_nan, totals[0, row], totals[1, row], largest[row], sums[row])
+    group = out.shape[2]
+    for k in range(top, limits[1]):
+        for lane in range(min(LANES, bases.size - first)):
+            out[k // group, first + lane, k % group] = fp48_to_fp32(totals[0, k - top, lane], totals[1, k - top, lane])
+
+
+@njit(cache=True, nogil=True, shared=True)
+def _convolve(crew, bits, bases, offsets, used, words, mantissas, exponents, nans, out):  # type: ignore[no-untyped-def]
+    pixel_tiles = (bases.size + LANES - 1) // LANES
+    kernel_tiles = (words.shape[0] + KERNEL_TILE - 1) // KERNEL_TILE
+    arguments = (bits, bases, offsets, used, words, mantissas, exponents, nans, out)
+    share(crew, pixel_tiles * kernel_tiles, _piece, arguments)
+
+
+def convolve(
+    bits: np.ndarray,
+    bases: np.ndarray,
+    offsets: np.ndarray,
+    packed: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    out: np.ndarray,
+) -> None:
+    """As :func:`nvdla.kernels.fp16_mac.convolve`, with weights from this module's :func:`pack_weights`.
+
+    In every atom, places that hold nothing (offset -1) only follow those that hold something.
+    """
+    used = (offsets.reshape(-1, ATOM) >= 0).sum(axis=1)
+    _convolve(bits, bases, offsets, used, *packed, out)
+
+
+__all__ = ["FEWEST_PIXELS", "accumulate_atom", "convolve", "decode", "pack_weights"]
