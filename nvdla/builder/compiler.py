@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ class Built:
 
     loadable: Loadable
     program: Program
-    sidecar: dict
+    sidecar: dict[str, Any]
     memory: Plan
 
     @property

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ def fold(network: Network) -> Network:
 
     Layers keep their names; a folded one is left with factors 1 and biases 0.
     """
-    changes: dict[str, dict] = {}
+    changes: dict[str, dict[str, Any]] = {}
     for group in group_layers(network):
         if group.layer.kind not in ("convolution", "deconvolution"):
             continue
@@ -183,9 +184,9 @@ def _matrix(layer: Layer) -> np.ndarray:
     return expand_groups(sizes[:, :, None, None], layer.inputs[0].shape[0], layer.settings.get("groups", 1))[..., 0, 0]
 
 
-def _changes(groups: list[Group], factors: Mapping[str, np.ndarray]) -> dict[str, dict]:
+def _changes(groups: list[Group], factors: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
     """New settings of the layers for factors (C,) by tensor."""
-    changes: dict[str, dict] = {}
+    changes: dict[str, dict[str, Any]] = {}
     for group in groups:
         layer, out = group.layer, factors[group.output.name]
         if layer.kind in _AFFINE:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -107,7 +108,7 @@ def adapt(network: Network, patches: Patches, calibration: Calibration, per_chan
     """
     lowering = Lowering(network, configuration("nv_small"), "int8", calibration, per_channel)
     groups = {group.layer.name: group for group in lowering.groups}
-    changes: dict[str, dict] = {}
+    changes: dict[str, dict[str, Any]] = {}
     scales: dict[str, np.ndarray] = {}
     for layer in patches.layers:
         moments = patches.moments(layer.name)

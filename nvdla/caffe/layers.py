@@ -40,8 +40,11 @@ class Conversion:
 LAYERS: dict[str, Conversion] = {}
 
 
-def _layer(kind: str, parameters: str | None = None, bottoms: range = ONE) -> Callable:
-    def register(function: Callable[..., list[Value]]) -> Callable[..., list[Value]]:
+Turn = Callable[..., list[Value]]
+
+
+def _layer(kind: str, parameters: str | None = None, bottoms: range = ONE) -> Callable[[Turn], Turn]:
+    def register(function: Turn) -> Turn:
         LAYERS[kind] = Conversion(function, parameters, bottoms)
         return function
 

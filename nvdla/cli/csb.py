@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nvdla.cli.output import print_document, print_table
-from nvdla.csb.logs import Access, AccessLog
 from nvdla.errors import FormatError
+
+if TYPE_CHECKING:
+    from nvdla.csb.logs import Access, AccessLog
+    from nvdla.memory.address_space import Space
 
 COMMAND = "csb"
 HELP = """Logs of register accesses: decoded, compared by meaning, run on the emulator.
@@ -57,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     return {"show": _show, "diff": _diff, "replay": _replay}[action](words, args)
 
 
-def _read(path: str, args: argparse.Namespace):
+def _read(path: str, args: argparse.Namespace) -> AccessLog:
     from nvdla.csb.logs import read_log
 
     return read_log(path, args.map, args.csb_base)
@@ -187,7 +190,7 @@ def _pair(word: str) -> tuple[str, str]:
     return where, file
 
 
-def _place(word: str):
+def _place(word: str) -> tuple[Space, int]:
     from nvdla.memory.address_space import Space
 
     name, colon, address = word.rpartition(":")

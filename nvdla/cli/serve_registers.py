@@ -7,9 +7,13 @@ import json
 import signal
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from nvdla.cli.output import framed
 from nvdla.errors import FormatError
+
+if TYPE_CHECKING:
+    from nvdla.csb.server import MemoryPlan
 
 _MIB = 1 << 20
 
@@ -57,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _memories(args: argparse.Namespace) -> list:
+def _memories(args: argparse.Namespace) -> list[MemoryPlan]:
     from nvdla.csb.server import MemoryPlan
     from nvdla.memory.address_space import Space
 

@@ -67,7 +67,7 @@ def _table(path: Path, keys: tuple[str, ...]) -> dict[str, Any] | None:
         import tomllib
     except ImportError:  # Python 3.10
         try:
-            import tomli as tomllib  # type: ignore[no-redef]
+            import tomli as tomllib
         except ImportError:
             if keys:
                 return None

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -161,7 +162,7 @@ class _Session:
             self._failure = f"unknown command 0x{command:x}"
             self._answer(lambda: 0)
 
-    def _answer(self, ask) -> None:
+    def _answer(self, ask: Callable[[], int]) -> None:
         """Reply with what ``ask`` gives, or with the first error since the last reply."""
         value = 0
         if self._failure is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from html import escape
 from typing import Any
 
@@ -100,7 +101,7 @@ def _ends(values: list[float]) -> list[float]:
     return sorted({min(values), max(values)})
 
 
-def _scale(values: list[float], start: float, end: float):
+def _scale(values: list[float], start: float, end: float) -> Callable[[float], float]:
     low, high = math.log(min(values)), math.log(max(values))
     span = high - low or 1.0
     return lambda value: start + (end - start) * (0.05 + 0.9 * (math.log(value) - low) / span)

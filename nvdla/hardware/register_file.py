@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property
 from importlib import resources
+from typing import Any
 
 from nvdla.errors import ConfigError, TraceError
 
@@ -77,7 +78,7 @@ class RegisterMap:
         return self.by_address[address]
 
 
-def _read_register(unit: str, name: str, entry: dict) -> Register:
+def _read_register(unit: str, name: str, entry: dict[str, Any]) -> Register:
     fields = {
         field: Field(field, data["bits"][0], data["bits"][1], data.get("enum", {}))
         for field, data in entry.get("fields", {}).items()
@@ -111,7 +112,9 @@ class RegisterGroup:
 
     __slots__ = ("_fields", "index", "shared", "unit", "values")
 
-    def __init__(self, unit: str, index: int, values: dict[str, int], shared: dict[str, int], fields: dict) -> None:
+    def __init__(
+        self, unit: str, index: int, values: dict[str, int], shared: dict[str, int], fields: dict[str, Any]
+    ) -> None:
         self.unit = unit
         self.index = index
         self.values = values

@@ -55,7 +55,7 @@ class Verifier:
         self.error = error
         self._tables = 0
         self._budget = self.limits.sharing * self.size + 4096
-        self._numbers: dict[tuple[int, str], tuple] = {}
+        self._numbers: dict[tuple[int, str], tuple[object, ...]] = {}
         self._layouts: dict[tuple[str, int], tuple[int, list[tuple[Field, int]]]] = {}
 
     def root(self, table: Table) -> dict[str, object]:

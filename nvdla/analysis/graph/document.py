@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from nvdla.analysis.study import Study
+from nvdla.analysis.study import Key, Study
 from nvdla.program.values import Value
 
 FORMAT, VERSION = "nvdla-graph", 1
@@ -36,8 +36,8 @@ def _task(study: Study, task: int) -> Row:
 
 
 def _nodes(study: Study) -> list[Row]:
-    inputs: dict[tuple, list[Row]] = {}
-    outputs: dict[tuple, list[int]] = {}
+    inputs: dict[Key, list[Row]] = {}
+    outputs: dict[Key, list[int]] = {}
     for value in study.values:
         for key, role in value.readers:
             inputs.setdefault(key, []).append({"tensor": value.id, "role": role})

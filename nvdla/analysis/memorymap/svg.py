@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nvdla.analysis.memorymap.memory_map import MemoryMap
+from nvdla.analysis.memorymap.memory_map import MemoryMap, Row
 from nvdla.analysis.svg import STYLE, Drawing, short
 from nvdla.memory.placement import SPACES
 
@@ -49,7 +49,7 @@ def _curve(drawing: Drawing, live: list[int], space: str, scale: float, plot: fl
     return bottom + 8
 
 
-def _axis(drawing: Drawing, steps: list[dict], scale: float, plot: float, top: float, height: float) -> float:
+def _axis(drawing: Drawing, steps: list[Row], scale: float, plot: float, top: float, height: float) -> float:
     every = max(1, round(60 / scale))
     for step in range(0, len(steps), every):
         x = LEFT + step * scale
@@ -60,7 +60,7 @@ def _axis(drawing: Drawing, steps: list[dict], scale: float, plot: float, top: f
     return top + 20
 
 
-def _bar(drawing: Drawing, row: dict, scale: float, steps: int, top: float) -> None:
+def _bar(drawing: Drawing, row: Row, scale: float, steps: int, top: float) -> None:
     first, last = max(row["first"], 0), min(row["last"], steps - 1)
     address = f"0x{row['address']:x}" if row["address"] is not None else "not allocated"
     drawing.text(8, top + 11, f"{address}  {short(row['name'], 26)}")

@@ -11,9 +11,10 @@ import bisect
 import dataclasses
 import mmap
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from nvdla.containers.irpa import layout
 from nvdla.containers.irpa.layout import EntryType
@@ -262,7 +263,7 @@ def _link(archive: Archive) -> tuple[int, int, int]:
 
 
 @contextmanager
-def mapped_for_writing(path: str | os.PathLike[str]):
+def mapped_for_writing(path: str | os.PathLike[str]) -> Iterator[mmap.mmap]:
     """A writable mapping of a file, for :func:`erase` and :func:`replace`."""
     with _writable(path) as file:
         if not os.fstat(file.fileno()).st_size:
@@ -278,7 +279,7 @@ def mapped_for_writing(path: str | os.PathLike[str]):
 
 
 @contextmanager
-def _writable(path: str | os.PathLike[str]):
+def _writable(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     try:
         with open(path, "r+b") as file:
             yield file

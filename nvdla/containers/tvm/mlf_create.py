@@ -92,7 +92,7 @@ def unpack(library: ModelLibrary, module: LibraryModule) -> Loadable:
     version = _revive(Version, take(tables, "version", dict, path), f"{path}: version")
     return Loadable(
         version=version, blobs=tuple(blobs), identifier=take(tables, "identifier", str, path), name=module.name, **rows
-    )  # type: ignore[arg-type]
+    )
 
 
 def _now() -> int:
@@ -336,8 +336,8 @@ def _typed(said: Any, hint: Any, where: str) -> Any:
     if typing.get_origin(hint) is tuple:
         if isinstance(said, list):
             return tuple(_typed(item, typing.get_args(hint)[0], where) for item in said)
-    elif dataclasses.is_dataclass(hint):
-        return _revive(hint, said, where)  # type: ignore[arg-type]
+    elif isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return _revive(hint, said, where)
     elif isinstance(said, memoryview) or (hint is str and isinstance(said, str)):
         return said
     elif isinstance(said, int) and not isinstance(said, bool) and issubclass(hint, int) and abs(said) < 1 << 64:

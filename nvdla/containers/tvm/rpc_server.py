@@ -104,7 +104,7 @@ class RpcServer:
         for thread in threads:
             thread.join(timeout=max(deadline - time.monotonic(), 0))
 
-    def _start(self, connection: socket.socket, peer: tuple) -> None:
+    def _start(self, connection: socket.socket, peer: tuple[str, int]) -> None:
         with self._lock:
             if len(self._open) >= self.limits.connections:
                 self._make_room()
@@ -129,7 +129,7 @@ class RpcServer:
             del self._waiting[idle], self._open[idle]
             _shut(idle)
 
-    def _run(self, connection: socket.socket, peer: tuple) -> None:
+    def _run(self, connection: socket.socket, peer: tuple[str, int]) -> None:
         """One connection from handshake to end."""
         session = None
         try:

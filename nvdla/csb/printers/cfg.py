@@ -8,11 +8,15 @@ memory as it is then.
 from __future__ import annotations
 
 import zlib
+from typing import TYPE_CHECKING
 
 from nvdla.csb.export import Export, PartOfRun
 from nvdla.csb.printers._text import packets
 from nvdla.csb.program import Await, Mark, Write
 from nvdla.memory.address_space import Space
+
+if TYPE_CHECKING:
+    import numpy as np
 
 FORMAT = "cfg"
 HELP = "NVIDIA's trace language, with data files; for NVIDIA's test benches and 'nvdla trace replay'"
@@ -40,7 +44,7 @@ def _memory(export: Export, part: PartOfRun, name: str) -> list[str]:
     return lines
 
 
-def filled(data, hole: int = 4096):
+def filled(data: np.ndarray, hole: int = 4096) -> list[tuple[int, int]]:
     """(start, end) of what is not zero; stretches of fewer than ``hole`` zeros do not end one."""
     import numpy as np
 

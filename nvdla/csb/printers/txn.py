@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from nvdla.csb.export import Export, PartOfRun
 from nvdla.csb.printers._text import hex_words
 from nvdla.csb.printers.cfg import filled
-from nvdla.csb.program import Await, Flushed, Mark, Write
+from nvdla.csb.program import Await, Flushed, Mark, Step, Write
 from nvdla.errors import FormatError
 from nvdla.hardware.register_file import Register, register_map
 
@@ -25,7 +27,7 @@ def write(export: Export) -> None:
         export.save(f"{folder}input.txn", "\n".join([*lines, ""]))
 
 
-def transactions(export: Export, part: PartOfRun, prefix: str, address) -> list[str]:
+def transactions(export: Export, part: PartOfRun, prefix: str, address: Callable[[Register], int]) -> list[str]:
     """Loads, writes, waits and dumps; ``address(register)`` is how the dialect gives a register."""
     lines = []
     for space, data in part.before.items():
@@ -44,7 +46,7 @@ def transactions(export: Export, part: PartOfRun, prefix: str, address) -> list[
     return lines
 
 
-def _step(export: Export, step, status: Register, address) -> list[str]:
+def _step(export: Export, step: Step, status: Register, address: Callable[[Register], int]) -> list[str]:
     if isinstance(step, Mark):
         return [f"# {step}"]
     if isinstance(step, Flushed):

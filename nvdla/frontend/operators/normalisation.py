@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from nvdla.builder import Tensor
 from nvdla.frontend.graph import Cut, Graph, Node, Value
 from nvdla.frontend.operators.registry import operator
 
@@ -20,7 +21,7 @@ def lrn(graph: Graph, node: Node) -> Value:
     return graph.result(node, made)
 
 
-def _lrn(graph: Graph, node: Node, cube, name: str):
+def _lrn(graph: Graph, node: Node, cube: Tensor, name: str) -> Tensor:
     return graph.network.lrn(
         name,
         cube,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 
@@ -64,9 +65,11 @@ class IntegerPipeline:
             counts["saturated"] = self._x_pass(data, stages, self._converter, out)[1]
         return counts
 
-    def _x_pass(self, data: np.ndarray, stages: list, converter: sdp.Converter, out: np.ndarray) -> tuple:
+    def _x_pass(
+        self, data: np.ndarray, stages: list[sdp.XStage], converter: sdp.Converter, out: np.ndarray
+    ) -> tuple[np.ndarray, int]:
         """X1, X2 (as ``stages`` say) and a converter. Returns ``out`` and the number of saturated elements."""
-        arguments: list = []
+        arguments: list[Any] = []
         for index, block in enumerate((self.settings.x1, self.settings.x2)):
             alu, mul = self._registers[index]
             source = self._sources[index]
@@ -77,7 +80,7 @@ class IntegerPipeline:
             arguments += [alu, mul, stages[index]]
         return out, int(sdp.x_and_convert(data, *arguments, converter, out))
 
-    def _to_fp16(self, data: np.ndarray, stages: list, out: np.ndarray, counts: dict[str, int]) -> None:
+    def _to_fp16(self, data: np.ndarray, stages: list[sdp.XStage], out: np.ndarray, counts: dict[str, int]) -> None:
         """17-bit integers from the converter to fp16; the saturation counter counts the largest number then
         (cmod/hls_wrapper/sdp_hls_wrapper.cpp:490)."""
         from nvdla.kernels.sdp_fp16_output import integers_to_fp16
