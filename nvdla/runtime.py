@@ -272,6 +272,25 @@ class Runtime:
         self.linked.remember()
         return self._plan.operations() if self._plan else []
 
+    def machine(self) -> Machine:
+        """A machine, fresh from reset, on the memory of this runtime; the caller closes it."""
+        room = self.linked.room()
+        return Machine(self.config, self.linked.space, self.threads, self.budget, self._hardware_only, room)
+
+    def note(self, machine: Machine) -> None:
+        """Keep what a machine that has run the tasks says: warnings, and the memory that it took."""
+        self.warnings += [each for each in machine.warnings if each not in self.warnings]
+        self.linked.hold_scratch(machine.meter.most)
+
+    def go_flat(self, error: LeavesRegion) -> None:
+        """Link anew so that neighbours by address are neighbours here, for an access that leaves its region. Raises
+        ``error`` where that is refused (``strict``), or done already."""
+        if self._strict or self.linked.space.flat:
+            raise error
+        self.linked = LinkedLoadable(self.loadable, *self._memory, flat=True)
+        self.tasks = self._decode_tasks()
+        self._dirty = set()
+
     def pack(self, index: int, array: np.ndarray) -> bytes:
         """The surface of input ``index`` that holds an array (N, C, H, W)."""
         return self._surface(self.inputs[index], array, None)
@@ -369,11 +388,9 @@ class Runtime:
         observer, logged = None if on_operation is None else Resumable(on_operation), len(log or ())
         try:
             plan = self._recorded(observer, log)
-        except LeavesRegion:
-            if self._strict or self.linked.space.flat:
-                raise
+        except LeavesRegion as error:
+            self.go_flat(error)
             del (log if log is not None else [])[logged:]
-            self._link_flat()
             return self._run_firmware(inputs, observer and observer.again(), log)
         self._dirty = plan.dirty
         if self._is_repeatable(plan):
@@ -381,16 +398,9 @@ class Runtime:
             self._plan = plan
         return [self.linked.data(tensor.memory).tobytes() for tensor in self.outputs]
 
-    def _link_flat(self) -> None:
-        """Link anew so that neighbours by address are neighbours here, for an access that leaves its region."""
-        self.linked = LinkedLoadable(self.loadable, *self._memory, flat=True)
-        self.tasks = self._decode_tasks()
-        self._dirty = set()
-
     def _recorded(self, on_operation: OnOperation | None, log: CsbLog | None) -> Plan:
         """Let firmware and hardware work, and record what the hardware does."""
-        room = self.linked.room()
-        machine = Machine(self.config, self.linked.space, self.threads, self.budget, self._hardware_only, room)
+        machine = self.machine()
         recorder = Recorder(on_operation)
         scheduler = Scheduler(machine, log, Observer(completed=recorder.completed, ran=recorder.ran))
         try:
@@ -402,9 +412,8 @@ class Runtime:
                     recorder.cpu(task)
         finally:
             machine.close()
-        self.warnings += [each for each in machine.warnings if each not in self.warnings]
+        self.note(machine)
         self.steps = scheduler.steps
-        self.linked.hold_scratch(machine.meter.most)
         return recorder.plan(self.linked, [view for task in self._firmware_tasks() for view in task.written])
 
     def _firmware_tasks(self) -> list[FirmwareTask]:

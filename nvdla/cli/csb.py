@@ -90,6 +90,9 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
     for row in rows:
         value = "?" if row["value"] is None else f"0x{row['value']:08x}"
         fields = " ".join(f"{name}={number}" for name, number in row["fields"].items())
+        if row["mask"] is not None:
+            bound = "" if row["looks"] is None else f" within {row['looks']:,} looks"
+            fields = f"{fields} (mask 0x{row['mask']:x}{bound})".strip()
         print(f"{row['line']:6} {row['kind']:5} 0x{row['address']:05x} {row['register']:36} {value}  {fields}".rstrip())
     return 0
 
@@ -108,6 +111,8 @@ def _access(log: AccessLog, access: Access) -> dict[str, Any]:
         "register": str(register) if register else "unknown",
         "value": access.value,
         "fields": fields,
+        "mask": access.mask if access.kind == "wait" else None,
+        "looks": access.looks,
     }
 
 

@@ -15,7 +15,7 @@ from nvdla.errors import FormatError
 from nvdla.program.naming import names_for
 
 if TYPE_CHECKING:
-    from nvdla.csb.export import Export
+    from nvdla.csb.export import Export, Options
 
 COMMAND = "program"
 HELP = """Write the register program of a loadable: every register write and wait, and the memory it works on.
@@ -45,8 +45,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("--csb-base", "address of the first register (default 0)"),
     ):
         place.add_argument(option, type=_number, metavar="ADDRESS", help=text)
-    place.add_argument("--csb-addressing", choices=("byte", "word"), help="how registers are addressed (riscv-txn, C)")
-    place.add_argument("--poll-limit", type=_number, default=0, metavar="N", help="looks for one event; 0: for ever")
+    place.add_argument("--csb-addressing", choices=("byte", "word"), help="how registers are addressed")
+    place.add_argument(
+        "--poll-limit", type=_number, metavar="N", help="looks for one event before it has failed (default 0: for ever)"
+    )
     data = parser.add_mutually_exclusive_group()
     data.add_argument("--image", action="store_true", help="C: weights as an image that others load")
     data.add_argument("--arrays", action="store_true", help="C: weights as arrays, however large")
@@ -55,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    from nvdla.csb.export import Options, export
+    from nvdla.csb.export import export
     from nvdla.csb.printers import printer, printers
     from nvdla.csb.program import checked_bases
     from nvdla.csb.recording import record
@@ -67,19 +69,41 @@ def run(args: argparse.Namespace) -> int:
             print_table("Forms", rows)
         return 0
     form = printer(args.format)
+    options = _options(args, form)
     name = args.name or _identifier(Path(args.loadable).name)
     runtime = nvdla.Runtime(nvdla.load(args.loadable), args.config, args.abi, args.threads)
     inputs = _inputs(runtime, args)
-    program = record(runtime, inputs, serial=args.serial, name=name, scales=names_for(args.loadable).scales)
+    scales = names_for(args.loadable).scales
+    parts = getattr(form, "CHECKS_MEMORY", False)
+    recording = record(runtime, inputs, serial=args.serial, name=name, scales=scales, parts=parts)
+    for warning in runtime.warnings:
+        print(f"{args.loadable}: warning: {warning}", file=sys.stderr)
     given = {Space.DRAM: args.dram_base, Space.CVSRAM: args.cvsram_base}
-    bases = checked_bases(program, {space: base for space, base in given.items() if base is not None})
-    arrays = True if args.arrays else False if args.image else None
-    words = None if args.csb_addressing is None else args.csb_addressing == "word"
-    options = Options(args.csb_base or 0, words, args.poll_limit, arrays)
-    made = export(program, args.output or f"{name}_{args.format}", inputs, bases, options)
+    bases = checked_bases(recording.program, {space: base for space, base in given.items() if base is not None})
+    made = export(recording, args.output or f"{name}_{args.format}", bases, options)
     form.write(made)
-    _summary(made, runtime, args)
+    _summary(made, form, runtime, args)
     return 0
+
+
+def _options(args: argparse.Namespace, form: Any) -> Options:
+    """The printer's options. Raises FormatError for one that the form has no place for."""
+    from nvdla.csb.export import Options
+
+    known = getattr(form, "OPTIONS", ())
+    for option, value in (
+        ("csb_base", args.csb_base),
+        ("poll_limit", args.poll_limit),
+        ("arrays", args.arrays or args.image or None),
+        ("word_addresses", None if form.FORMAT == "txn" else args.csb_addressing),
+    ):
+        if value is not None and option not in known:
+            words = {"arrays": "--image and --arrays", "word_addresses": "--csb-addressing"}
+            said = words.get(option, f"--{option.replace('_', '-')}")
+            raise FormatError(f"the form {form.FORMAT} has no place for {said}: leave it out, or take another --format")
+    words_wanted = None if args.csb_addressing is None else args.csb_addressing == "word"
+    arrays = True if args.arrays else False if args.image else None
+    return Options(args.csb_base, words_wanted, args.poll_limit or 0, arrays)
 
 
 def _inputs(runtime: Any, args: argparse.Namespace) -> list[bytes]:
@@ -108,8 +132,8 @@ def _number(text: str) -> int:
     return value
 
 
-def _summary(made: Export, runtime: Any, args: argparse.Namespace) -> None:
-    from nvdla.csb.program import Await
+def _summary(made: Export, form: Any, runtime: Any, args: argparse.Namespace) -> None:
+    from nvdla.csb.program import Await, Mark
 
     program = made.program
     document = {
@@ -119,9 +143,11 @@ def _summary(made: Export, runtime: Any, args: argparse.Namespace) -> None:
         "config": program.config.name,
         "config_reason": runtime.config_reason,
         "serial": program.serial,
+        "steps": sum(not isinstance(step, Mark) for step in program.steps),
         "register_writes": len(program.writes),
         "waits": sum(isinstance(step, Await) for step in program.steps),
         "cpu_operations": len(program.cpu_operations),
+        "table_bytes": form.table_bytes(made) if hasattr(form, "table_bytes") else None,
         "memories": [
             {"space": space.value, "base": made.bases[space], "bytes": size} for space, size in program.sizes.items()
         ],
@@ -132,14 +158,20 @@ def _summary(made: Export, runtime: Any, args: argparse.Namespace) -> None:
     if print_document(document, args):
         return
     kind = "serial" if program.serial else "parallel"
-    print(
-        f"{made.name}: {kind} register program for {program.config.name} ({runtime.config_reason}): "
-        f"{document['register_writes']:,} register writes, {document['waits']:,} waits, "
-        f"{document['cpu_operations']} CPU operations, {document['data_bytes']:,} bytes of data"
-    )
-    for each in document["memories"]:
-        print(f"{each['space']} at 0x{each['base']:x}: {each['bytes']:,} bytes")
-    for each in document["files"]:
-        print(f"{each['file']}: {each['bytes']:,} bytes")
+    print(f"{made.name}: {kind} register program for {program.config.name} ({runtime.config_reason})")
+    print_table("Sizes", _sizes(document))
+    print_table("Files", document["files"])
     if document["input"] == "random":
         print("the run in it is one on random input (--input gives another)", file=sys.stderr)
+
+
+def _sizes(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the program takes, as a table."""
+    counted = ("steps", "register_writes", "waits", "cpu_operations")
+    rows = [{"what": key.replace("_", " "), "number": document[key]} for key in counted]
+    if document["table_bytes"] is not None:
+        rows.append({"what": "tables (32-bit processor)", "bytes": document["table_bytes"]})
+    rows.append({"what": "weights and other data", "bytes": document["data_bytes"]})
+    for each in document["memories"]:
+        rows.append({"what": f"{each['space']} at 0x{each['base']:x}", "bytes": each["bytes"]})
+    return [{"what": row["what"], "number": row.get("number"), "bytes": row.get("bytes")} for row in rows]

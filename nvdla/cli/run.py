@@ -17,6 +17,7 @@ from nvdla.compare import Difference, compare
 from nvdla.errors import FormatError
 from nvdla.execution.profile import ProfileRow, profile
 from nvdla.files import read_file, write_file
+from nvdla.firmware.csb import CsbLog
 from nvdla.frontend.package import is_package
 from nvdla.kernels.jit.crew import threading_description
 from nvdla.tensors.dimg import read_dimg
@@ -60,6 +61,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     result.add_argument("--compare", action="append", default=[], metavar="[NAME=]GOLDEN", help=_COMPARE_HELP)
     result.add_argument("--tolerance", type=float, default=0.0, metavar="X", help="largest difference that is let pass")
     result.add_argument("--dump-ops", metavar="DIR", help="write what every operation wrote to memory, one file each")
+    result.add_argument("--csb-log", metavar="FILE", help="write every register write of the firmware, for 'nvdla csb'")
     result.add_argument("--stats", action="store_true", help="counters of every operation: saturation, NaN, LUT hits")
     result.add_argument(
         "--profile",
@@ -111,10 +113,13 @@ def run(args: argparse.Namespace) -> int:
     images = surfaces_of_runs(runtime, args)
     _check_number_of_images(args, len(images), outputs)
     watcher = _Watcher(args, runtime, len(images))
+    accesses: CsbLog | None = [] if args.csb_log else None
     began = time.perf_counter()
     with watcher:
-        raws = _run_all(runtime, images, watcher.callback)
+        raws = _run_all(runtime, images, watcher.callback, accesses)
     seconds = time.perf_counter() - began
+    if accesses is not None:
+        write_file(args.csb_log, "".join(_access(each) for each in accesses).encode())
     for warning in runtime.warnings:
         print(f"{args.loadable}: warning: {warning}", file=sys.stderr)
     rows = [] if args.profile is None else profile(runtime, images[0], args.profile)
@@ -132,6 +137,20 @@ def run(args: argparse.Namespace) -> int:
     return 0 if all(each.within(args.tolerance) for each in differences.values()) else 1
 
 
+#: lines of a log of register accesses, as the reference's firmware prints them
+_LOG_LINES = {
+    "W": "W 0x{:05x} 0x{:08x}",
+    "task": "# task {} addresses={}",
+    "address": "# address {} 0x{:x}",
+    "irq": "# irq 0x{:x}",
+}
+
+
+def _access(entry: tuple[Any, ...]) -> str:
+    """A line of the log of register writes; what the firmware does besides is a remark."""
+    return _LOG_LINES.get(entry[0], f"# {entry[0]} op={{}} type={{}} group={{}}").format(*entry[1:]) + "\n"
+
+
 def _demonstrate(args: argparse.Namespace) -> None:
     """Fill in a sample where nothing else was named, and say what is run."""
     from nvdla.samples import folder
@@ -146,19 +165,19 @@ def _demonstrate(args: argparse.Namespace) -> None:
         say(f"nvdla run {args.loadable} --input {args.input[0]} --labels {args.labels}")
 
 
-def _run_all(runtime: Any, images: list[list[bytes]], callback: Any) -> list[list[bytes]]:
+def _run_all(runtime: Any, images: list[list[bytes]], callback: Any, log: CsbLog | None) -> list[list[bytes]]:
     """Raw outputs of every image; several go together where nobody watches single operations."""
     if callback is None and len(images) > 1:
         return runtime.run_many(images)
-    return [runtime.run_raw(image, on_operation=callback) for image in images]
+    return [runtime.run_raw(image, on_operation=callback, csb_log=log) for image in images]
 
 
 def _check_number_of_images(args: argparse.Namespace, count: int, outputs: dict[str, str]) -> None:
     """What is about one run, or can hold one result."""
     if count == 1:
         return
-    if args.dump_ops or args.stats:
-        raise FormatError(f"{count} images were given; --dump-ops and --stats are about one")
+    if args.dump_ops or args.stats or args.csb_log:
+        raise FormatError(f"{count} images were given; --dump-ops, --stats and --csb-log are about one")
     for path in outputs.values():
         if Path(path).suffix.lower() == ".dimg":
             raise FormatError(f"{path}: a .dimg holds the output of one image, {count} were given; write .npy")

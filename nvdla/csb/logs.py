@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from nvdla.errors import TraceError
@@ -27,13 +27,16 @@ MAPS = ("nv_small", "nv_full")
 
 @dataclass(frozen=True)
 class Access:
-    """``kind`` "write" (``value``), "read" (``value`` seen, None: not said) or "wait" (until value & mask matches)."""
+    """``kind`` "write" (``value``), "read" (``value`` seen, None: not said) or "wait" (until value & mask matches).
+
+    ``looks``: how often a wait may read before it has failed (None: for ever)."""
 
     line: int
     kind: str
     address: int
     value: int | None
     mask: int = 0xFFFFFFFF
+    looks: int | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ _OWN = re.compile(r"W\s+(0x[0-9a-fA-F]{1,8})\s+(0x[0-9a-fA-F]{1,8})\s*$")
 _PLATFORM = re.compile(
     r"(csb|dbb|sram)_adaptor: GP: iswrite=([01]) addr=(0x[0-9a-fA-F]{1,16}) len=(\d{1,6}) data=0x((?: [0-9a-fA-F]{8})*)"
 )
-_TRANSACTION = re.compile(r"(write_reg|read_reg|load_mem|dump_mem)\s+(\S+)\s+(\S+)(?:\s+(\S+))?")
+_TRANSACTION = re.compile(r"(write_reg|read_reg|load_mem|dump_mem)\s+(\S+)\s+(\S+)(?:\s+(\S+))?(?:\s+(\S+))?")
 _STATEMENT = re.compile(
     r"reg_write\s*\(\s*(?:NVDLA_)?([A-Z0-9_]+)[._]([DSC][A-Z]*_[A-Z0-9_]+|[A-Z0-9_]+?)_0\s*,\s*(\w+)\s*\)"
 )
@@ -140,7 +143,7 @@ class _Reader:
         if not isinstance(event, Access) or event.line not in self.names:
             return event
         register = registers.register(*self.names[event.line])
-        return Access(event.line, event.kind, register.address, event.value, event.mask)
+        return replace(event, address=register.address)
 
     def _own(self, number: int, line: str) -> Access | None:
         match = _OWN.match(line)
@@ -162,7 +165,7 @@ class _Reader:
         match = _TRANSACTION.match(line.partition("#")[0].strip())
         if not match:
             return None
-        command, first, second, third = match.groups()
+        command, first, second, third, bound = match.groups()
         if command in ("load_mem", "dump_mem"):
             return self._file(number, command, _number(first), _number(second), third)
         address = _number(first)
@@ -172,7 +175,10 @@ class _Reader:
             return Access(number, "write", address, _number(second))
         if third is None:
             return Access(number, "read", address, None)
-        return Access(number, "wait", address, _number(third), _number(second))
+        looks = None if bound is None else _number(bound)
+        if looks is not None and looks <= 0:
+            raise TraceError(f"read_reg may look {looks} times: the bound must be 1 or more, or left out")
+        return Access(number, "wait", address, _number(third), _number(second), looks)
 
     def _file(self, number: int, command: str, address: int, size: int, name: str | None) -> Transfer:
         from nvdla.trace.images import TraceFolder
@@ -220,10 +226,7 @@ def _based(events: list[Access | Transfer], base: int | None) -> list[Access | T
                 f"line {each.line}: register address 0x{each.address:x} is not within 0x{CSB_SPAN:x} bytes of "
                 f"0x{base:x}; --csb-base says where the registers begin"
             )
-    return [
-        Access(each.line, each.kind, each.address - base, each.value, each.mask) if isinstance(each, Access) else each
-        for each in events
-    ]
+    return [replace(each, address=each.address - base) if isinstance(each, Access) else each for each in events]
 
 
 def _known_best(events: list[Access | Transfer], reader: _Reader) -> RegisterMap:

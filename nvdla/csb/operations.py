@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -54,7 +55,8 @@ def _operations(log: AccessLog) -> Iterator[EnabledUnit]:
         registers.write_register(register, access.value)
         unit = registers.units[register.unit]
         if register.name.startswith("S_LUT_ACCESS"):
-            tables[unit.name] = hash((tables.get(unit.name, 0), register.name, access.value)) & 0xFFFFFFFF
+            said = f"{register.name}={access.value:x}".encode()
+            tables[unit.name] = zlib.crc32(said, tables.get(unit.name, 0))
         launched = register.name.startswith("CFG_LAUNCH")
         if not launched and (register.name != "D_OP_ENABLE" or not access.value & 1):
             continue

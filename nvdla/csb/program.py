@@ -175,14 +175,6 @@ class RegisterProgram:
                 yield part
             part = []
 
-    def image(self, space: Space) -> np.ndarray:
-        """The memory before the program starts (uint8), up to the last byte that a segment fills."""
-        segments = [each for each in self.segments if each.space is space]
-        image = np.zeros(max((each.offset + each.size for each in segments), default=0), np.uint8)
-        for each in segments:
-            image[each.offset : each.offset + each.size] = each.data
-        return image
-
 
 def checked_bases(program: RegisterProgram, bases: Mapping[Space, int]) -> dict[Space, int]:
     """``bases`` for the memories that the program uses. Raises FormatError for one that is no multiple of 4096, that

@@ -91,9 +91,9 @@ def _play(log: AccessLog, machine: Machine) -> tuple[list[str], list[str]]:
             elif access.kind == "wait":
                 seen = machine.registers.read_register(register) & access.mask
                 if seen != (access.value or 0) & access.mask:
-                    stuck.append(
-                        f"line {access.line}: {register} & 0x{access.mask:x} is 0x{seen:x}, not 0x{access.value:x}"
-                    )
+                    bound = f" within {access.looks} looks" if access.looks else ""
+                    wanted = f"not 0x{access.value:x}{bound}"
+                    stuck.append(f"line {access.line}: {register} & 0x{access.mask:x} is 0x{seen:x}, {wanted}")
         except NvdlaError as error:
             raise type(error)(f"{log.path.name}:{access.line}: {error}") from error
     settle()

@@ -215,6 +215,14 @@ class LinkedLoadable:
             )
         return self.regions[memory.id].data[: self._sizes[memory.id]]
 
+    def blob_of(self, memory: MemoryEntry) -> np.ndarray | None:
+        """The blob (read-only bytes) that is a memory's whole content as loaded; None where it is made of more."""
+        blobs = memory.contents if memory.flags & MemoryFlags.SET else ()
+        if len(blobs) != 1 or memory.offsets[0] or any(patch.memory_id == memory.id for patch in self._patches):
+            return None
+        data = np.frombuffer(self.loadable.blob(blobs[0]).data, np.uint8)
+        return data if data.size == self._sizes[memory.id] else None
+
     def strides_of(self, tensor: TensorDesc) -> tuple[int, ...]:
         """The strides of a bound tensor: its own, or those that the caller gave."""
         return self._strides.get(tensor.name, tensor.strides)

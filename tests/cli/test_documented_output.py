@@ -1,6 +1,7 @@
 """The pages of the tools show what the tools print: every console block is run again.
 
-``NVDLA_UPDATE_DOCS=1 pytest tests/cli/test_documented_output.py`` writes the blocks anew.
+``NVDLA_UPDATE_DOCS=1 pytest tests/cli/test_documented_output.py`` writes the blocks anew. Excerpts of files that the
+commands make are made anew, too, and a block may be a file that commands read.
 """
 
 import os
@@ -15,9 +16,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
     "compare", "csb", "cycles", "diff", "doctor", "evaluate", "explore", "graph", "layouts", "lint", "memory",
-    "register-programs", "report", "tensor", "timeline"
+    "program-formats", "register-programs", "report", "tensor", "timeline"
 )  # fmt: skip
-BLOCK = re.compile(r"```console\n(.*?)```", flags=re.S)
+BLOCK = re.compile(r"```console\n(?P<console>.*?)```|<!-- (file|excerpt): (.*?) -->\n```(\w*)\n(.*?)```", flags=re.S)
 TEXT_OF_ERRORS = ("$ nvdla lint lenet.loadable --config nv_smal",)
 UPDATE = bool(os.environ.get("NVDLA_UPDATE_DOCS"))
 
@@ -75,7 +76,9 @@ def test_the_page_shows_what_is_printed(page, folder, nvdla_command):
     text = path.read_text(encoding="utf-8")
 
     def again(block):
-        commands = [line for line in block[1].splitlines() if line.startswith("$ nvdla ")]
+        if block["console"] is None:
+            return written_or_read(*block.groups()[1:])
+        commands = [line for line in block["console"].splitlines() if line.startswith("$ nvdla ")]
         assert commands
         shown = []
         for command in commands:
@@ -91,6 +94,26 @@ def test_the_page_shows_what_is_printed(page, folder, nvdla_command):
     if UPDATE:
         path.write_text(made, encoding="utf-8")
     assert settled(made) == settled(text) or UPDATE
+
+
+def written_or_read(what, where, language, content):
+    """A block that is a file for the commands behind it, or shows lines of one that the commands before it have made:
+    ``excerpt: FILE 1-3 9``."""
+    name, *ranges = where.split()
+    if what == "file":
+        Path(name).write_text(content, encoding="utf-8")
+    else:
+        lines = Path(name).read_text(encoding="utf-8").splitlines()
+        parts = []
+        for each in ranges:
+            first, _, last = each.partition("-")
+            parts.append("\n".join(shortened(line) for line in lines[int(first) - 1 : int(last or first)]))
+        content = "\n...\n".join(parts) + "\n"
+    return f"<!-- {what}: {where} -->\n```{language}\n{content}```"
+
+
+def shortened(line, limit=110):
+    return line if len(line) <= limit else line[: limit - 4] + " ..."
 
 
 def settled(text):

@@ -171,3 +171,13 @@ def test_a_random_input_is_the_same_for_the_same_seed(nvdla_command, lenet):
         json.loads(nvdla_command("run", lenet, "--random-input", seed, "--json")[1])["outputs"] for seed in (3, 3, 4)
     )
     assert first == second != other
+
+
+def test_the_log_of_register_writes_is_one_for_csb(nvdla_command, lenet, digit, tmp_path):
+    log = tmp_path / "csb.log"
+    assert nvdla_command("run", lenet, "--input", digit, "--csb-log", log)[0] == 0
+    lines = log.read_text().splitlines()
+    assert lines[0].startswith("# task 0 addresses=") and "# enable op=0 type=CONV group=0" in lines
+    code, out, _ = nvdla_command("csb", log)
+    assert code == 0
+    assert f"{sum(line.startswith('W ') for line in lines)} register accesses in the form nvdla" in out

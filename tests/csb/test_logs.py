@@ -29,8 +29,9 @@ def made(tmp_path_factory):
     """LeNet as a .txn of both dialects, as C statements, and as a .cfg."""
     runtime = nvdla.Runtime(nvdla.load(SAMPLES / "lenet.loadable"))
     inputs = [np.arange(each.size, dtype=np.uint8).tobytes() for each in runtime.inputs]
-    program = record(runtime, name="lenet")
-    result = export(program, tmp_path_factory.mktemp("lenet"), inputs, program.bases, Options(csb_base=0x10040000))
+    recording = record(runtime, inputs, name="lenet", parts=True)
+    options = Options(csb_base=0x10040000, poll_limit=50000)
+    result = export(recording, tmp_path_factory.mktemp("lenet"), recording.program.bases, options)
     for form in ("txn", "riscv-txn", "reg-write", "cfg"):
         printer(form).write(result)
     return result
@@ -57,7 +58,7 @@ def platform_log(made, path: Path) -> Path:
         elif isinstance(step, Await):
             bits = step.interrupts.to_bytes(4, "little")
             lines += [platform_line("csb", write, 0x1020100C, bits) for write in (0, 1)]
-    before, after = part.before[Space.DRAM], part.after[Space.DRAM]
+    before, after = (each.read(Space.DRAM, 0, each.sizes[Space.DRAM]) for each in (part.before, part.after))
     base = made.bases[Space.DRAM]
     for at in range(0, before.size, 64):
         lines.append(platform_line("dbb", 0, base + at, before[at : at + 64].tobytes()))
@@ -174,3 +175,29 @@ def test_what_is_no_log_is_refused_in_one_line(tmp_path, text, capsys):
         read_log(tmp_path / "x.log")
     assert main(["csb", str(tmp_path / "x.log")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_polls_of_the_riscv_dialect_are_bounded_and_the_bound_is_read_back(made, tmp_path):
+    """The bound is the fifth word; the projects' converters take four, and know the register by the remark."""
+    text = (made.folder / "lenet.txn").read_text()
+    log = read_log(made.folder / "lenet.txn")
+    waits = [each for each in log.accesses if each.kind == "wait"]
+    assert waits and {each.looks for each in waits} == {50000}
+    for line in text.split("\n"):
+        if line.startswith("read_reg"):
+            words, _, remark = line.partition("#")
+            address, mask, value = (int(word, 16) for word in words.split()[1:4])
+            assert mask == value and remark.split()[:2] == ["actual", "addr:"]
+            assert int(remark.split()[2], 16) << 2 == address - 0x10040000
+    short = tmp_path / "short.txn"
+    short.write_text("write_reg 0x9004 0x0\nread_reg 0x100c 0x1 0x1 7  # actual addr: 0x0403\n")
+    (stuck,) = replay_log(read_log(short), made.program.config).stuck
+    assert stuck.endswith("GLB.S_INTR_STATUS & 0x1 is 0x0, not 0x1 within 7 looks")
+    short.write_text("read_reg 0x100c 0x1 0x1 0\n")
+    with pytest.raises(TraceError, match="bound must be 1 or more"):
+        read_log(short)
+
+
+def test_a_bound_is_shown(made, capsys):
+    assert main(["csb", str(made.folder / "lenet.txn")]) == 0
+    assert "within 50,000 looks)" in capsys.readouterr().out

@@ -72,7 +72,7 @@ def connected(server, tmp_path):
 def test_lenet_runs_over_the_socket_alone(client):
     runtime = nvdla.Runtime(nvdla.load(SAMPLES / "lenet.loadable"))
     image = runtime.surfaces(SAMPLES / "digit7.pgm")
-    program = record(runtime)
+    program = record(runtime).program
     base = program.bases[Space.DRAM]
     for each in program.segments:
         client.ask("L", 0, each.size, struct.pack("<Q", base + each.offset) + each.data.tobytes())

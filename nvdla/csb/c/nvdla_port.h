@@ -12,14 +12,19 @@
 #define NVDLA_CSB_BASE 0x10040000u
 #endif
 
+/* How registers are addressed there: 0 by byte, 2 by 32-bit word. */
+#ifndef NVDLA_CSB_SHIFT
+#define NVDLA_CSB_SHIFT 0
+#endif
+#define NVDLA_CSB_ADDRESS(offset) ((uintptr_t)(NVDLA_CSB_BASE) + ((uintptr_t)(offset) >> NVDLA_CSB_SHIFT))
+
 /* Register accesses; `offset` is in bytes from the start of the CSB. */
 #ifndef NVDLA_REG_WRITE
 #define NVDLA_REG_WRITE(device, offset, value) \
-    ((void)(device), *(volatile uint32_t *)((uintptr_t)(NVDLA_CSB_BASE) + (uintptr_t)(offset)) = (value))
+    ((void)(device), *(volatile uint32_t *)NVDLA_CSB_ADDRESS(offset) = (value))
 #endif
 #ifndef NVDLA_REG_READ
-#define NVDLA_REG_READ(device, offset) \
-    ((void)(device), *(volatile uint32_t *)((uintptr_t)(NVDLA_CSB_BASE) + (uintptr_t)(offset)))
+#define NVDLA_REG_READ(device, offset) ((void)(device), *(volatile uint32_t *)NVDLA_CSB_ADDRESS(offset))
 #endif
 
 /* Before the accelerator reads what the processor wrote, and before the processor reads what it wrote. */

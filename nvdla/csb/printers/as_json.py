@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from nvdla.csb.export import Export
@@ -10,6 +11,7 @@ from nvdla.csb.program import Await, BoundTensor, CpuCube, Flushed, Mark, Step, 
 
 FORMAT = "json"
 HELP = "every step with the names of registers and fields, and the memory layout"
+OPTIONS = ("csb_base", "word_addresses")
 
 
 def write(export: Export) -> None:
@@ -29,9 +31,16 @@ def write(export: Export) -> None:
         ],
         "inputs": [_tensor(each) for each in program.inputs],
         "outputs": [_tensor(each) for each in program.outputs],
-        "steps": [_step(export, step) for step in program.steps],
     }
-    export.save(f"{export.name}.json", json.dumps(document, indent=1) + "\n")
+    export.save(f"{export.name}.json", _text(export, document))
+
+
+def _text(export: Export, document: dict[str, Any]) -> Iterator[str]:
+    """The document with one line a step, for there are tens of thousands."""
+    yield json.dumps(document, indent=1).removesuffix("\n}") + ',\n "steps": [\n  '
+    for number, step in enumerate(export.program.steps):
+        yield (",\n  " if number else "") + json.dumps(_step(export, step))
+    yield "\n ]\n}\n"
 
 
 def _tensor(tensor: BoundTensor) -> dict[str, Any]:
@@ -54,7 +63,7 @@ def _step(export: Export, step: Step) -> dict[str, Any]:
         causes = [{"cause": cause, "group": group} for cause, group in step.causes()]
         return {"step": "await", "interrupts": step.interrupts, "causes": causes}
     if isinstance(step, Flushed):
-        return {"step": "flushed", "register": str(step.register), "address": step.register.address}
+        return {"step": "flushed", "register": str(step.register), "address": export.address(step.register, False)}
     if isinstance(step, Mark):
         return {
             "step": "mark",
@@ -83,7 +92,7 @@ def _write(export: Export, step: Write) -> dict[str, Any]:
     row: dict[str, Any] = {
         "step": "write",
         "register": str(step.register),
-        "address": step.register.address,
+        "address": export.address(step.register, False),
         "value": value,
         "fields": fields,
     }

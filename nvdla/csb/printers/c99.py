@@ -6,7 +6,9 @@ Files: ``NAME.h`` and ``NAME.c`` (the network), ``NAME_selftest.c`` (a run with 
 
 from __future__ import annotations
 
+import re
 import zlib
+from collections.abc import Iterator
 from importlib import resources
 
 import numpy as np
@@ -24,6 +26,7 @@ from nvdla.csb.program import (
     Step,
     Write,
 )
+from nvdla.csb.states import PIECE, MemoryState
 from nvdla.errors import FormatError
 from nvdla.hardware.machine import ENGINES, INTERRUPT_BITS
 from nvdla.hardware.register_file import register_map
@@ -31,6 +34,7 @@ from nvdla.memory.address_space import Space
 
 FORMAT = "c"
 HELP = "C99 for bare metal: step table, runner, data as arrays or as an image (--image)"
+OPTIONS = ("csb_base", "word_addresses", "poll_limit", "arrays")
 
 RUNNER = ("nvdla_port.h", "nvdla_runner.h", "nvdla_runner.c", "nvdla_cpu.c")
 MEMORIES = {Space.DRAM: 0, Space.CVSRAM: 1}
@@ -48,15 +52,46 @@ def write(export: Export) -> None:
     if arrays is None:
         arrays = sum(each.size for each in program.segments) <= ARRAY_LIMIT
     for name in RUNNER:
-        export.save(name, resources.files("nvdla.csb").joinpath("c").joinpath(name).read_bytes())
+        text = resources.files("nvdla.csb").joinpath("c").joinpath(name).read_text()
+        export.save(name, _port(text, export) if name == "nvdla_port.h" else text)
     export.save(f"{export.name}.h", _header(export, arrays))
     export.save(f"{export.name}.c", _source(export, arrays))
     export.save(f"{export.name}_selftest.c", _selftest(export))
-    if not arrays:
-        for space in program.sizes:
-            image = program.image(space)
-            if image.size:
-                export.save(f"{export.name}_{space.value}.bin", image.tobytes())
+    weights = MemoryState(program.sizes, program.segments)
+    for space in () if arrays else program.sizes:
+        if end := weights.end(space):
+            export.save(f"{export.name}_{space.value}.bin", weights.pieces(space, 0, end))
+
+
+def _port(text: str, export: Export) -> str:
+    """The board's header with the values that were asked for in the place of its own."""
+    options = export.options
+    for name, value in (
+        ("NVDLA_CSB_BASE", None if options.csb_base is None else f"0x{options.csb_base:x}{_suffix(options.csb_base)}"),
+        ("NVDLA_CSB_SHIFT", "2" if options.word_addresses else None),
+        ("NVDLA_POLL_LIMIT", f"{options.poll_limit}u" if options.poll_limit else None),
+    ):
+        if value is not None:
+            text = re.sub(rf"^#define {name} \S+$", f"#define {name} {value}", text, count=1, flags=re.MULTILINE)
+    return text
+
+
+def _suffix(value: int) -> str:
+    return "u" if value < 1 << 32 else "ull"
+
+
+def table_bytes(export: Export) -> int:
+    """Bytes of the program's tables on a 32-bit processor, data apart."""
+    program = export.program
+    steps = sum(not isinstance(step, Mark) for step in program.steps)
+    tensors = len(program.inputs) + len(program.outputs)
+    return (
+        8 * (steps + len(_pointers(program)))
+        + 16 * len(program.segments)
+        + 44 * tensors
+        + 100 * len(program.cpu_operations)
+        + 60
+    )
 
 
 def _header(export: Export, arrays: bool) -> str:
@@ -109,18 +144,20 @@ def _comment(text: str) -> str:
     return "".join(each if each.isprintable() and each.isascii() and each not in "*/\\" else "_" for each in text)
 
 
-def _source(export: Export, arrays: bool) -> str:
+def _source(export: Export, arrays: bool) -> Iterator[str | bytes]:
     program, name = export.program, export.name
     pointers = _pointers(program)
-    parts = [f'#include "{name}.h"', ""]
+    yield f'#include "{name}.h"\n\n'
     segments = []
     for number, each in enumerate(program.segments):
         data = "0"
         if arrays:
-            parts += [f"static const uint8_t segment_{number}[{each.size}] = {{", _array(each.data), "};", ""]
+            yield f"static const uint8_t segment_{number}[{each.size}] = {{\n"
+            yield from _array(each.data)
+            yield "};\n\n"
             data = f"segment_{number}"
         segments.append(f"    {{{MEMORIES[each.space]}u, 0x{each.offset:x}u, {each.size}u, {data}}},")
-    parts += _table("nvdla_segment", "segments", segments)
+    parts = _table("nvdla_segment", "segments", segments)
     parts += _table("nvdla_pointer", "pointers", [f"    {{0x{a:x}u, 0x{b:x}u}}," for a, b in pointers.values()])
     parts += _table("nvdla_tensor", "inputs", [_tensor(each) for each in program.inputs])
     parts += _table("nvdla_tensor", "outputs", [_tensor(each) for each in program.outputs])
@@ -141,7 +178,7 @@ def _source(export: Export, arrays: bool) -> str:
         f"0x{status.address:x}u",
     ]
     parts += [f"const nvdla_program {name} = {{", *[f"    {each}," for each in fields], "};", ""]
-    return "\n".join(parts)
+    yield "\n".join(parts)
 
 
 def _pointer(table: str, count: int) -> str:
@@ -153,8 +190,8 @@ def _table(kind: str, name: str, rows: list[str]) -> list[str]:
     return [f"static const {kind} {name}[] = {{", *rows, "};", ""] if rows else []
 
 
-def _array(data: np.ndarray) -> str:
-    return hex_words(data, ",", 16)
+def _array(data: np.ndarray) -> Iterator[str | bytes]:
+    return hex_words((data[at : at + PIECE] for at in range(0, data.size, PIECE)), ",", 16)
 
 
 def _pointers(program: RegisterProgram) -> dict[str, tuple[int, int]]:
@@ -238,16 +275,17 @@ def _float(value: float) -> str:
     return f"{number.hex()}f"
 
 
-def _selftest(export: Export) -> str:
+def _selftest(export: Export) -> Iterator[str | bytes]:
     name = export.name
-    parts = [f'#include "{name}.h"', '#include "nvdla_port.h"', ""]
+    yield f'#include "{name}.h"\n#include "nvdla_port.h"\n\n'
     rows = []
-    for number, data in enumerate(export.inputs):
-        parts += [f"static const uint8_t input_{number}[{len(data)}] = {{"]
-        parts += [_array(np.frombuffer(data, np.uint8)), "};", ""]
+    for number, data in enumerate(export.recording.inputs):
+        yield f"static const uint8_t input_{number}[{len(data)}] = {{\n"
+        yield from _array(np.frombuffer(data, np.uint8))
+        yield "};\n\n"
         rows.append(f"    input_{number},")
-    parts += _table("uint8_t *const", "known_inputs", rows)
-    crcs = [f"    0x{zlib.crc32(data):08x}u," for data in export.outputs]
+    parts = _table("uint8_t *const", "known_inputs", rows)
+    crcs = [f"    0x{zlib.crc32(data):08x}u," for data in export.recording.outputs]
     parts += _table("uint32_t", "known_crcs", crcs)
     parts += [
         f"int {name}_selftest(nvdla_device *device) {{",
@@ -286,4 +324,4 @@ def _selftest(export: Export) -> str:
         "",
     ]
     source = "\n".join(parts)
-    return source if rows else source.replace("uint32_t index, at;", "uint32_t index;")
+    yield source if rows else source.replace("uint32_t index, at;", "uint32_t index;")

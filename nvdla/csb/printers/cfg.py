@@ -7,19 +7,15 @@ memory as it is then.
 
 from __future__ import annotations
 
-import zlib
-from typing import TYPE_CHECKING
-
-from nvdla.csb.export import Export, PartOfRun
+from nvdla.csb.export import Export
 from nvdla.csb.printers._text import packets
 from nvdla.csb.program import Await, Mark, Write
+from nvdla.csb.recording import PartOfRun
 from nvdla.memory.address_space import Space
-
-if TYPE_CHECKING:
-    import numpy as np
 
 FORMAT = "cfg"
 HELP = "NVIDIA's trace language, with data files; for NVIDIA's test benches and 'nvdla trace replay'"
+CHECKS_MEMORY = True
 
 MEMORIES = {Space.DRAM: ("pri_mem", 1), Space.CVSRAM: ("sec_mem", 2)}
 
@@ -28,37 +24,20 @@ def write(export: Export) -> None:
     """Write the program in this form. Raises FormatError for what it cannot say."""
     for number, part in enumerate(export.parts):
         name = export.name if len(export.parts) == 1 else f"{export.name}_part{number}"
-        export.save(f"{name}.cfg", "\n".join([*_memory(export, part, name), *_commands(export, part), ""]))
+        export.save_lines(f"{name}.cfg", [*_memory(export, part, name), *_commands(export, part)])
 
 
 def _memory(export: Export, part: PartOfRun, name: str) -> list[str]:
     lines = []
-    for space, data in part.before.items():
+    for space, size in part.before.sizes.items():
         memory, _ = MEMORIES[space]
         base = export.bases[space]
-        lines.append(f"mem_init({memory}, 0x{base:x}, 0x{data.size:x}, ALL_ZERO);")
-        for start, end in filled(data):
+        lines.append(f"mem_init({memory}, 0x{base:x}, 0x{size:x}, ALL_ZERO);")
+        for start, end in part.before.filled(space):
             file = f"{name}_{space.value}_{start:x}.dat"
-            export.save(file, packets(data[start:end]))
+            export.save(file, packets(part.before.pieces(space, start, end)))
             lines.append(f'mem_load({memory}, 0x{base + start:x}, "{file}");')
     return lines
-
-
-def filled(data: np.ndarray, hole: int = 4096) -> list[tuple[int, int]]:
-    """(start, end) of what is not zero; stretches of fewer than ``hole`` zeros do not end one."""
-    import numpy as np
-
-    pages = np.flatnonzero(
-        np.add.reduceat(data != 0, np.arange(0, data.size, hole)) if data.size else np.zeros(0, bool)
-    )
-    ranges: list[list[int]] = []
-    for page in pages.tolist():
-        start, end = page * hole, min((page + 1) * hole, data.size)
-        if ranges and ranges[-1][1] == start:
-            ranges[-1][1] = end
-        else:
-            ranges.append([start, end])
-    return [(start, end) for start, end in ranges]
 
 
 def _commands(export: Export, part: PartOfRun) -> list[str]:
@@ -86,11 +65,10 @@ def _commands(export: Export, part: PartOfRun) -> list[str]:
 def _checks(export: Export, part: PartOfRun) -> list[str]:
     """The bytes that the part has changed."""
     lines = []
-    for space, data in part.after.items():
+    for space in part.after.sizes:
         _, number = MEMORIES[space]
-        for start, end in filled(data != part.before[space]):
-            crc = zlib.crc32(data[start:end].data)
-            lines.append(
-                f"check_crc(all_done, {number}, 0x{export.bases[space] + start:x}, 0x{end - start:x}, 0x{crc:08x});"
-            )
+        for start, end in part.after.changes(part.before, space):
+            crc = part.after.crc32(space, start, end)
+            place = f"{number}, 0x{export.bases[space] + start:x}, 0x{end - start:x}"
+            lines.append(f"check_crc(all_done, {place}, 0x{crc:08x});")
     return lines

@@ -2,42 +2,65 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterable, Iterator
+
 import numpy as np
 
 from nvdla.csb.export import Export
+from nvdla.csb.printers._text import digits_of, side_by_side
 from nvdla.csb.printers.images import images
 from nvdla.errors import FormatError
-from nvdla.memory.address_space import Space
 
 FORMAT = "ihex"
 HELP = "memory images as Intel hex, at their addresses"
 
+PAGE = 1 << 16
+
 
 def write(export: Export) -> None:
     """Write the program in this form. Raises FormatError for what it cannot say."""
-    for space, data in images(export).items():
-        base = export.bases[Space(space)]
-        if base + data.size > 1 << 32:
+    for space, pieces in images(export):
+        base = export.bases[space]
+        if base + export.recording.start.end(space) > 1 << 32:
             raise FormatError(
-                f"Intel hex ends at 4 GiB; the {space} image lies from 0x{base:x} on: choose a lower base"
+                f"Intel hex ends at 4 GiB; the {space.value} image lies from 0x{base:x} on: choose a lower base"
             )
-        export.save(f"{export.name}_{space}.hex", "\n".join(_records(data, base)) + "\n")
+        export.save(f"{export.name}_{space.value}.hex", _records(pieces, base))
 
 
-def _records(data: np.ndarray, base: int) -> list[str]:
-    lines, upper = [], -1
-    raw = data.tobytes()
-    for at in range(0, len(raw), 16):
-        address = base + at
-        if address >> 16 != upper:
-            upper = address >> 16
-            lines.append(_record(0, 4, upper.to_bytes(2, "big")))
-        piece = raw[at : at + 16]
-        if any(piece):  # memory is zero where nothing is loaded
-            lines.append(_record(address & 0xFFFF, 0, piece))
-    return [*lines, _record(0, 1, b"")]
+def _records(pieces: Iterable[np.ndarray], base: int) -> Iterator[bytes | str]:
+    address, upper = base, -1
+    for piece in pieces:
+        for block in _blocks(piece, address):
+            if address >> 16 != upper:
+                upper = address >> 16
+                yield _upper_half(upper)
+            yield _data(block.reshape(-1, 16), address & 0xFFFF)
+            address += block.size
+    yield ":00000001FF\n"
 
 
-def _record(address: int, kind: int, data: bytes) -> str:
-    body = bytes([len(data)]) + address.to_bytes(2, "big") + bytes([kind]) + data
-    return f":{body.hex().upper()}{-sum(body) & 0xFF:02X}"
+def _blocks(piece: np.ndarray, address: int) -> Iterator[np.ndarray]:
+    """Cut where the upper half of the address changes."""
+    first = min(PAGE - address % PAGE, piece.size)
+    cuts = [0, *range(first, piece.size, PAGE), piece.size]
+    for start, end in itertools.pairwise(cuts):
+        if start < end:
+            yield piece[start:end]
+
+
+def _upper_half(value: int) -> str:
+    body = bytes([2, 0, 0, 4]) + value.to_bytes(2, "big")
+    return f":{body.hex().upper()}{-sum(body) & 0xFF:02X}\n"
+
+
+def _data(rows: np.ndarray, low: int) -> bytes:
+    """Records of rows of 16 bytes from address ``low`` on; memory is zero where nothing is loaded."""
+    used = np.flatnonzero(rows.any(axis=1))
+    addresses = low + used * 16
+    body = np.empty((used.size, 21), np.uint8)
+    body[:, 0], body[:, 1], body[:, 2], body[:, 3] = 16, addresses >> 8, addresses & 0xFF, 0
+    body[:, 4:20] = rows[used]
+    body[:, 20] = -body[:, :20].sum(axis=1, dtype=np.int64) & 0xFF
+    return side_by_side(used.size, (b":", digits_of(body, upper=True), b"\n"))

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
+
 from nvdla.csb.export import Export
-from nvdla.csb.printers.images import images
+from nvdla.csb.printers.images import write as write_images
 from nvdla.csb.program import Await, CpuOperation, Flushed, Mark, Step, Write
 from nvdla.errors import FormatError
 
 FORMAT = "reg-write"
 HELP = "straight C statements reg_write(NAME, value); with a header of register names, as in Chipyard's test"
+OPTIONS = ("csb_base", "word_addresses", "poll_limit")
 
 
 def write(export: Export) -> None:
@@ -21,10 +25,9 @@ def write(export: Export) -> None:
             raise FormatError(
                 "the network computes on the CPU between operations; the form c does that, this one cannot"
             )
-    export.save(f"{export.name}_registers.h", _registers(export))
-    export.save(f"{export.name}_straight.c", _source(export))
-    for space, data in images(export).items():
-        export.save(f"{export.name}_{space}.bin", data.tobytes())
+    export.save_lines(f"{export.name}_registers.h", _registers(export))
+    export.save_lines(f"{export.name}_straight.c", _source(export))
+    write_images(export)
 
 
 def _names(export: Export) -> dict[str, int]:
@@ -34,14 +37,14 @@ def _names(export: Export) -> dict[str, int]:
     return {"GLB_S_INTR_STATUS_0": export.address_of_status(), **found}
 
 
-def _registers(export: Export) -> str:
+def _registers(export: Export) -> list[str]:
     guard = f"{export.name.upper()}_REGISTERS_H"
     names = sorted(_names(export).items(), key=lambda each: each[1])
     rows = [f"#define {name} 0x{address:x}u" for name, address in names]
-    return "\n".join([f"#ifndef {guard}", f"#define {guard}", *rows, "#endif", ""])
+    return [f"#ifndef {guard}", f"#define {guard}", *rows, "#endif"]
 
 
-def _source(export: Export) -> str:
+def _source(export: Export) -> list[str]:
     limit = export.options.poll_limit
     tail = f" && ++looks < {limit}u" if limit else ""
     lines = [
@@ -52,30 +55,36 @@ def _source(export: Export) -> str:
         "void reg_write(uint32_t address, uint32_t value);",
         "uint32_t reg_read(uint32_t address);",
         "",
-        "static void wait_for(uint32_t address, uint32_t bits) {",
+        "/* 1 when all bits are there; 0 when they did not come in time. */",
+        "static int wait_for(uint32_t address, uint32_t bits) {",
         *(["    uint32_t looks = 0;"] if limit else []),
         f"    while ((reg_read(address) & bits) != bits{tail}) {{",
         "    }",
+        f"    return {f'looks < {limit}u' if limit else '1'};",
         "}",
         "",
-        f"void {export.name}_run(void);",
-        f"void {export.name}_run(void) {{",
+        "/* 0, or the number of the wait that failed, from 1. */",
+        f"int {export.name}_run(void);",
+        f"int {export.name}_run(void) {{",
     ]
+    waits = itertools.count(1)
     for step in export.program.steps:
-        lines += [f"    {line}" for line in _statements(export, step)]
-    return "\n".join([*lines, "}", ""])
+        lines += [f"    {line}" for line in _statements(export, step, waits)]
+    return [*lines, "    return 0;", "}"]
 
 
-def _statements(export: Export, step: Step) -> list[str]:
+def _wait(name: str, bits: int, number: int) -> list[str]:
+    return [f"if (!wait_for({name}, 0x{bits:x}u)) {{", f"    return {number};", "}"]
+
+
+def _statements(export: Export, step: Step, waits: Iterator[int]) -> list[str]:
     if isinstance(step, Mark):
         return [f"/* {step} */"]
     if isinstance(step, Await):
-        return [
-            f"wait_for(GLB_S_INTR_STATUS_0, 0x{step.interrupts:x}u);",
-            f"reg_write(GLB_S_INTR_STATUS_0, 0x{step.interrupts:x}u);",
-        ]
+        status = "GLB_S_INTR_STATUS_0"
+        return [*_wait(status, step.interrupts, next(waits)), f"reg_write({status}, 0x{step.interrupts:x}u);"]
     if isinstance(step, Flushed):
-        return [f"wait_for({step.register.unit}_{step.register.name}_0, 1u);"]
+        return _wait(f"{step.register.unit}_{step.register.name}_0", 1, next(waits))
     if isinstance(step, CpuOperation):
         return [f"/* then on the processor: {step.kind} of operation {step.task}/{step.index} */"]
     return [f"reg_write({step.register.unit}_{step.register.name}_0, 0x{export.value(step):x}u);"]
