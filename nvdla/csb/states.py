@@ -13,7 +13,7 @@ import numpy as np
 
 from nvdla.csb.program import Segment
 from nvdla.memory.address_space import Space
-from nvdla.rounding import align
+from nvdla.rounding import align, ceil_div
 
 PAGE = 4096
 PIECE = 1 << 18
@@ -39,7 +39,7 @@ class MemoryState:
             if each.space is space:
                 _lay(found, start, each.offset, each.data)
         changed = self.changed.get(space, {})
-        for page in range(start // PAGE, -(-end // PAGE)) if changed else ():
+        for page in range(start // PAGE, ceil_div(end, PAGE)) if changed else ():
             if page in changed:
                 _lay(found, start, page * PAGE, changed[page])
         return found

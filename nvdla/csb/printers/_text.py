@@ -7,6 +7,8 @@ from functools import cache
 
 import numpy as np
 
+from nvdla.rounding import ceil_div
+
 _DIGITS = np.frombuffer(b"0123456789abcdef", np.uint8)
 
 
@@ -58,7 +60,7 @@ def _packet_lines(data: np.ndarray, start: int) -> Iterator[bytes]:
     per_line, first = data.shape[1], 0
     while first < len(data):
         digits = len(f"{start + first * per_line:x}")
-        last = min(len(data), -(-((1 << 4 * digits) - start) // per_line))
+        last = min(len(data), ceil_div((1 << 4 * digits) - start, per_line))
         offsets = start + np.arange(first, last, dtype=np.int64) * per_line
         shifts = 4 * np.arange(digits - 1, -1, -1)
         payload = _characters(_table("0x", " "), data[first:last])[:, :-1]
