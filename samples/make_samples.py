@@ -86,7 +86,8 @@ def build_sample(name: str, weights: dict[str, np.ndarray]) -> Built:
     network = NETWORKS[which](weights)
     names = [layer.name for layer in network.layers]
     magnitudes = dict(zip(names, weights[f"{which}/magnitudes"].tolist(), strict=True))
-    return build(network, config, precision, Calibration(magnitudes))
+    # Feature surfaces: the pages and tests that show these files are about them.
+    return build(network, config, precision, Calibration(magnitudes), input_format="feature")
 
 
 def caffe_files(weights: dict[str, np.ndarray]) -> dict[str, bytes]:

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nvdla.builder import pixels
 from nvdla.builder.ir import BYTES, Program, Root, Surface
 from nvdla.builder.planner import ALIGNMENT, Layout, Plan, layout_of
 from nvdla.builder.schedule import ColumnSurface
 from nvdla.hardware.configuration import Configuration
+from nvdla.loadable.enums import PixelFormat
 from nvdla.rounding import align, ceil_div
 
 CONSTANTS, POOL = "constants", "pool"
@@ -77,6 +79,8 @@ class Addresses:
 
     def cube(self, surface: Surface) -> Cube:
         """The data cube of a surface whose columns lie side by side, or of a column of elements."""
+        if surface.root.pixels is not None:
+            return self._image(surface, surface.root.pixels)
         root, layout, atom = surface.root, self.layout(surface.root), self.config.memory_atom
         size = BYTES[root.precision]
         offset = (
@@ -96,6 +100,13 @@ class Addresses:
             line = stride = atom
         end = (surfaces - 1) * stride + (height - 1) * line + width * atom
         return Cube(_memory(root), offset, channels, height, width, line, stride, end)
+
+    def _image(self, surface: Surface, form: PixelFormat) -> Cube:
+        """Whole lines of an image: its channels are a pixel's, unused ones too."""
+        layout, height = self.layout(surface.root), surface.height
+        offset = surface.top * layout.line_stride
+        channels, size = pixels.components(form), height * layout.line_stride
+        return Cube(_memory(surface.root), offset, channels, height, surface.width, layout.line_stride, 0, size)
 
     def flying(self, channels: int, height: int, width: int, precision: str) -> Cube:
         """A cube between two engines, packed."""

@@ -6,8 +6,9 @@ slice are checked by cmod/csc/NV_NVDLA_csc.cpp:646 (branch master), which aborts
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from nvdla.builder import pixels
 from nvdla.builder.ir import BYTES, Convolve
 from nvdla.builder.shapes import reach
 from nvdla.errors import BuildError
@@ -63,6 +64,22 @@ def entries_per_slice(channels: int, width: int, precision: str, config: Configu
     return slices.entries_per_slice(channels * BYTES[precision], width, config)
 
 
+def line_entries(operation: Convolve, config: Configuration) -> int:
+    """Entries that one line of a convolution's source takes."""
+    source = operation.source
+    if source.root.pixels is not None:
+        return pixels.entries_of_line(operation, config)
+    return entries_per_slice(source.channels, source.width, source.precision, config)
+
+
+def kernel_bytes(operation: Convolve) -> int:
+    """Bytes of one kernel, the unused components of an image's pixels too."""
+    _, channels, rows, columns = operation.weights.shape
+    if operation.source.root.pixels is not None:
+        channels, columns = pixels.kernel_channels(operation), 1
+    return weight_bytes(1, channels, rows, columns, operation.source.precision)
+
+
 def weight_bytes(kernels: int, channels: int, rows: int, columns: int, precision: str) -> int:
     """Bytes of uncompressed weights before the rounding to entries."""
     return kernels * channels * rows * columns * BYTES[precision]
@@ -102,13 +119,9 @@ def fit(operation: Convolve, config: Configuration) -> Fit:
 
 def _weight_choices(operation: Convolve, config: Configuration, buffer: Buffer) -> list[int]:
     """Banks for all weights, for two kernel groups (loading hides behind computing), for one."""
-    kernels, channels, rows, columns = operation.weights.shape
-    precision = operation.source.precision
-    group = kernel_group(config, precision)
-    sizes = [
-        rounded(weight_bytes(min(count, kernels), channels, rows, columns, precision), config)
-        for count in (kernels, 2 * group, group)
-    ]
+    kernels, group = len(operation.weights), kernel_group(config, operation.source.precision)
+    each = kernel_bytes(operation)
+    sizes = [rounded(min(count, kernels) * each, config) for count in (kernels, 2 * group, group)]
     banks = [ceil_div(size, buffer.bank_bytes) for size in sizes]
     return sorted(set(banks), reverse=True)
 
@@ -117,11 +130,12 @@ def _with_weight_banks(operation: Convolve, config: Configuration, buffer: Buffe
     """The tiles when the rest of the banks holds data; None if not even one window fits."""
     capacity = (buffer.banks - weight_banks) * buffer.entries
     height, width = operation.process.destination.shape[1:]
-    precision, channels = operation.source.precision, operation.source.channels
-    for parts in range(1, width + 1):
+    # CDMA can crop an image's lines, but not its columns: their addresses are no atoms'.
+    image = operation.source.root.pixels is not None
+    for parts in range(1, 2 if image else width + 1):
         columns = ceil_div(width, parts)
         widest = max(_extent(operation, 1, first, min(columns, width - first))[1] for first in range(0, width, columns))
-        entries = entries_per_slice(channels, widest, precision, config)
+        entries = line_entries(replace(operation, source=operation.source.crop(0, 1, 0, widest)), config)
         rows = _rows_that_fit(operation, capacity // entries, height)
         if rows == 0 or (columns == 1 and rows == 1 and (height, width) != (1, 1)):
             continue
@@ -164,13 +178,7 @@ def _tile(operation: Convolve, top: int, rows: int, left: int, columns: int) -> 
 
 def _does_not_fit(operation: Convolve, config: Configuration, buffer: Buffer, banks: int) -> str:
     kernels, channels, rows, columns = operation.weights.shape
-    size = weight_bytes(
-        min(kernels, kernel_group(config, operation.source.precision)),
-        channels,
-        rows,
-        columns,
-        operation.source.precision,
-    )
+    size = min(kernels, kernel_group(config, operation.source.precision)) * kernel_bytes(operation)
     return (
         f"layer {operation.layer}: one kernel group of {channels} channels, {rows}x{columns} takes {size} bytes "
         f"({banks} banks of {buffer.bank_bytes}), and with one window of data it must fit the {buffer.banks} banks of "

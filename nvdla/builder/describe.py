@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from nvdla.builder import pixels
 from nvdla.builder.addresses import CONSTANTS, Addresses, Constants, Cube
-from nvdla.builder.cbuf import entries_per_slice, kernel_group, rounded, weight_bytes
+from nvdla.builder.cbuf import kernel_bytes, kernel_group, line_entries, rounded
 from nvdla.builder.ir import BYTES, Convert, Convolve, Normalize, Pool, Process, Stage, Surface
 from nvdla.builder.lut import Lut, Table
 from nvdla.builder.schedule import HardwareOperation
@@ -27,7 +28,8 @@ from nvdla.descriptors.enums import (
     SdpMode,
     SdpType,
 )
-from nvdla.memory.weights import pack_direct
+from nvdla.loadable.enums import PixelFormat
+from nvdla.memory.weights import pack_direct, pack_image
 from nvdla.rounding import align
 
 _PRECISION = {each.title: each for each in Precision}
@@ -81,7 +83,7 @@ class Describer:
         source, result = operation.source, operation.process.destination
         _, channels, rows, columns = operation.weights.shape
         precision = source.precision
-        op.entry_per_slice = entries_per_slice(channels, source.width, precision, self.config)
+        op.entry_per_slice = line_entries(operation, self.config)
         op.data_bank, op.weight_bank = hardware.data_banks, hardware.weight_banks
         op.data_format, op.pixel_override = DataFormat.FEATURE, PixelOverride.INT
         op.fetch_grain = op.batch = 1
@@ -89,11 +91,13 @@ class Describer:
         op.input_width_csc, op.input_channel_csc = source.width, channels
         op.kernel_width_csc, op.kernel_height_csc, op.kernel_channel_csc = columns, rows, channels
         op.input_width_cmac, op.input_height_cmac = result.width, result.height
-        op.bytes_per_kernel = weight_bytes(1, channels, rows, columns, precision)
+        op.bytes_per_kernel = kernel_bytes(operation)
         op.conv_stride_y, op.conv_stride_x = operation.stride
         op.dilation_y, op.dilation_x = operation.dilation
         op.pad_y_top, op.pad_y_bottom, op.pad_x_left, op.pad_x_right = operation.padding
         op.in_precision = op.out_precision = _PRECISION[precision]
+        if source.root.pixels is not None:
+            self._image(operation, source.root.pixels, op)
         op.in_cvt.scale, op.in_cvt.enable = 1, int(precision == "int8")
         # The firmware refuses any scale but 1 and any offset here (conv.c).
         op.out_cvt.scale, op.out_cvt.truncate, op.out_cvt.enable = 1, operation.truncate, 1
@@ -102,14 +106,29 @@ class Describer:
         self._surface(surface.src_data, source)
         self._surface(surface.dst_data, result, flies=True)
 
+    def _image(self, operation: Convolve, form: PixelFormat, op: Any) -> None:
+        """What an image changes: a row of a kernel is one vector of channels."""
+        op.data_format = int(form)
+        op.input_channel_csc = pixels.components(form)
+        op.kernel_width_csc, op.kernel_channel_csc = 1, pixels.kernel_channels(operation)
+        op.post_extension = pixels.post_extension(operation, self.config).bit_length() - 1
+
     def _weights(self, operation: Convolve, field: Any) -> None:
         _, channels, rows, columns = operation.weights.shape
-        precision = operation.source.precision
-        data = pack_direct(operation.weights, kernel_group(self.config, precision), self.config.mac_atomic_c)
+        data = self._packed(operation)
         size = rounded(len(data), self.config)
         offset = self.constants.add(data.ljust(size, b"\0"))
         cube = Cube(CONSTANTS, offset, channels, rows, columns, 0, 0, size)
         self._cube(field, cube)
+
+    def _packed(self, operation: Convolve) -> bytes:
+        group = kernel_group(self.config, operation.source.precision)
+        form = operation.source.root.pixels
+        if form is None:
+            return pack_direct(operation.weights, group, self.config.mac_atomic_c)
+        unused = pixels.components(form) - operation.weights.shape[1]
+        weights = np.pad(operation.weights, ((0, 0), (0, unused), (0, 0), (0, 0)))
+        return pack_image(weights, group, self.config.mac_atomic_c, pixels.post_extension(operation, self.config))
 
     # ---- SDP
 

@@ -168,6 +168,8 @@ class _Emitter:
     def _tensor(self, index: int, root: Root, ids: dict[str, int]) -> TensorDesc:
         layout = self.addresses.layout(root)
         pixel = PixelFormat.FEATURE_X8 if self.config.memory_atom == 8 else PixelFormat.FEATURE
+        if root.pixels is not None:
+            pixel = root.pixels
         strides = (BYTES[root.precision], layout.line_stride, layout.surface_stride, 0, 0, 0, 0, 0)
         return TensorDesc(
             root.name,
@@ -178,9 +180,9 @@ class _Emitter:
             root.channels,
             root.height,
             root.width,
-            data_format=DataFormat.NCxHWx,
+            data_format=DataFormat.NCxHWx if root.pixels is None else DataFormat.NHWC,
             data_type=_DATA_TYPES[root.precision],
-            data_category=DataCategory.FEATURE,
+            data_category=DataCategory.FEATURE if root.pixels is None else DataCategory.IMAGE,
             pixel_format=pixel,
             strides=strides,
         )
@@ -318,7 +320,7 @@ def _stride_fields(
             return
         if field.line_stride == layout.line_stride:
             found.append((base + kind.line_stride.offset, RelocType.LINE))
-        if field.surf_stride == layout.surface_stride:
+        if root.pixels is None and field.surf_stride == layout.surface_stride:
             found.append((base + kind.surf_stride.offset, RelocType.SURFACE))
 
     if isinstance(task, CpuTask):

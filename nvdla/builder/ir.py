@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from nvdla.builder.lut import Lut
+from nvdla.loadable.enums import PixelFormat
 from nvdla.precision import Precision
 
 BYTES = {each.title: each.bytes for each in Precision}
@@ -23,7 +24,7 @@ DTYPES = {each.title: each.dtype.type for each in Precision}
 class Root:
     """A whole cube in memory. ``scale``: real number of one step (1 for fp16). ``role``: "input", "output", "inner" or
     "constant", which has its elements (C, H, W) in ``data``. ``paired``: an even number of surfaces, for conversion
-    between int8 and int16."""
+    between int8 and int16. ``pixels``: the format of an image; None: surfaces of atoms."""
 
     name: str
     channels: int
@@ -34,6 +35,7 @@ class Root:
     role: str = "inner"
     data: np.ndarray | None = None
     paired: bool = False
+    pixels: PixelFormat | None = None
 
     @property
     def elements(self) -> np.ndarray:

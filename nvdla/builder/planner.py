@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
 
+from nvdla.builder import pixels
 from nvdla.builder.ir import BYTES, Operation, Program, Root, Surface, reads, writes
 from nvdla.hardware.configuration import Configuration
 from nvdla.rounding import align, ceil_div
@@ -23,7 +24,10 @@ class Layout:
 
 
 def layout_of(root: Root, config: Configuration) -> Layout:
-    """Strides and size of a tensor in the layout of features."""
+    """Strides and size of a tensor in the layout of features, or of an image."""
+    if root.pixels is not None:
+        line = pixels.line_stride(root.pixels, root.width)
+        return Layout(line, 0, line * root.height)
     atom = config.memory_atom
     line = root.width * atom
     surfaces = ceil_div(root.channels * BYTES[root.precision], atom)

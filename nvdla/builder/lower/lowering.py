@@ -8,7 +8,18 @@ import numpy as np
 
 from nvdla.builder.fuse import Group, group_layers
 from nvdla.builder.ir import BYTES, Convert, Operation, Process, Program, Quantised, Root, Softmax, Surface
-from nvdla.builder.lower import activation, concat, convolution, elementwise, normalize, parts, pool, resample, residual
+from nvdla.builder.lower import (
+    activation,
+    concat,
+    convolution,
+    elementwise,
+    images,
+    normalize,
+    parts,
+    pool,
+    resample,
+    residual,
+)
 from nvdla.builder.lower.correction import exact_scales, mean_error
 from nvdla.builder.network import Network, Tensor
 from nvdla.builder.quantize import LARGEST, Calibration, fixed_point, weight_scales
@@ -35,6 +46,7 @@ class Lowering:
         calibration: Calibration | None,
         per_channel: bool,
         level: int = 1,
+        input_format: str = "auto",
     ) -> None:
         if precision not in config.precisions:
             able = [name for name, each in configurations().items() if precision in each.precisions]
@@ -63,6 +75,7 @@ class Lowering:
         self.quantised: dict[str, Quantised] = {}
         self._temporaries = 0
         self.claimed: dict[str, Group] = residual.claimed(self) if level else {}
+        self.images = images.chosen(self, "feature" if input_format == "auto" and not level else input_format)
 
     @property
     def integer(self) -> bool:
@@ -268,7 +281,9 @@ class Lowering:
         for tensor in self.network.inputs:
             channels, height, width = tensor.shape
             scale = self.scales[tensor.name]
-            self.places[tensor.name] = Root(tensor.name, channels, height, width, self.default, scale, "input").whole
+            root = Root(tensor.name, channels, height, width, self.default, scale, "input")
+            root.pixels = self.images.get(tensor.name)
+            self.places[tensor.name] = root.whole
         concat.reserve(self)
         waiting = {group.output.name for group in self.claimed.values()}
         for group in self.groups:
@@ -336,6 +351,7 @@ def lower(
     calibration: Calibration | None = None,
     per_channel: bool = False,
     level: int = 1,
+    input_format: str = "auto",
 ) -> Program:
     """The hardware operations of a network. Raises BuildError (ConfigError for what the configuration lacks)."""
-    return Lowering(network, config, precision, calibration, per_channel, level).run()
+    return Lowering(network, config, precision, calibration, per_channel, level, input_format).run()

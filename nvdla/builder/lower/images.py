@@ -1,0 +1,69 @@
+"""Which inputs come as images: those that only convolutions take, with up to four channels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nvdla.builder import pixels
+from nvdla.builder.cbuf import fit
+from nvdla.builder.fuse import Group
+from nvdla.builder.ir import DTYPES, Convolve, Process, Root
+from nvdla.errors import BuildError
+from nvdla.loadable.enums import PixelFormat
+
+if TYPE_CHECKING:
+    from nvdla.builder.lower.lowering import Lowering
+    from nvdla.builder.network import Tensor
+
+FORMATS = ("auto", "image", "feature")
+
+
+def chosen(lowering: Lowering, wanted: str) -> dict[str, PixelFormat]:
+    """The pixel formats of inputs by name. ``wanted``: "auto" where that is possible, "image" for all of them (else
+    BuildError), "feature" for none."""
+    if wanted not in FORMATS:
+        raise BuildError(f"input format {wanted!r}: known are {', '.join(FORMATS)}")
+    found: dict[str, PixelFormat] = {}
+    for tensor in lowering.network.inputs if wanted != "feature" else ():
+        form = pixels.format_for(tensor.shape[0], lowering.default)
+        reason = "it has more than four channels" if form is None else _hindrance(lowering, tensor, form)
+        if form is not None and not reason:
+            found[tensor.name] = form
+        elif wanted == "image":
+            raise BuildError(f"input {tensor.name} cannot be an image: {reason}; use the input format auto or feature")
+    return found
+
+
+def _hindrance(lowering: Lowering, tensor: Tensor, form: PixelFormat) -> str:
+    """Why an input cannot be an image; "" where it can."""
+    if tensor in lowering.network.outputs:
+        return "it is an output, too"
+    if tensor.shape[1:] == (1, 1):
+        return "it is a single pixel"
+    for group in (each for each in lowering.groups if tensor in each.layer.inputs):
+        layer = group.layer
+        if layer.kind != "convolution" or layer.groups != 1:
+            return f"layer {layer.name} is no dense convolution"
+        if layer.dilation != (1, 1):
+            return f"layer {layer.name} has dilation {layer.dilation}"
+        if lowering.precisions[group.output.name] != lowering.default:
+            return f"layer {layer.name} has another precision"
+        if not _fits(lowering, tensor, form, group):
+            return f"layer {layer.name} does not fit the convolution buffer on whole lines"
+    return ""
+
+
+def _fits(lowering: Lowering, tensor: Tensor, form: PixelFormat, group: Group) -> bool:
+    precision, layer = lowering.default, group.layer
+    assert group.weights is not None
+    source = Root("", *tensor.shape, precision, pixels=form).whole
+    weights = np.broadcast_to(np.zeros((), DTYPES[precision]), (1, *group.weights.shape[1:]))
+    result = Root("", 1, *layer.output.shape[1:], precision).whole
+    trial = Convolve("", source, weights, layer.stride, layer.padding, layer.dilation, Process("", None, result))
+    try:
+        fit(trial, lowering.config)
+    except BuildError:
+        return False
+    return True

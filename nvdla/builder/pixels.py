@@ -1,0 +1,69 @@
+"""Images as inputs: pixel formats, and what a convolution on an image takes.
+
+In a line of an image the pixels' channels follow each other, so a row of a kernel (columns x channels) is one vector
+for the MAC cells, and with a post-extension of 2 or 4 as many rows share a pass (programming guide, "Image input"; the
+RTL gives the same bytes with each).
+"""
+
+from __future__ import annotations
+
+from nvdla.builder.ir import BYTES, Convolve
+from nvdla.hardware.configuration import Configuration
+from nvdla.hardware.pixel_formats import pixel_format
+from nvdla.loadable.enums import PixelFormat
+from nvdla.rounding import align, ceil_div
+
+# Lines of images begin at multiples of this; CDMA fetches whole atoms, and may not go beyond a line.
+LINE_ALIGNMENT = 32
+FORMATS = {
+    ("int8", 1): PixelFormat.R8,
+    ("int8", 4): PixelFormat.A8B8G8R8,
+    ("int16", 1): PixelFormat.R16_I,
+    ("int16", 4): PixelFormat.A16B16G16R16,
+    ("fp16", 1): PixelFormat.R16_F,
+    ("fp16", 4): PixelFormat.A16B16G16R16_F,
+}
+"""By precision and components of a pixel. Elements are signed: CDMA is told so (PIXEL_SIGN_OVERRIDE)."""
+MOST_CHANNELS = 4
+
+
+def format_for(channels: int, precision: str) -> PixelFormat | None:
+    """The pixel format for so many channels; None above four."""
+    return FORMATS[precision, 1 if channels == 1 else MOST_CHANNELS] if channels <= MOST_CHANNELS else None
+
+
+def components(pixels: PixelFormat) -> int:
+    """Elements of a pixel, the unused ones too."""
+    return pixel_format(int(pixels)).channels
+
+
+def pixel_bytes(pixels: PixelFormat) -> int:
+    """Bytes of a pixel."""
+    return pixel_format(int(pixels)).bytes_per_pixel(0)
+
+
+def line_stride(pixels: PixelFormat, width: int) -> int:
+    """Bytes from line to line."""
+    return align(width * pixel_bytes(pixels), LINE_ALIGNMENT)
+
+
+def kernel_channels(operation: Convolve) -> int:
+    """Channels of a kernel as the hardware takes it: of an image, those of all columns of a row."""
+    _, channels, _, columns = operation.weights.shape
+    pixels = operation.source.root.pixels
+    return channels if pixels is None else columns * components(pixels)
+
+
+def entries_of_line(operation: Convolve, config: Configuration) -> int:
+    """Entries of the convolution buffer that a line takes with its padding."""
+    pixels, source = operation.source.root.pixels, operation.source
+    assert pixels is not None
+    width = operation.padding[2] + source.width + operation.padding[3]
+    return ceil_div(width * components(pixels) * BYTES[source.precision], config.cbuf_entry_bytes)
+
+
+def post_extension(operation: Convolve, config: Configuration) -> int:
+    """Rows of a kernel that share a pass: as many as fit the channels of a MAC cell."""
+    channels, rows = kernel_channels(operation), operation.weights.shape[2]
+    fitting = [count for count in (4, 2) if channels * count <= config.mac_atomic_c and rows > count // 2]
+    return fitting[0] if fitting else 1
