@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from nvdla.checked import (
     images_of_batch,
     instance,
     numbers_by_name,
+    raw_bytes,
     says_when_memory_ends,
     surfaces_of_image,
     whole_number,
@@ -29,7 +30,7 @@ from nvdla.checked import (
 )
 from nvdla.cpu import CpuTask
 from nvdla.descriptors import TaskLimits, abi_named, detect
-from nvdla.errors import FormatError, ScheduleError, printable
+from nvdla.errors import ArgumentTypeError, FormatError, ScheduleError, printable
 from nvdla.execution.batch import lanes_for
 from nvdla.execution.instances import Instance, Instances
 from nvdla.execution.plan import Plan, Recorder
@@ -37,7 +38,7 @@ from nvdla.execution.steps import OnOperation, OnStep, Resumable
 from nvdla.firmware.budget import RunBudget, check_budget
 from nvdla.firmware.csb import CsbLog
 from nvdla.firmware.operation import Operation
-from nvdla.firmware.scheduler import Observer, Scheduler, ScheduleStep
+from nvdla.firmware.scheduler import ScheduleStep
 from nvdla.firmware.task import FirmwareTask
 from nvdla.hardware.configuration import configuration
 from nvdla.hardware.job import Job
@@ -58,6 +59,10 @@ from nvdla.tensors.inputs import InputForm, is_image, per_run
 from nvdla.tensors.preprocessing import Preprocessing as ModelPreprocessing
 from nvdla.tensors.real import ScaleMissing, to_real
 from nvdla.threads import limited
+
+if TYPE_CHECKING:
+    from nvdla.faults import Fault
+    from nvdla.faults.injector import Injector
 
 #: elements or real numbers, raw surfaces, files; a PIL image or a list of images, too
 Input = Any
@@ -144,7 +149,7 @@ class Runtime:
         self.linked = LinkedLoadable(loadable, memory_limit, strides)
         self.inputs = [self._tensor(memory) for memory in loadable.inputs]
         self.outputs = [self._tensor(memory) for memory in loadable.outputs]
-        self.tasks = self._decode_tasks()
+        self.tasks = self._decode_tasks(self.linked)
         check_budget(self._firmware_tasks(), self.budget)
         self.steps: list[ScheduleStep] = []
         self.warnings: list[str] = []
@@ -154,6 +159,7 @@ class Runtime:
         self._plan: Plan | None = None
         self._dirty: set[int] | None = set()
         self._instances = Instances(max(2, usable_cores()))
+        self._injector: Injector | None = None
 
     @cached_property
     def names(self) -> Names:
@@ -167,6 +173,7 @@ class Runtime:
         preprocessing: Preprocessing | None = None,
         *,
         real: bool = False,
+        faults: Sequence[Fault] = (),
     ) -> dict[str, np.ndarray]:
         """Run on tensors, pictures or files, given by name, in bind order, or one alone.
 
@@ -176,14 +183,16 @@ class Runtime:
         numbers as ``preprocessing`` says, or else the layer file, or else as NVIDIA's runtime does it. A list of images
         or a batch array is run image by image.
 
+        ``faults`` (:class:`nvdla.faults.Fault`): what is broken during this run.
+
         Returns the outputs by name, arrays (N, C, H, W) of elements or, with ``real``, of real numbers (float32); of
         several images one behind the other along N. Raises NvdlaError; ScaleMissing where a scale is needed.
         """
         images = self.surfaces_of_runs(inputs, preprocessing)
         if on_operation is None and len(images) > 1:
-            raws = self.run_many(images)
+            raws = self.run_many(images, faults=faults)
         else:
-            raws = [self.run_raw(image, on_operation) for image in images]
+            raws = [self.run_raw(image, on_operation, faults=faults) for image in images]
         outputs = [self.unpack(raw, real=real) for raw in raws]
         return outputs[0] if len(outputs) == 1 else {name: _joined(outputs, name) for name in outputs[0]}
 
@@ -222,14 +231,19 @@ class Runtime:
         on_operation: OnOperation | None = None,
         csb_log: CsbLog | None = None,
         on_step: OnStep | None = None,
+        *,
+        faults: Sequence[Fault] = (),
     ) -> list[bytes]:
         """Run on raw surfaces in bind order; returns the raw bytes of the bound outputs in bind order.
 
         ``on_operation(event)`` is called when the firmware finds an operation completed, in that order
         (:class:`nvdla.execution.steps.OperationEvent`). ``csb_log``: a list that takes every register write.
         ``on_step``: takes what each step of a repeated run was and how long it took (:mod:`nvdla.execution.profile`).
+        ``faults``: what is broken during this run, which nobody observes then; it leaves no trace in the next ones.
         """
         given = self._bound(inputs)
+        if faults:
+            return self._with_faults([inputs], faults, on_operation, csb_log, on_step)[0]
         with limited(self.threads):
             while True:
                 if csb_log is not None or self._fused_plan(on_operation) is None:
@@ -242,13 +256,18 @@ class Runtime:
 
     @says_when_memory_ends
     def run_many(
-        self, images: Iterable[Any], preprocessing: Preprocessing | None = None, *, real: bool = False
+        self,
+        images: Iterable[Any],
+        preprocessing: Preprocessing | None = None,
+        *,
+        real: bool = False,
+        faults: Sequence[Fault] = (),
     ) -> list[Any]:
         """Many images, with the results of one after the other: a list, a generator, a batch array (N, C, H, W).
 
         An image is what :meth:`run` takes (an array, a picture, a file, a mapping of inputs by name), and its result
         what :meth:`run` returns; or it is the list of its raw surfaces in bind order, and its result the list of the
-        raw outputs. ``preprocessing`` and ``real`` are for the former.
+        raw outputs. ``preprocessing`` and ``real`` are for the former. ``faults``: what is broken during all of them.
 
         Several images go through the network together where that is faster: that takes the memory of the network's
         surfaces, and of one layer's padded data, once for each of them (bounded by
@@ -259,13 +278,29 @@ class Runtime:
             self.surfaces(each, preprocessing) if isinstance(each, Mapping) or is_image(each) else each
             for each in given
         ]
-        results: list[list[bytes]] = []
+        results: list[list[bytes]] = self._with_faults(surfaces, faults) if faults else []
         while len(results) < len(surfaces):
             results += self._run_together(surfaces[len(results) :], len(surfaces))
         return [
             result if surface is each else self.unpack(result, real=real)
             for each, surface, result in zip(given, surfaces, results, strict=True)
         ]
+
+    def injector(self) -> Injector:
+        """What runs this network with faults, on memory of its own; kept for later runs with faults."""
+        if self._injector is None:
+            from nvdla.faults.injector import Injector
+            from nvdla.faults.setup import Setup
+
+            limit, strides = self._memory
+            loadable = self.loadable
+
+            def link(flat: bool) -> LinkedLoadable:
+                return LinkedLoadable(loadable, limit, strides, flat)
+
+            setup = Setup(link, self._decode_tasks, self.config, self.threads, self.budget, self._hardware_only)
+            self._injector = Injector(setup)
+        return self._injector
 
     def operations(self) -> list[tuple[Operation, Job | None]]:
         """Every operation of the latest run with the job that did it; empty where there is nothing to repeat."""
@@ -288,7 +323,7 @@ class Runtime:
         if self._strict or self.linked.space.flat:
             raise error
         self.linked = LinkedLoadable(self.loadable, *self._memory, flat=True)
-        self.tasks = self._decode_tasks()
+        self.tasks = self._decode_tasks(self.linked)
         self._dirty = set()
 
     def pack(self, index: int, array: np.ndarray) -> bytes:
@@ -329,6 +364,23 @@ class Runtime:
         ]
         return table(f"{self.loadable.name} on {self.config.name} ({self.config_reason})", rows)
 
+    def _with_faults(
+        self, images: Sequence[Sequence[Any]], faults: Sequence[Fault], *observers: object
+    ) -> list[list[bytes]]:
+        """Raw outputs of images with faults. Raises ArgumentTypeError for what is no list of faults, and observers."""
+        from nvdla.faults import Fault
+
+        if isinstance(faults, Fault) or not all(isinstance(each, Fault) for each in faults):
+            raise ArgumentTypeError("faults must be a list of nvdla.faults.Fault")
+        if any(each is not None for each in observers):
+            raise FormatError("a run with faults has no observers: on_operation, csb_log and on_step must be left out")
+        surfaces = [[bytes(raw_bytes(data, "input")) for _, data in self._bound(image)] for image in images]
+        with limited(self.threads):
+            if len(surfaces) > 1:
+                return self.injector().run_many(surfaces, faults)
+            injector = self.injector()
+            return [injector.run(injector.golden(image), faults) for image in surfaces]
+
     def _run_together(self, images: Sequence[Sequence[Any]], batch: int) -> list[list[bytes]]:
         """Results of the first images (of a ``batch``): of several, where they go together, of one otherwise."""
         together = lanes_for(batch, self.linked.lanes.stride)
@@ -354,20 +406,20 @@ class Runtime:
         inputs = surfaces_of_image(inputs, [tensor.name for tensor in self.inputs])
         return [(tensor.memory, data) for tensor, data in zip(self.inputs, inputs, strict=True)]
 
-    def _decode_tasks(self) -> list[FirmwareTask | CpuTask]:
-        """The tasks in the order in which they are submitted."""
+    def _decode_tasks(self, linked: LinkedLoadable) -> list[FirmwareTask | CpuTask]:
+        """The tasks in the order in which they are submitted, as they lie in memory."""
         abi, limits, total = abi_named(self.abi), self._task_limits, 0
         tasks: list[FirmwareTask | CpuTask] = []
         for entry in self.loadable.submit_order:
             for task in (self.loadable.task(each) for each in entry.task_ids):
                 if task.interface == Interface.DLA1:
-                    made = FirmwareTask(self.linked, task, abi, self.config, limits)
+                    made = FirmwareTask(linked, task, abi, self.config, limits)
                     total += len(made.decoded)
                     limits.check_total(task.id, total)
                     made.check()
                     tasks.append(made)
                 elif task.interface == Interface.EMU1:
-                    tasks.append(cpu := CpuTask(self.linked, task, abi, limits))
+                    tasks.append(cpu := CpuTask(linked, task, abi, limits))
                     total += len(cpu.operations)
                     limits.check_total(task.id, total)
                 else:
@@ -393,7 +445,7 @@ class Runtime:
             del (log if log is not None else [])[logged:]
             return self._run_firmware(inputs, observer and observer.again(), log)
         self._dirty = plan.dirty
-        if self._is_repeatable(plan):
+        if plan.is_repeatable(self.tasks):
             self._instances.renew(Instance(self.linked, plan))
             self._plan = plan
         return [self.linked.data(tensor.memory).tobytes() for tensor in self.outputs]
@@ -402,33 +454,16 @@ class Runtime:
         """Let firmware and hardware work, and record what the hardware does."""
         machine = self.machine()
         recorder = Recorder(on_operation)
-        scheduler = Scheduler(machine, log, Observer(completed=recorder.completed, ran=recorder.ran))
         try:
-            for task in self.tasks:
-                if isinstance(task, FirmwareTask):
-                    scheduler.run(task)
-                else:
-                    machine.meter.hold(f"task {task.id}", [task.work])
-                    recorder.cpu(task)
+            scheduler = recorder.run(self.tasks, machine, log)
         finally:
             machine.close()
         self.note(machine)
         self.steps = scheduler.steps
-        return recorder.plan(self.linked, [view for task in self._firmware_tasks() for view in task.written])
+        return recorder.plan(self.linked, self.tasks)
 
     def _firmware_tasks(self) -> list[FirmwareTask]:
         return [task for task in self.tasks if isinstance(task, FirmwareTask)]
-
-    def _is_repeatable(self, plan: Plan) -> bool:
-        """False where the firmware takes part in the result: it writes statistics, places regions of interest, what it
-        reads comes from an input or is overwritten, or its counts are read by an operation."""
-        tasks = self._firmware_tasks()
-        if any(task.network.dynamic_roi or task.keeps_statistics for task in tasks):
-            return False
-        changing = plan.written | {tensor.memory.id for tensor in self.inputs}
-        counted = self.linked.memories_of(view for task in tasks for view in task.written)
-        described = self.linked.memories_of(view for task in tasks for view in task.descriptors)
-        return not (changing & (described | counted) or plan.read & counted)
 
     def _tensor(self, memory: MemoryEntry) -> Tensor:
         tensor = self.loadable.tensor(memory.tensor_desc_id)

@@ -21,6 +21,7 @@ STOREYS = [
     ["firmware", "trace"],
     ["program"],
     ["analysis", "builder", "caffe", "campaign", "execution", "lint"],
+    ["faults"],
     ["diff", "runtime"],
     ["containers", "csb", "frontend"],
     ["compare", "onnx_backend"],

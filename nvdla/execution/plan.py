@@ -12,10 +12,12 @@ from nvdla.cpu import CpuTask
 from nvdla.execution.fusing import fuse_steps
 from nvdla.execution.steps import Chain, Completed, CpuStep, OnOperation, OnStep, Step
 from nvdla.execution.validate import Validated, validates
+from nvdla.firmware.csb import CsbLog
 from nvdla.firmware.operation import Operation
-from nvdla.firmware.scheduler import CompletedOperation
+from nvdla.firmware.scheduler import CompletedOperation, Observer, Scheduler
+from nvdla.firmware.task import FirmwareTask
 from nvdla.hardware.job import Job
-from nvdla.hardware.machine import Completion
+from nvdla.hardware.machine import Completion, Machine
 from nvdla.memory.lanes import Move
 from nvdla.memory.linker import LinkedLoadable
 
@@ -26,6 +28,17 @@ class Recorder:
     def __init__(self, on_operation: OnOperation | None) -> None:
         self._on_operation = on_operation
         self._recorded: list[Step | Completed] = []
+
+    def run(self, tasks: Sequence[FirmwareTask | CpuTask], machine: Machine, log: CsbLog | None = None) -> Scheduler:
+        """Let firmware and hardware work through the tasks. ``log`` takes every register write."""
+        scheduler = Scheduler(machine, log, Observer(completed=self.completed, ran=self.ran))
+        for task in tasks:
+            if isinstance(task, FirmwareTask):
+                scheduler.run(task)
+            else:
+                machine.meter.hold(f"task {task.id}", [task.work])
+                self.cpu(task)
+        return scheduler
 
     def ran(self, completion: Completion) -> None:
         """Note what the machine did."""
@@ -46,9 +59,9 @@ class Recorder:
         task.run()
         self._recorded.append(CpuStep(task))
 
-    def plan(self, linked: LinkedLoadable, firmware: list[np.ndarray]) -> Plan:
-        """``firmware``: views of what the firmware itself writes."""
-        return Plan(self._recorded, linked, firmware)
+    def plan(self, linked: LinkedLoadable, tasks: Sequence[FirmwareTask | CpuTask]) -> Plan:
+        """The plan of what was recorded while the tasks ran."""
+        return Plan(self._recorded, linked, [view for task in _of_firmware(tasks) for view in task.written])
 
 
 class Plan:
@@ -77,6 +90,17 @@ class Plan:
         """The steps, job by job."""
         return [each for each in self._recorded if not isinstance(each, Completed)]
 
+    def is_repeatable(self, tasks: Sequence[FirmwareTask | CpuTask]) -> bool:
+        """False where the firmware takes part in the result: it writes statistics, places regions of interest, what it
+        reads comes from an input or is overwritten, or its counts are read by an operation."""
+        found, linked = _of_firmware(tasks), self._linked
+        if any(task.network.dynamic_roi or task.keeps_statistics for task in found):
+            return False
+        changing = self.written | {memory.id for memory in linked.loadable.inputs}
+        counted = linked.memories_of(view for task in found for view in task.written)
+        described = linked.memories_of(view for task in found for view in task.descriptors)
+        return not (changing & (described | counted) or self.read & counted)
+
     def fuse(self) -> None:
         """Make the fused steps, unless they are there.
 
@@ -87,9 +111,9 @@ class Plan:
             linked = self._linked
             readers = linked.readers(view for step in self.steps for view in step.reads)
             if validates():
-                self.fused = fuse_steps(self.steps, self._constant, lambda views: None, beside=Validated)
+                self.fused = fuse_steps(self.steps, self.constant, lambda views: None, beside=Validated)
             else:
-                self.fused = fuse_steps(self.steps, self._constant, lambda views: linked.forget(readers, views))
+                self.fused = fuse_steps(self.steps, self.constant, lambda views: linked.forget(readers, views))
 
     def run(self, on_operation: OnOperation | None = None, on_step: OnStep | None = None) -> None:
         """Do it all again."""
@@ -115,10 +139,14 @@ class Plan:
         plan.fused = None if self.fused is None else [step.moved(move) for step in self.fused]
         return plan
 
-    def _constant(self, views: list[np.ndarray]) -> bool:
+    def constant(self, views: list[np.ndarray]) -> bool:
         """True when no run, and no input, changes the memories that the views lie in."""
         bound = {memory.id for memory in self._linked.loadable.memories if memory.is_input}
         return not self._linked.memories_of(views) & (self.dirty | bound)
+
+
+def _of_firmware(tasks: Sequence[FirmwareTask | CpuTask]) -> list[FirmwareTask]:
+    return [task for task in tasks if isinstance(task, FirmwareTask)]
 
 
 def _timed(step: Step, on_step: OnStep | None) -> None:

@@ -174,9 +174,7 @@ class Machine:
             return self._prefetch()
         jobs = [self._prepared(name) for name in chain]
         self.meter.hold("+".join(chain), (job.work for job in jobs))
-        data = None
-        for job in jobs:
-            data = job.run(data)
+        self._work(jobs)
         stages = []
         interrupts = 0
         for name, job in zip(chain, jobs, strict=True):
@@ -186,6 +184,12 @@ class Machine:
         if "conv" in chain:
             self._fetched = False
         return self._complete(tuple(stages), interrupts)
+
+    def _work(self, jobs: list[Job]) -> None:
+        """Do the jobs of a chain, each handing on the fly to the next."""
+        data = None
+        for job in jobs:
+            data = job.run(data)
 
     def unit(self, name: str) -> UnitRegisters:
         """The registers of a unit."""

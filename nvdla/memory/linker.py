@@ -229,11 +229,11 @@ class LinkedLoadable:
 
     def memories_of(self, arrays: Iterable[np.ndarray]) -> set[int]:
         """Ids of the memories that any of the array views lies in."""
-        bounds = [_bounds(array) for array in arrays if array.size]
+        spans = [bounds(array) for array in arrays if array.size]
         found = set()
         for memory_id, region in self.regions.items():
-            start, end = _bounds(region.data)
-            if any(low < end and start < high for low, high in bounds):
+            start, end = bounds(region.data)
+            if any(low < end and start < high for low, high in spans):
                 found.add(memory_id)
         return found
 
@@ -429,8 +429,9 @@ def _check_total(sizes: Iterable[int], limit: int) -> None:
         )
 
 
-def _bounds(array: np.ndarray) -> tuple[int, int]:
+def bounds(array: np.ndarray) -> tuple[int, int]:
+    """Addresses, in this process, of an array's first byte and of the one behind its last."""
     library: Any = np  # the name moved in numpy 2
-    bounds = library.lib.array_utils.byte_bounds if hasattr(np.lib, "array_utils") else library.byte_bounds
-    low, high = bounds(array)
+    find = library.lib.array_utils.byte_bounds if hasattr(np.lib, "array_utils") else library.byte_bounds
+    low, high = find(array)
     return low, high

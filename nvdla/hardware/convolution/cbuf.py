@@ -51,26 +51,31 @@ class ConvolutionBuffer:
 
     def write_lines(self, settings: ConvolutionSettings, access: Access, lines: np.ndarray) -> None:
         """Put lines (batches, lines, columns, channels) where the convolution fetches them to."""
-        batches, height, width = lines.shape[:3]
-        rows = np.ascontiguousarray(lines.transpose(1, 0, 2, 3)).view(np.uint8).reshape(batches * height, width, -1)
-        count = settings.entries_per_slice
-        if _verbatim(settings):
-            entries = np.zeros((len(rows), count * self.config.cbuf_entry_bytes), np.uint8)
-            flat = rows.reshape(len(rows), -1)[:, : entries.shape[1]]
-            entries[:, : flat.shape[1]] = flat
-            entries = entries.reshape(-1, self.config.cbuf_entry_bytes)
-        else:
-            entries = to_entries(rows, self.config).reshape(-1, self.config.cbuf_entry_bytes)
-        capacity = self._data_entries(settings)
-        entries = entries[:capacity]
-        self._cells[(access.written + np.arange(len(entries))) % capacity] = entries
+        entries = self.entries_of(settings, lines)
+        entries = entries[: self.data_entries(settings)]
+        self._cells[(access.written + np.arange(len(entries))) % self.data_entries(settings)] = entries
 
     def read_lines(self, settings: ConvolutionSettings, access: Access) -> np.ndarray:
         """The lines (batches, lines, columns, channels) that the convolution finds where it reads."""
+        count = settings.batches * settings.extended.height * settings.entries_per_slice
+        return self.lines_of(settings, self._cells[(access.read + np.arange(count)) % self.data_entries(settings)])
+
+    def entries_of(self, settings: ConvolutionSettings, lines: np.ndarray) -> np.ndarray:
+        """Lines (batches, lines, columns, channels of whole atoms) as entries (entries, bytes), in their order."""
+        batches, height, width = lines.shape[:3]
+        rows = np.ascontiguousarray(lines.transpose(1, 0, 2, 3)).view(np.uint8).reshape(batches * height, width, -1)
+        if not _verbatim(settings):
+            return to_entries(rows, self.config).reshape(-1, self.config.cbuf_entry_bytes)
+        entries = np.zeros((len(rows), settings.entries_per_slice * self.config.cbuf_entry_bytes), np.uint8)
+        flat = rows.reshape(len(rows), -1)[:, : entries.shape[1]]
+        entries[:, : flat.shape[1]] = flat
+        return entries.reshape(-1, self.config.cbuf_entry_bytes)
+
+    def lines_of(self, settings: ConvolutionSettings, entries: np.ndarray) -> np.ndarray:
+        """The lines (batches, lines, columns, channels) that CSC makes of entries."""
         size, element = settings.extended, settings.precision.bytes
         lines = settings.batches * size.height
-        at = (access.read + np.arange(lines * settings.entries_per_slice)) % self._data_entries(settings)
-        entries = self._cells[at].reshape(lines, settings.entries_per_slice, -1)
+        entries = entries.reshape(lines, settings.entries_per_slice, -1)
         channel_bytes = size.channels * element
         if _verbatim(settings):
             width = size.width + (settings.fetch_padding.left + settings.fetch_padding.right if settings.image else 0)
@@ -86,7 +91,7 @@ class ConvolutionBuffer:
     def write_weights(self, settings: ConvolutionSettings, access: Access, data: np.ndarray) -> None:
         """Put the bytes of the weights where the convolution fetches them to; of more than fit, the last stay."""
         entries = self._as_entries(data)
-        first, capacity = self._weight_entries(settings)
+        first, capacity = self.weight_entries(settings)
         skipped = max(len(entries) - capacity, 0)
         at = (access.written + np.arange(skipped, len(entries))) % capacity
         self._cells[first + at] = entries[skipped:]
@@ -96,7 +101,7 @@ class ConvolutionBuffer:
 
         CDMA never gets ahead of CSC by more than the banks hold, so what lies before ``data`` is still in the cells.
         """
-        first, capacity = self._weight_entries(settings)
+        first, capacity = self.weight_entries(settings)
         count = ceil_div(settings.kernel_bytes, self.config.cbuf_entry_bytes)
         at = access.read + np.arange(count)
         found = self._cells[first + at % capacity]
@@ -112,12 +117,13 @@ class ConvolutionBuffer:
         whole.reshape(-1)[: data.size] = data
         return whole
 
-    def _data_entries(self, settings: ConvolutionSettings) -> int:
+    def data_entries(self, settings: ConvolutionSettings) -> int:
+        """Entries of the banks for data."""
         return settings.banks[0] * self.config.cbuf_bank_entries
 
-    def _weight_entries(self, settings: ConvolutionSettings) -> tuple[int, int]:
+    def weight_entries(self, settings: ConvolutionSettings) -> tuple[int, int]:
         """(first entry, number of entries) of the banks for weights."""
-        return self._data_entries(settings), settings.banks[1] * self.config.cbuf_bank_entries
+        return self.data_entries(settings), settings.banks[1] * self.config.cbuf_bank_entries
 
 
 def _verbatim(settings: ConvolutionSettings) -> bool:

@@ -157,6 +157,18 @@ class ConvolutionJob(Job):
         assert isinstance(self.arithmetic, DirectDots) and isinstance(self.source, FeatureSource)
         return self.arithmetic.compute_surfaces(self.source.surfaces(), packed)
 
+    def operands(self) -> tuple[np.ndarray, np.ndarray]:
+        """What CSC worked on in the latest run, while memory and buffer are as they were: lines (batches, lines,
+        columns, channels) and weight elements in memory order."""
+        settings, buffer = self.settings, self.engine.buffer
+        lines = self._own_lines(self.source.read()) if self._reads_own_lines else None
+        if self.weights.in_place:
+            elements = self.weight_source.read()
+        else:
+            fetched = self.weight_source.fetched() if self.weights.fetches else None
+            elements = buffer.read_weights(settings, self.weights, fetched)
+        return buffer.read_lines(settings, self.data) if lines is None else lines, elements
+
     @property
     def plain(self) -> bool:
         """True when the data can be taken from memory as they lie."""
@@ -211,9 +223,13 @@ class ConvolutionJob(Job):
         if plain:
             return None
         if fetched is not None and self._reads_own_lines:
-            used = fetched[:, : settings.extended.height]
-            return used if settings.winograd else used[..., : settings.extended.channels]
+            return self._own_lines(fetched)
         return buffer.read_lines(settings, self.data)
+
+    def _own_lines(self, fetched: np.ndarray) -> np.ndarray:
+        """Of the lines that were fetched those that CSC works on."""
+        used = fetched[:, : self.settings.extended.height]
+        return used if self.settings.winograd else used[..., : self.settings.extended.channels]
 
     def _count(self, data: Specials) -> None:
         """The statistics registers of CACC and CDMA (cmod/cacc/NV_NVDLA_cacc.cpp:111, cdma/NV_NVDLA_cdma.cpp:196)."""

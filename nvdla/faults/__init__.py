@@ -1,0 +1,41 @@
+"""Faults in the simulated hardware: where they strike, what they do there, and runs with them (docs/faults.md).
+
+from nvdla.faults import Fault, WeightByte
+
+nvdla.Runtime("lenet.loadable").run("digit.pgm", faults=[Fault(WeightByte("0/0", 17), "flip=6")])
+"""
+
+from nvdla.faults.effects import Effect
+from nvdla.faults.fault import Fault, parse
+from nvdla.faults.places import (
+    PLACES,
+    BufferEntry,
+    DescriptorByte,
+    InputByte,
+    LutEntry,
+    MacLane,
+    MemoryByte,
+    PartialSum,
+    RegisterWord,
+    SdpOperand,
+    SurfaceByte,
+    WeightByte,
+)
+
+__all__ = [
+    "PLACES",
+    "BufferEntry",
+    "DescriptorByte",
+    "Effect",
+    "Fault",
+    "InputByte",
+    "LutEntry",
+    "MacLane",
+    "MemoryByte",
+    "PartialSum",
+    "RegisterWord",
+    "SdpOperand",
+    "SurfaceByte",
+    "WeightByte",
+    "parse",
+]
