@@ -222,19 +222,19 @@ def test_a_multiplier_that_gives_nothing_equals_weights_of_zero(case):
     for kernel, channel in ((0, 0), (3, 1), (7, 2)):
         faults = []
         for name, conv in case.convolutions().items():
-            elements = np.arange(conv.weight_source.count)
-            weights = conv.arithmetic.unpack(elements.astype(np.int64))
-            block = conv.arithmetic.config.mac_atomic_c
-            mine = weights[kernel :: conv.arithmetic.group]
-            places = mine[..., [c for c in range(mine.shape[-1]) if c % block == channel]]
-            faults += [Fault(WeightByte(name, int(byte)), "set=0", permanent=True) for byte in places.reshape(-1)]
+            weights = conv.arithmetic.unpack(np.arange(conv.weight_source.count))[kernel :: conv.arithmetic.group]
+            for atom in conv.arithmetic.sequence():
+                elements = [(row, column, c) for row, column, first, end in atom for c in range(first, end)]
+                if channel < len(elements):
+                    mine = weights[(slice(None), *elements[channel])]
+                    faults += [Fault(WeightByte(name, int(byte)), "set=0", permanent=True) for byte in mine]
         wanted = nvdla.Runtime(case.edited(faults), case.config).run_raw(case.image)
         assert case.faulty(Fault(MacLane(kernel, channel), "set=0", permanent=True)) == wanted
 
 
 def test_the_array_computed_product_by_product(small):
     """Products, operands and partial sums that are struck, against plain loops over the elements of one convolution."""
-    name, conv = next(iter(small.convolutions().items()))
+    name, conv = next((name, conv) for name, conv in small.convolutions().items() if not conv.settings.image)
     small.network.restore(small.golden, small.network.places[name].step)
     rng = random.Random(5)
     for _ in range(6):
@@ -257,10 +257,10 @@ def _difference(conv, lane, kernel, bit):
     lines, elements = conv.operands()
     weights = conv.arithmetic.unpack(elements)
     (row, column, first, end), = conv.arithmetic.sequence()[lane.atom]  # fmt: skip
-    assert first == 0 and lane.channel < end
     settings = conv.settings
-    y = lane.y * settings.stride_y + row - settings.pad_top
-    x = lane.x * settings.stride_x + column - settings.pad_left
+    assert first == 0 and lane.channel < end and not settings.image
+    y = lane.y * settings.stride_y + row * settings.dilation_y - settings.pad_top
+    x = lane.x * settings.stride_x + column * settings.dilation_x - settings.pad_left
     inside = 0 <= y < lines.shape[1] and 0 <= x < lines.shape[2]
     data = int(lines[0, y, x, lane.channel]) if inside else 0
     weight = int(weights[kernel, row, column, lane.channel])
