@@ -1,82 +1,101 @@
-"""``nvdla report``: one self-contained HTML page about a loadable."""
+"""``nvdla report``: one self-contained HTML page about a loadable, about two, or pages about a folder of them."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from nvdla.cli.arguments import add_input_options, surfaces_of_runs
 from nvdla.cli.output import add_format_options, print_document, say
-from nvdla.cli.study import add_study_options, study_of
+from nvdla.cli.viewing import add_viewing_options, sides_of
+from nvdla.errors import FormatError, NvdlaError
 from nvdla.files import write_file
 
-HELP = """One HTML page about a loadable, which needs no network: overview, graph, operations with cycles, schedule,
-memory, findings; with an input also the result, and what every operation wrote.
+HELP = """One HTML page about a loadable, which needs no network: graph, operations with all that is known of them,
+cycles, timeline, memory, findings; with an input also the result, and what every operation wrote.
 
   nvdla report net.nvdla -o report.html
   nvdla report net.nvdla --input digit.pgm --labels labels.txt -o report.html
+  nvdla report a.nvdla b.nvdla --input digit.pgm             two loadables side by side
+  nvdla report net.nvdla -i a.pgm --other-input b.pgm        two runs side by side
+  nvdla report FOLDER -o pages                               a page for each loadable, and an index
 
-The graph is drawn by graphviz where it is installed (Debian: apt-get install graphviz), else shown as a table.
-Exit code 1 when the loadable cannot run on the input."""
+'nvdla view' opens the same page in a browser. Exit code 1 when the loadable cannot run on the input."""
 
-FORMAT, VERSION = "nvdla-report", 1
+FORMAT, VERSION = "nvdla-report", 2
+FOLDER_FORMAT, FOLDER_VERSION = "nvdla-report-folder", 1
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    add_study_options(parser)
-    add_input_options(parser)
-    parser.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
-    parser.add_argument("--output", "-o", metavar="FILE.html", help="the page (default: LOADABLE.html, here)")
+    add_viewing_options(parser)
+    parser.add_argument("--output", "-o", metavar="FILE.html", help="the page, or the folder (default: LOADABLE.html)")
     add_format_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    from nvdla.program.naming import names_for
-    from nvdla.report.page import make_report
-    from nvdla.report.run import examine_and_run
+    from nvdla.report.page import Data, html_page
     from nvdla.tensors.files import ending
-    from nvdla.tensors.ranking import read_labels
 
+    if Path(args.loadable).is_dir():
+        return _folder(args)
     output = args.output or f"{Path(args.loadable).name}.html"
     ending(output, (".html", ".htm"), "a report")
-    labels = read_labels(args.labels) if args.labels else None
-    study = study_of(args, refuses=False)
-    examination, view = examine_and_run(study, names_for(args.loadable, args.layers), _inputs(args), labels)
-    report = make_report(study, examination, view, args.clock)
-    data = report.text.encode()
-    write_file(output, data)
-    failed = view is not None and view.error is not None
+    made = sides_of(args)
+    data = Data.of([side for side, _ in made])
+    text = html_page(data).encode()
+    write_file(output, text)
+    errors = [side.view.error for side, _ in made if side.view is not None and side.view.error is not None]
     document = {
         "format": FORMAT,
         "version": VERSION,
         "loadable": args.loadable,
-        "configuration": study.config.name,
+        "other": args.other,
+        "configuration": made[0][0].study.config.name,
         "output": output,
-        "bytes": len(data),
-        "sections": report.sections,
-        "graph": report.graph,
-        "findings": examination.as_dict()["counts"],
-        "ran": view is not None and not failed,
-        "run_error": view.error if view is not None else None,
+        "bytes": len(text),
+        "sections": data.sections,
+        "findings": made[0][1].as_dict()["counts"],
+        "ran": made[0][0].view is not None and not errors,
+        "run_error": errors[0] if errors else None,
     }
     if not print_document(document, args):
-        _print(document)
-    return int(failed)
+        say(f"{output}: {', '.join(data.sections)}")
+        if errors:
+            say(f"It could not run: {errors[0]}")
+    return int(bool(errors))
 
 
-def _inputs(args: argparse.Namespace) -> Callable[[Any], list[list[bytes]]] | None:
-    if not args.input and args.random_input is None:
-        return None
-    return lambda runtime: surfaces_of_runs(runtime, args)
+def _folder(args: argparse.Namespace) -> int:
+    """A page for each loadable of a folder, and an index of them."""
+    from nvdla.report.folder import index_row, loadables_in, page_name
+    from nvdla.report.page import Data, html_page
 
-
-def _print(document: dict[str, Any]) -> None:
-    say(f"{document['output']}: {document['bytes']:,} bytes, {', '.join(document['sections'])}")
-    if document["graph"] == "table":
-        print("The graph is a table: install graphviz for a drawing (Debian: apt-get install graphviz).")
-    if document["run_error"]:
-        say(f"It could not run: {document['run_error']}")
+    if args.other or args.input or args.random_input is not None:
+        raise FormatError(f"{args.loadable} is a folder: its loadables are shown one by one, and none is run")
+    folder, output = Path(args.loadable), Path(args.output or f"{Path(args.loadable).resolve().name}-report")
+    rows: list[dict[str, Any]] = []
+    paths = loadables_in(folder)
+    output.mkdir(parents=True, exist_ok=True)
+    for path in paths:
+        row = index_row(path, folder, page_name(path, folder))
+        rows.append(row)
+        if row["page"]:
+            try:
+                made = sides_of(argparse.Namespace(**vars(args) | {"loadable": str(path)}))
+            except NvdlaError as error:  # it stands in the index; the others are shown all the same
+                row |= {"error": str(error), "page": None}
+            else:
+                write_file(output / row["page"], html_page(Data.of([side for side, _ in made])).encode())
+    write_file(output / "index.html", html_page(Data.of_index(folder.name, rows)).encode())
+    document = {
+        "format": FOLDER_FORMAT,
+        "version": FOLDER_VERSION,
+        "folder": args.loadable,
+        "output": str(output / "index.html"),
+        "loadables": rows,
+    }
+    if not print_document(document, args):
+        say(f"{output / 'index.html'}: {len(rows)} loadables")
+    return 0

@@ -16,6 +16,7 @@ from typing import Any
 
 from nvdla.descriptors.descriptions import describe
 from nvdla.descriptors.enums import OpType
+from nvdla.descriptors.explanations import explain
 
 _C_NAMES = {"c_byte": "int8", "c_ubyte": "uint8", "c_short": "int16", "c_ushort": "uint16", "c_int": "int32"}
 _C_NAMES |= {"c_uint": "uint32", "c_long": "int64", "c_ulong": "uint64", "c_float": "float32"}
@@ -28,7 +29,8 @@ MEMBERS = tuple(each.name.lower() for each in OpType)
 class FieldView:
     """One field. ``offset`` counts bytes from ``base``; ``type`` is for people ("uint16", "int16[65]").
 
-    ``value`` is an int, a float or a list of them; ``meaning`` the name of an enum's number, else None.
+    ``value`` is an int, a float or a list of them; ``meaning`` the name of an enum's number, else None. ``owner``: the
+    structure that it is a field of.
     """
 
     name: str
@@ -37,6 +39,12 @@ class FieldView:
     type: str
     value: Any
     meaning: str | None
+    owner: str = ""
+
+    @property
+    def explanation(self) -> str | None:
+        """What the field says, in one line; None where its name says it all."""
+        return explain(self.owner, self.name.rpartition(".")[2])
 
     @property
     def reserved(self) -> bool:
@@ -89,11 +97,12 @@ def _walk(owner: str, field: str, kind: Any, value: Any, offset: int, name: str)
                 yield from fields(each, offset + index * ctypes.sizeof(element), f"{name}[{index}].")
         else:
             shape = f"{_type_name(element)}[{len(value)}]"
-            yield FieldView(name, offset, ctypes.sizeof(kind), shape, list(value), None)
+            yield FieldView(name, offset, ctypes.sizeof(kind), shape, list(value), None, owner)
     elif isinstance(value, ctypes.Structure | ctypes.Union):
         yield from fields(value, offset, f"{name}.")
     else:
-        yield FieldView(name, offset, ctypes.sizeof(kind), _type_name(kind), value, describe(owner, field, value))
+        meaning = describe(owner, field, value)
+        yield FieldView(name, offset, ctypes.sizeof(kind), _type_name(kind), value, meaning, owner)
 
 
 def _type_name(kind: Any) -> str:

@@ -1,79 +1,137 @@
-"""The report: one HTML page that needs nothing else, neither files nor a network."""
+"""The page: one HTML file that needs nothing else, neither files nor a network."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import zlib
 from dataclasses import dataclass
 from functools import cache
+from html import escape
 from importlib import resources
+from typing import Any
 
 import nvdla
-from nvdla.analysis.study import Study
-from nvdla.doctor.examination import Examination
-from nvdla.report import sections
-from nvdla.report.html import Html, joined, tag
-from nvdla.report.run import RunView
+from nvdla.analysis.svg import clean
+from nvdla.report.document import Side
+from nvdla.report.pairing import pairs
+
+FORMAT, VERSION = "nvdla-view", 1
+#: in the order in which they lie in the page's one script
+SCRIPTS = ("data", "plane", "layout", "graph", "charts", "tensors", "panel", "tables", "main")
 
 
 @dataclass(frozen=True)
-class Report:
-    """``text``: the page; ``sections``: their names; ``graph``: "drawing" or "table"."""
+class Data:
+    """What a page shows: ``document``, plain data, and ``elements``, the bytes of its tensors."""
 
-    text: str
-    sections: list[str]
-    graph: str
+    document: dict[str, Any]
+    elements: bytes
+
+    @classmethod
+    def of(cls, sides: list[Side]) -> Data:
+        """The data of one loadable, or of two side by side. Closes the sides' pictures."""
+        blocks, start = [], 0
+        for side in sides:
+            block = side.pictures.close()
+            for row in side.pictures.rows:
+                row["offset"] += start
+            blocks.append(block)
+            start += len(block)
+        document = _frame("view") | {"sides": [side.document for side in sides], "pairs": []}
+        if len(sides) == 2:
+            document["pairs"] = pairs(*sides)
+        return cls(document, b"".join(blocks))
+
+    @classmethod
+    def of_index(cls, folder: str, rows: list[dict[str, Any]]) -> Data:
+        """The data of an index: one row a loadable."""
+        return cls(_frame("index") | {"folder": folder, "rows": rows}, b"")
+
+    @property
+    def title(self) -> str:
+        """What the page is called."""
+        if self.document["kind"] == "index":
+            return f"Loadables in {self.document['folder']}"
+        return " and ".join(side["title"] for side in self.document["sides"])
+
+    @property
+    def sections(self) -> list[str]:
+        """The views that the page has."""
+        if self.document["kind"] == "index":
+            return ["Index"]
+        found = ["Graph", "Overview", "Operations", "Cycles", "Timeline", "Memory", "Findings"]
+        if any(side["run"] and not side["run"]["error"] for side in self.document["sides"]):
+            found.append("Values")
+        return [*found, "Compare"] if len(self.document["sides"]) > 1 else found
+
+
+def _frame(kind: str) -> dict[str, Any]:
+    return {"format": FORMAT, "version": VERSION, "kind": kind, "made": f"nvdla {nvdla.__version__}"}
 
 
 @cache
 def asset(name: str) -> str:
-    """A file that lies beside this module."""
-    return resources.files("nvdla.report").joinpath(name).read_text(encoding="utf-8")
+    """A file of the page."""
+    return resources.files("nvdla.report").joinpath("page").joinpath(name).read_text(encoding="utf-8")
 
 
-def make_report(study: Study, examination: Examination, view: RunView | None, clock: float) -> Report:
-    """The page about a loadable, with a run on an input if there was one. ``clock`` in MHz."""
-    drawing, kind = sections.graph(study)
-    parts: dict[str, Html] = {"Overview": sections.overview(study, clock, examination)}
-    if view is not None:
-        parts["Result"] = sections.result(view)
-    parts["Findings"] = sections.findings(examination)
-    parts["Operations"] = sections.operations(study, clock)
-    parts["Schedule"] = sections.schedule(study, clock)
-    parts["Memory"] = sections.memory(study)
-    if view is not None and view.error is None:
-        parts["Values"] = sections.values(view, examination)
-    parts["Graph"] = drawing
-    return Report(_document(study, parts), list(parts), kind)
+@cache
+def script() -> str:
+    """The page's script."""
+    return "\n".join(("'use strict';", "const view = {};", *(asset(f"{name}.js") for name in SCRIPTS)))
 
 
-def _document(study: Study, parts: dict[str, Html]) -> str:
-    script = asset("report.js")
-    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    # The page may run this script and nothing else, whatever names a loadable brings along.
-    policy = f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
-    title = study.title
-    head = tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=policy),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("title", title),
-        Html(f"<style>{asset('report.css')}</style>"),
+def policy(served: bool = False) -> str:
+    """The page may run its own script and nothing else, whatever names a loadable brings along; nothing is loaded.
+    ``served``: it may talk to the server that it came from."""
+    digest = base64.b64encode(hashlib.sha256(script().encode()).digest()).decode()
+    talks = "; connect-src 'self'" if served else ""
+    return (
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{digest}'; "
+        f"base-uri 'none'; form-action 'none'{talks}"
     )
-    links = [tag("a", name, href=f"#{name.lower()}") for name in parts]
-    header = tag(
-        "header",
-        tag("h1", title),
-        tag("nav", *links, aria_label="Sections"),
-        tag("button", "Dark or light", type="button", id="theme"),
+
+
+def packed(data: Data) -> tuple[str, str]:
+    """Document and elements, compressed, as text."""
+    text = json.dumps(_clean(data.document), separators=(",", ":"), allow_nan=False, default=_plain)
+    return _packed(text.encode()), _packed(data.elements)
+
+
+def _packed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data, 9)).decode()
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if hasattr(value, "__index__") else float(value)
+
+
+def _clean(value: Any) -> Any:
+    """Numbers that JSON lacks become nothing; texts lose characters that no page can show."""
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {str(key): _clean(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_clean(each) for each in value]
+    return value
+
+
+def html_page(data: Data, served: bool = False) -> str:
+    """The page as text. ``served``: it comes from a server that answers it."""
+    document, elements = packed(data)
+    return (
+        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy(served))}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        '<meta name="color-scheme" content="light dark"><meta name="referrer" content="no-referrer">'
+        f"<title>{escape(clean(data.title))}</title><style>{asset('page.css')}</style></head>"
+        f'<body data-served="{int(served)}"><div id="app"></div>'
+        "<noscript><p>This page draws with its own script, which the browser does not run.</p></noscript>"
+        f'<div id="document" hidden>{document}</div><div id="elements" hidden>{elements}</div>'
+        f"<script>{script()}</script></body></html>\n"
     )
-    body = [
-        tag("section", tag("h2", name), content, id=name.lower(), aria_label=name) for name, content in parts.items()
-    ]
-    about = f"Made by nvdla {nvdla.__version__}. Press / to search, arrow keys move through rows."
-    footer = tag("footer", about)
-    inner = tag("body", header, tag("main", *body), footer, Html(f"<script>{script}</script>"))
-    page = tag("html", head, inner, lang="en")
-    return f"<!DOCTYPE html>\n{joined((page,))}\n"

@@ -1,97 +1,101 @@
-"""Pictures inside the page: feature maps as PNG data, histograms as small drawings."""
+"""Tensors for the page: elements of the first channels (thinned out where they are many), histograms, figures.
+
+The elements go as they are, little-endian, into one block of bytes for all tensors; the page makes pictures and real
+numbers of them.
+"""
 
 from __future__ import annotations
 
-import base64
-import io
-from collections.abc import Sequence
+import math
+from typing import Any
 
 import numpy as np
 
-from nvdla.report.html import Html, tag
-from nvdla.rounding import align, ceil_div
+from nvdla.rounding import ceil_div
 
 MAX_CHANNELS = 16
-MAX_SIDE = 64
-STRIP = 64
-MAX_STRIP = 1024
-BAR, HEIGHT = 8, 40
+#: bytes of elements in a page, over all tensors, before they are compressed
+ROOM = 880 << 10
+#: bytes of a single tensor
+MOST = 64 << 10
+BINS = 48
+
+Row = dict[str, Any]
 
 
-def feature_maps(tensor: np.ndarray, what: str) -> Html:
-    """The first channels of a tensor (1, C, H, W) side by side: black is its least value, white its greatest.
+class Pictures:
+    """Collects tensors; :meth:`close` fits them into ``room`` bytes. A tensor is known by its number."""
 
-    Planes larger than 64 x 64 are thinned out; vectors (H = W = 1) become lines of 64 values.
-    """
-    cube = np.nan_to_num(tensor[0].astype(np.float32), nan=0.0, posinf=0.0, neginf=0.0)
-    if cube.shape[1:] == (1, 1):
-        values = cube.reshape(-1)[:MAX_STRIP]
-        width = min(values.size, STRIP)
-        sheet = np.full(align(values.size, width), values.min(), np.float32)
-        sheet[: values.size] = values
-        planes, gap = sheet.reshape(1, -1, width), 0
-    else:
-        step = ceil_div(max(cube.shape[1:]), MAX_SIDE)
-        planes, gap = cube[:MAX_CHANNELS, ::step, ::step], 1
-    pixels = _tiles(_to_bytes(planes), gap)
-    shown = f"the first {len(planes)} of {len(cube)} channels" if gap and len(planes) < len(cube) else "all channels"
-    return _image(pixels, f"{what}: {shown}")
+    def __init__(self, room: int = ROOM) -> None:
+        self.rows: list[Row] = []
+        self._room = room
+        self._arrays: list[np.ndarray] = []
 
+    def add(self, tensor: np.ndarray, scale: float | None = None, what: str = "") -> int:
+        """A tensor (1, C, H, W) with the real value of one step, where it is known; returns its number."""
+        self.rows.append({"what": what, "scale": scale, **figures(tensor)})
+        self._arrays.append(tensor[0])
+        return len(self.rows) - 1
 
-def _to_bytes(planes: np.ndarray) -> np.ndarray:
-    low, high = float(planes.min()), float(planes.max())
-    if high <= low:
-        return np.zeros(planes.shape, np.uint8)
-    return np.rint((planes - low) * (255.0 / (high - low))).astype(np.uint8)
-
-
-def _tiles(planes: np.ndarray, gap: int) -> np.ndarray:
-    """Planes in rows of eight, ``gap`` pixels apart (with an alpha plane, so that gaps are see-through)."""
-    count, height, width = planes.shape
-    columns = min(count, 8)
-    rows = ceil_div(count, columns)
-    sheet = np.zeros((rows * (height + gap) - gap, columns * (width + gap) - gap, 2), np.uint8)
-    for index, plane in enumerate(planes):
-        y, x = index // columns * (height + gap), index % columns * (width + gap)
-        sheet[y : y + height, x : x + width, 0] = plane
-        sheet[y : y + height, x : x + width, 1] = 255
-    return sheet
+    def close(self) -> bytes:
+        """The block of elements; the rows get ``offset``, ``shown`` (channels, height, width) and ``step``."""
+        share = min(max(self._room // max(len(self._arrays), 1), 64), MOST)
+        parts, offset = [], 0
+        for row, array in zip(self.rows, self._arrays, strict=True):
+            shown, step = thinned(array, share)
+            data = shown.astype(shown.dtype.newbyteorder("<"), copy=False).tobytes()
+            row |= {"offset": offset, "shown": list(shown.shape), "step": step}
+            parts.append(data)
+            offset += len(data)
+        return b"".join(parts)
 
 
-def _image(pixels: np.ndarray, what: str) -> Html:
-    from PIL import Image
-
-    stream = io.BytesIO()
-    Image.fromarray(pixels, "LA").save(stream, "PNG")
-    height, width = pixels.shape[:2]
-    zoom = max(1, min(4 if height > 1 else 12, 420 // max(width, 1)))
-    data = base64.b64encode(stream.getvalue()).decode()
-    return tag(
-        "img",
-        src=f"data:image/png;base64,{data}",
-        width=width * zoom,
-        height=height * zoom,
-        alt=f"Feature maps of {what}",
-        title=what,
-        class_="maps",
-    )
+def thinned(cube: np.ndarray, room: int) -> tuple[np.ndarray, int]:
+    """The first channels of (C, H, W), every ``step``-th line and column, in ``room`` bytes; and the step."""
+    channels, height, width = cube.shape
+    limit = max(room // cube.itemsize, 1)
+    if height == width == 1:
+        return np.ascontiguousarray(cube[:limit]), 1
+    channels = min(channels, MAX_CHANNELS)
+    step = max(math.isqrt(ceil_div(channels * height * width, limit)), 1)
+    while channels * ceil_div(height, step) * ceil_div(width, step) > limit:
+        if step >= max(height, width):
+            channels = limit
+            break
+        step += 1
+    return np.ascontiguousarray(cube[:channels, ::step, ::step]), step
 
 
-def histogram(counts: Sequence[float], edges: Sequence[float], what: str) -> Html:
-    """Bars whose height is the logarithm of the count, so that rare values show; the counts stand in the titles."""
-    top = np.log1p(max(counts, default=0)) or 1.0
-    bars = []
-    for place, count in enumerate(counts):
-        height = float(np.log1p(count) / top * (HEIGHT - 2))
-        title = f"{edges[place]:g} to {edges[place + 1]:g}: {int(count):,}"
-        if count:
-            bars.append(
-                f'<rect x="{place * BAR}" y="{HEIGHT - height:.1f}" width="{BAR - 1}" height="{height:.1f}" '
-                f'fill="var(--conv)"><title>{title}</title></rect>'
-            )
-    width = len(counts) * BAR
-    label = tag("title", f"Histogram of {what}, {edges[0]:g} to {edges[-1]:g}")
-    return Html(
-        f'<svg class="histogram" viewBox="0 0 {width} {HEIGHT}" width="{width}" height="{HEIGHT}" role="img">'
-        f'{label}<line x1="0" y1="{HEIGHT - 0.5}" x2="{width}" y2="{HEIGHT - 0.5}" class="grid"/>{"".join(bars)}</svg>'
-    )
+def figures(tensor: np.ndarray) -> Row:
+    """Shape, element type, range, shares and histogram of a tensor (1, C, H, W)."""
+    flat = tensor.reshape(-1)
+    finite = flat if tensor.dtype.kind in "iu" else flat[np.isfinite(flat)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
+    limits = np.iinfo(tensor.dtype) if tensor.dtype.kind in "iu" else np.finfo(tensor.dtype)
+    saturated = int(((flat == limits.min) | (flat == limits.max)).sum())
+    dead = (tensor == 0).all(axis=(0, 2, 3))
+    return {
+        "shape": list(tensor.shape[1:]),
+        "dtype": str(tensor.dtype),
+        "min": low,
+        "max": high,
+        "mean": float(finite.mean(dtype=np.float64)) if finite.size else 0.0,
+        "zeros": float((flat == 0).mean()) if flat.size else 0.0,
+        "saturated": saturated / max(flat.size, 1),
+        "special": int(flat.size - finite.size),
+        "dead": int(dead.sum()),
+        "histogram": histogram(finite, low, high),
+    }
+
+
+def histogram(values: np.ndarray, low: float, high: float, bins: int = BINS) -> Row:
+    """Equally wide bins from the least to the greatest value; of integers whole numbers wide."""
+    if not values.size or low == high:
+        return {"low": low, "high": high, "counts": [int(values.size)]}
+    if values.dtype.kind in "iu":
+        width = ceil_div(int(high - low) + 1, bins)
+        places = (values.astype(np.int64) - int(low)) // width
+        counts = np.bincount(places, minlength=1)
+        return {"low": low, "high": low + width * len(counts), "counts": counts.tolist()}
+    counts, _ = np.histogram(values.astype(np.float64), bins, (low, high))
+    return {"low": low, "high": high, "counts": counts.tolist()}

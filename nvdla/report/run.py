@@ -1,4 +1,4 @@
-"""What the report shows of a run: the result, and what every operation wrote."""
+"""What the page shows of a run: the result, and what every operation wrote."""
 
 from __future__ import annotations
 
@@ -12,9 +12,13 @@ from nvdla.analysis.study import Study
 from nvdla.compare.observation import Observation
 from nvdla.doctor.examination import Examination, Recording, examine
 from nvdla.program.naming import Names
+from nvdla.program.operation import Key
+from nvdla.report.pictures import Pictures
 from nvdla.tensors.ranking import Rank, top
 
 TOP = 5
+
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -53,3 +57,26 @@ def _view(recording: Recording, labels: list[str] | None) -> RunView:
     outputs = runtime.unpack(recording.outputs)
     ranks = {name: top(tensor[0], TOP, labels) for name, tensor in outputs.items()}
     return RunView(given, outputs, ranks, recording.observations)
+
+
+def run_rows(view: RunView, examination: Examination, names: Names, number: dict[Key, int], pictures: Pictures) -> Row:
+    """The run as plain data: tensors by their numbers in ``pictures``. ``wrote``: operation -> its tensor;
+    ``counted``: operation -> what its hardware counters say."""
+    if view.error is not None:
+        return {"error": view.error, "inputs": [], "outputs": [], "wrote": {}, "counted": {}}
+    inputs = [[name, pictures.add(tensor[:1], names.scale(name), name)] for name, tensor in view.inputs.items()]
+    outputs = []
+    for name, tensor in view.outputs.items():
+        rows = [[rank.index, rank.value, rank.label] for rank in view.ranks[name]]
+        outputs.append([name, pictures.add(tensor[:1], names.scale(name), name), rows])
+    wrote = {}
+    for seen in view.observations:
+        key = (seen.task, seen.roi, seen.index)
+        if seen.tensor is not None and key in number and seen.tensor.size:
+            wrote[number[key]] = pictures.add(seen.tensor, names.scale(seen.layer), seen.layer or "")
+    counted = {
+        number[each["task"], 0, each["operation"]]: each["statistics"]
+        for each in examination.tensors
+        if each.get("statistics") and (each["task"], 0, each["operation"]) in number
+    }
+    return {"error": None, "inputs": inputs, "outputs": outputs, "wrote": wrote, "counted": counted}

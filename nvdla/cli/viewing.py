@@ -1,0 +1,59 @@
+"""Arguments that ``nvdla report`` and ``nvdla view`` share: one loadable or two, and the runs that are shown."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from nvdla.cli.arguments import add_input_options, surfaces_of_runs
+from nvdla.cli.study import add_study_options, study_of
+
+if TYPE_CHECKING:
+    from nvdla.doctor.examination import Examination
+    from nvdla.report.document import Side
+
+
+def add_viewing_options(parser: argparse.ArgumentParser) -> None:
+    """The loadable or folder, a second loadable, inputs, labels."""
+    add_study_options(parser)
+    parser.add_argument("other", nargs="?", help="another loadable, shown beside the first")
+    add_input_options(parser)
+    parser.add_argument(
+        "--other-input", action="append", default=[], metavar="[NAME=]FILE", help="input of the run that stands beside"
+    )
+    parser.add_argument("--other-config", metavar="NAME", help="configuration of what stands beside")
+    parser.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
+
+
+def sides_of(args: argparse.Namespace) -> list[tuple[Side, Examination]]:
+    """One side or two, examined and run. Raises NvdlaError."""
+    from nvdla.tensors.ranking import read_labels
+
+    labels = read_labels(args.labels) if args.labels else None
+    asked = [args]
+    if args.other or args.other_input or args.other_config:
+        asked.append(_beside(args))
+    return [_side(each, labels, len(asked)) for each in asked]
+
+
+def _beside(args: argparse.Namespace) -> argparse.Namespace:
+    """The arguments of the second side: what is not said of it is as for the first."""
+    config = args.other_config or ("auto" if args.other else args.config)
+    changes = {"loadable": args.other or args.loadable, "input": args.other_input or args.input, "config": config}
+    return argparse.Namespace(**vars(args) | changes | ({"layers": None} if args.other else {}))
+
+
+def _side(args: argparse.Namespace, labels: list[str] | None, sides: int) -> tuple[Side, Examination]:
+    from nvdla.program.naming import names_for
+    from nvdla.report.making import make_side
+
+    study = study_of(args, refuses=False)
+    names = names_for(args.loadable, args.layers)
+    return make_side(study, names, args.clock, _inputs(args), labels, sides)
+
+
+def _inputs(args: argparse.Namespace) -> Callable[[Any], list[list[bytes]]] | None:
+    if not args.input and args.random_input is None:
+        return None
+    return lambda runtime: surfaces_of_runs(runtime, args)

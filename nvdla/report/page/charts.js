@@ -1,0 +1,340 @@
+// Drawings over time: the schedule and the memory; and the roofline, and the operations that take longest.
+{
+  const AXIS = 26, LEFT = 104, LANE = 30;
+
+  // What both drawings over time share: an axis of cycles, a strip of names on the left.
+  class OverTime {
+    constructor(host, side, label) {
+      this.side = side;
+      this.total = Math.max(side.cycles, 1);
+      this.drawing = view.el("div", { class: "drawing" });
+      host.append(this.drawing);
+      this.plane = new view.Plane(this.drawing, {
+        label, apart: true, most: 50,
+        draw: (context) => this.draw(context),
+        fit: (plane) => this.fit(plane),
+        hit: (x, y) => this.hit(x, y),
+        pick: (what) => what && view.choose(side.number, what.kind, what.id, this),
+        open: (what) => this.span(what),
+        tell: (what) => this.text(what),
+        limit: (plane) => this.limit(plane),
+      });
+    }
+
+    fit(plane) {
+      plane.sx = (plane.width - LEFT - 16) / this.total;
+      plane.x = -LEFT / plane.sx;
+    }
+
+    // Time does not leave the picture.
+    limit(plane) {
+      const least = (plane.width - LEFT - 16) / this.total;
+      if (plane.sx < least) plane.sx = least;
+      plane.x = Math.min(Math.max(plane.x, -LEFT / plane.sx), Math.max(this.total - (plane.width - 16) / plane.sx, -LEFT / plane.sx));
+    }
+
+    // Zooms to an operation or the life of a value.
+    span(what) {
+      const [start, end] = this.extent(what), { plane } = this;
+      const room = Math.max(end - start, 1) * 3;
+      plane.sx = (plane.width - LEFT) / room;
+      this.limit(plane);
+      plane.x = (start + end) / 2 - (plane.width + LEFT) / 2 / plane.sx;
+      this.limit(plane);
+      plane.redraw();
+    }
+
+    extent(what) {
+      if (what.kind === "value") return view.life(this.side, this.side.values[what.id]);
+      const op = this.side.operations[what.id];
+      return [op.start || 0, op.end || 0];
+    }
+
+    reveal(kind, id) {
+      const [start, end] = this.extent({ kind, id }), { plane } = this;
+      if (plane.toScreen(end, 0)[0] < LEFT || plane.toScreen(start, 0)[0] > plane.width) plane.centre((start + end) / 2, null);
+      else plane.redraw();
+    }
+
+    axis(context, bottom) {
+      const { plane } = this, [low] = plane.toWorld(LEFT, 0), [high] = plane.toWorld(plane.width, 0);
+      context.font = "11px system-ui, sans-serif";
+      context.textBaseline = "middle";
+      context.strokeStyle = view.colour("line");
+      context.fillStyle = view.colour("soft");
+      context.lineWidth = 1;
+      for (const tick of view.ticks(Math.max(low, 0), Math.min(high, this.total), Math.max(plane.width / 130, 2))) {
+        const x = Math.round(plane.toScreen(tick, 0)[0]) + 0.5;
+        context.beginPath();
+        context.moveTo(x, AXIS - 6);
+        context.lineTo(x, bottom);
+        context.stroke();
+        context.textAlign = "center";
+        const text = view.count(tick), half = context.measureText(text).width / 2;
+        context.fillText(text, Math.min(Math.max(x, LEFT + half), plane.width - half - 2), AXIS - 14);
+      }
+      context.textAlign = "left";
+      context.clearRect(0, 0, LEFT - 6, AXIS);
+      context.fillText("cycles", 8, AXIS - 14);
+    }
+  }
+
+  view.Timeline = class extends OverTime {
+    constructor(host, side) {
+      super(host, side, "Timeline: when every operation is at work");
+      const used = new Map();
+      for (const op of side.operations) if (op.start !== null) used.set(`${op.engine} ${op.group ?? ""}`, [op.engine, op.group]);
+      const rank = ["bdma", "conv", "sdp", "pdp", "cdp", "rubik", "cpu"];
+      this.lanes = [...used.values()].sort((one, other) => rank.indexOf(one[0]) - rank.indexOf(other[0]) || one[1] - other[1]);
+      this.laneOf = new Map(this.lanes.map(([engine, group], at) => [`${engine} ${group ?? ""}`, at]));
+      host.style.setProperty("--lanes", `${AXIS + this.lanes.length * LANE + 12}px`);
+    }
+
+    draw(context) {
+      const { plane, side } = this, bottom = AXIS + this.lanes.length * LANE;
+      plane.y = 0;
+      plane.sy = 1;
+      this.axis(context, bottom);
+      context.save();
+      context.beginPath();
+      context.rect(LEFT, 0, plane.width - LEFT, bottom + 4);
+      context.clip();
+      for (const op of side.operations) this.#bar(context, op);
+      context.restore();
+      context.fillStyle = view.colour("ink");
+      context.font = "12px system-ui, sans-serif";
+      this.lanes.forEach(([engine, group], at) => {
+        const name = engine === "cpu" ? "CPU" : `${engine.toUpperCase()} group ${group}`;
+        context.fillText(name, 8, AXIS + at * LANE + LANE / 2);
+      });
+    }
+
+    #bar(context, op) {
+      if (op.start === null || op.end === null) return;
+      const { plane } = this, y = AXIS + this.laneOf.get(`${op.engine} ${op.group ?? ""}`) * LANE;
+      const [x] = plane.toScreen(op.start, 0), [right] = plane.toScreen(op.end, 0);
+      if (right < LEFT || plane.toScreen(op.programmed ?? op.start, 0)[0] > plane.width) return;
+      const dim = this.side.matches && !this.side.matches.has(op.id);
+      context.fillStyle = view.colour(op.engine);
+      if (op.programmed !== null && op.programmed < op.start) {
+        context.globalAlpha = 0.3;
+        const [from] = plane.toScreen(op.programmed, 0);
+        context.fillRect(from, y + LANE / 2 - 2, x - from, 4);
+      }
+      context.globalAlpha = dim ? 0.15 : 0.85;
+      context.fillRect(x, y + 3, Math.max(right - x, 1), LANE - 6);
+      if (op.mac) { // a convolution multiplies from its first to its last MAC
+        context.globalAlpha = dim ? 0.15 : 1;
+        const [from] = plane.toScreen(op.mac[0], 0), [to] = plane.toScreen(Math.min(op.mac[1], op.end), 0);
+        context.fillRect(from, y + LANE - 8, Math.max(to - from, 1), 5);
+      }
+      context.globalAlpha = 1;
+      const from = Math.max(x, LEFT);
+      if (right - from > 44) {
+        context.fillStyle = view.colour("badge");
+        context.font = "11px system-ui, sans-serif";
+        context.fillText(view.short(`${op.label} ${op.layer || ""}`.trim(), Math.floor((right - from - 8) / 6.2)), from + 4, y + LANE / 2 - 1);
+      }
+      if (view.chosen?.side === this.side.number && view.chosen.kind === "op" && view.chosen.id === op.id) frame(context, x, y + 2, right - x, LANE - 4);
+    }
+
+    hit(x, y) {
+      const lane = Math.floor((y - AXIS) / LANE), slack = 2 / this.plane.sx;
+      const found = this.side.operations.find((op) => op.start !== null && op.end !== null && this.laneOf.get(`${op.engine} ${op.group ?? ""}`) === lane && x >= op.start - slack && x <= op.end + slack);
+      return found ? { kind: "op", id: found.id } : null;
+    }
+
+    text(what) {
+      const op = this.side.operations[what.id];
+      return `${view.title(op)}\n${view.count(op.start)} to ${view.count(op.end)}: ${view.count(op.end - op.start)} cycles\n${op.what}`;
+    }
+  };
+
+  // Memory over time, to scale: bytes upwards by address, cycles to the right; above it the bytes that are alive.
+  const CURVE = 74;
+  view.Memory = class extends OverTime {
+    constructor(host, side) {
+      super(host, side, "Memory: what lies where, from when to when");
+      this.constants = false;
+      this.build();
+    }
+
+    build() {
+      this.places = new Map();
+      let bytes = 0;
+      for (const each of this.side.allocations) {
+        if (each.use === "constant" && !this.constants) continue;
+        this.places.set(each.memory, { ...each, from: bytes });
+        bytes += each.size;
+      }
+      this.bytes = Math.max(bytes, 1);
+      this.shown = this.side.values.filter((value) => this.places.has(value.memory));
+      if (this.plane.width) this.plane.fit();
+    }
+
+    fit(plane) {
+      super.fit(plane);
+      plane.sy = (plane.height - AXIS - CURVE - 12) / this.bytes;
+      plane.y = -(AXIS + CURVE) / plane.sy;
+    }
+
+    limit(plane) {
+      super.limit(plane);
+      const least = (plane.height - AXIS - CURVE - 12) / this.bytes;
+      if (plane.sy < least) plane.sy = least;
+      plane.y = Math.min(Math.max(plane.y, -(AXIS + CURVE) / plane.sy), Math.max(this.bytes - (plane.height - 12) / plane.sy, -(AXIS + CURVE) / plane.sy));
+    }
+
+    draw(context) {
+      const { plane } = this;
+      this.axis(context, plane.height);
+      context.save();
+      context.beginPath();
+      context.rect(LEFT, AXIS + CURVE, plane.width - LEFT, plane.height);
+      context.clip();
+      for (const value of this.shown) this.#rectangle(context, value);
+      context.restore();
+      this.#gutter(context);
+      this.#curve(context);
+    }
+
+    #place(value) {
+      const [start, end] = view.life(this.side, value), from = this.places.get(value.memory).from + value.offset;
+      const [x, y] = this.plane.toScreen(start, from), [right, bottom] = this.plane.toScreen(end, from + value.size);
+      return [x, y, Math.max(right - x, 1.5), Math.max(bottom - y, 1)];
+    }
+
+    #rectangle(context, value) {
+      const [x, y, width, height] = this.#place(value);
+      if (x > this.plane.width || x + width < LEFT || y > this.plane.height || y + height < AXIS + CURVE) return;
+      context.globalAlpha = 0.78;
+      context.fillStyle = view.colour(value.damaged.length ? "bad" : value.kind);
+      context.fillRect(x, y, width, height);
+      context.globalAlpha = 1;
+      if (width > 3 && height > 3) {
+        context.strokeStyle = view.colour("page");
+        context.lineWidth = 1;
+        context.strokeRect(x + 0.5, y + 0.5, width - 1, height - 1);
+      }
+      const from = Math.max(x, LEFT);
+      if (x + width - from > 60 && height > 14) {
+        context.fillStyle = view.colour("badge");
+        context.font = "11px system-ui, sans-serif";
+        context.fillText(view.short(value.name, Math.floor((x + width - from - 8) / 6.2)), from + 4, Math.max(y, AXIS + CURVE) + 8);
+      }
+      if (view.chosen?.side === this.side.number && view.chosen.kind === "value" && view.chosen.id === value.id) frame(context, x, y, width, height);
+    }
+
+    #gutter(context) {
+      context.font = "11px system-ui, sans-serif";
+      let last = -20;
+      for (const each of this.places.values()) {
+        const y = this.plane.toScreen(0, each.from)[1];
+        context.strokeStyle = view.colour("line");
+        if (y < AXIS + CURVE - 1 || y > this.plane.height) continue;
+        context.beginPath();
+        context.moveTo(LEFT - 8, y);
+        context.lineTo(this.plane.width, y);
+        context.stroke();
+        if (y - last < 13) continue;
+        last = y;
+        context.fillStyle = view.colour("soft");
+        context.fillText(view.hex(each.address), 8, y + 7);
+      }
+    }
+
+    #curve(context) {
+      const { plane, side } = this, bottom = AXIS + CURVE - 8, spaces = Object.entries(side.live).filter(([, live]) => live.some(Boolean));
+      context.fillStyle = view.colour("ink");
+      spaces.forEach(([space, live], number) => {
+        const most = Math.max(...live), height = CURVE - 22;
+        context.font = "12px system-ui, sans-serif";
+        context.fillStyle = view.colour(number ? "output" : "intermediate");
+        context.fillText(`live ${space.toUpperCase()}`, 8, AXIS + 12 + number * 30);
+        context.font = "11px system-ui, sans-serif";
+        context.fillStyle = view.colour("soft");
+        context.fillText(view.bytes(most), 8, AXIS + 26 + number * 30);
+        context.save();
+        context.beginPath();
+        context.rect(LEFT, 0, plane.width - LEFT, bottom + 1);
+        context.clip();
+        context.beginPath();
+        context.moveTo(plane.toScreen(side.times[0]?.[0] || 0, 0)[0], bottom);
+        live.forEach((amount, step) => {
+          const [start] = side.times[step], end = side.times[step + 1]?.[0] ?? side.cycles, y = bottom - (amount / most) * height;
+          context.lineTo(plane.toScreen(start, 0)[0], y);
+          context.lineTo(plane.toScreen(Math.max(end, start), 0)[0], y);
+        });
+        context.lineTo(plane.toScreen(side.cycles, 0)[0], bottom);
+        context.fillStyle = view.colour(number ? "output" : "intermediate");
+        context.globalAlpha = 0.45;
+        context.fill();
+        context.restore();
+      });
+    }
+
+    hit(x, y) {
+      if (this.plane.toScreen(x, y)[1] < AXIS + CURVE) return null;
+      for (let at = this.shown.length - 1; at >= 0; at -= 1) {
+        const value = this.shown[at], [start, end] = view.life(this.side, value), from = this.places.get(value.memory).from + value.offset;
+        if (y >= from && y <= from + value.size && x >= start && x <= Math.max(end, start + 1.5 / this.plane.sx)) return { kind: "value", id: value.id };
+      }
+      return null;
+    }
+
+    text(what) { return view.valueText(this.side, this.side.values[what.id]); }
+  };
+
+  function frame(context, x, y, width, height) {
+    context.strokeStyle = view.colour("link");
+    context.lineWidth = 2.5;
+    context.strokeRect(x, y, Math.max(width, 3), height);
+  }
+
+  // How much is multiplied for a byte moved, and how fast that goes: below the roof of the memory, or of the MAC array.
+  view.roofline = function (side) {
+    const points = side.chains.map((chain) => {
+      const ops = chain.map((id) => side.operations[id]), lead = ops.find((op) => op.leads) || ops[0];
+      const sum = (key) => ops.reduce((total, op) => total + op[key], 0);
+      return { op: lead, macs: sum("macs"), moved: sum("read") + sum("written"), cycles: lead.cycles };
+    }).filter((point) => point.macs && point.moved && point.cycles);
+    if (!points.length) return view.el("p", { class: "soft" }, "No operation multiplies.");
+    const W = 640, H = 330, L = 62, B = 46, T = 18, R = 16, { macs, bytes } = side.roof;
+    const xs = points.map((point) => point.macs / point.moved).concat(macs / bytes), ys = points.map((point) => point.macs / point.cycles).concat(macs);
+    const range = (list) => [10 ** Math.floor(Math.log10(Math.min(...list))), 10 ** Math.ceil(Math.log10(Math.max(...list) * 1.05))];
+    const [x0, x1] = range(xs), [y0, y1] = range(ys);
+    const X = (value) => L + (Math.log(value / x0) / Math.log(x1 / x0)) * (W - L - R), Y = (value) => H - B - (Math.log(value / y0) / Math.log(y1 / y0)) * (H - B - T);
+    const svg = view.el("svg", { viewBox: `0 0 ${W} ${H}`, class: "chart", role: "group", "aria-label": "Roofline" });
+    for (let tick = x0; tick <= x1 * 1.01; tick *= 10) {
+      svg.append(view.el("line", { x1: X(tick), x2: X(tick), y1: T, y2: H - B, class: "grid" }), view.el("text", { x: X(tick), y: H - B + 16, "text-anchor": "middle" }, view.real(Number(tick.toPrecision(3)))));
+    }
+    for (let tick = y0; tick <= y1 * 1.01; tick *= 10) {
+      svg.append(view.el("line", { x1: L, x2: W - R, y1: Y(tick), y2: Y(tick), class: "grid" }), view.el("text", { x: L - 7, y: Y(tick) + 4, "text-anchor": "end" }, view.real(Number(tick.toPrecision(3)))));
+    }
+    const left = Math.max(x0, y0 / bytes), knee = macs / bytes;
+    svg.append(
+      view.el("polyline", { points: `${X(left)},${Y(left * bytes)} ${X(knee)},${Y(macs)} ${W - R},${Y(macs)}`, class: "roof" }),
+      view.el("text", { x: W - R, y: Y(macs) - 6, "text-anchor": "end" }, `${view.count(macs)} MACs a cycle`),
+      view.el("text", { x: (L + W) / 2, y: H - 8, "text-anchor": "middle" }, "MACs a byte moved"),
+      view.el("text", { x: 14, y: H / 2 - 10, transform: `rotate(-90 14 ${H / 2 - 10})`, "text-anchor": "middle" }, "MACs a cycle"),
+    );
+    for (const { op, macs: all, moved, cycles } of points) {
+      const point = view.el("circle", { cx: X(all / moved), cy: Y(all / cycles), r: 5, class: `point ${op.engine}`, tabindex: 0, role: "button", "aria-label": view.title(op), "data-op": op.id });
+      point.append(view.el("title", {}, `${view.title(op)}: ${view.real(all / moved)} MACs a byte, ${view.real(all / cycles)} MACs a cycle`));
+      const choose = () => view.choose(side.number, "op", op.id);
+      point.addEventListener("click", choose);
+      point.addEventListener("keydown", (event) => { if (event.key === "Enter") choose(); });
+      svg.append(point);
+    }
+    return svg;
+  };
+
+  view.longest = function (side, most = 20) {
+    const ops = side.operations.filter((op) => op.leads && op.cycles).sort((one, other) => other.cycles - one.cycles).slice(0, most);
+    const top = ops.length ? ops[0].cycles : 1;
+    return view.el("ol", { class: "bars" }, ops.map((op) => view.el("li", {},
+      view.el("button", { type: "button", class: "link", onclick: () => view.choose(side.number, "op", op.id), "data-op": op.id }, view.title(op)),
+      view.el("span", { class: "bar" }, view.el("span", { class: op.engine, style: `width:${(100 * op.cycles) / top}%` })),
+      view.el("span", { class: "soft" }, `${view.count(op.cycles)}  ${view.percent(op.cycles / Math.max(side.cycles, 1))}  ${op.bound || ""}`))));
+  };
+}

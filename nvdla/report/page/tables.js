@@ -1,0 +1,174 @@
+// Tables and lists: overview, operations, findings, values of a run, both sides, the index of a folder.
+{
+  const MOST = 3000;
+
+  // columns: [heading, (row) => value, (row) => shown]; a click on a heading sorts, up, then down.
+  view.table = function (rows, columns, { caption, id, pick, words }) {
+    const body = view.el("tbody", {}), numeric = columns.map(([, value]) => rows.some((row) => typeof value(row) === "number"));
+    const heads = columns.map(([name], at) => view.el("th", { scope: "col", "aria-sort": "none", class: numeric[at] ? "number" : null },
+      view.el("button", { type: "button", onclick: () => sort(at) }, name)));
+    const table = view.el("table", { id, class: "wide" }, view.el("caption", { class: "hidden" }, caption), view.el("thead", {}, view.el("tr", {}, heads)), body);
+    let order = rows;
+
+    function line(row) {
+      const cells = columns.map(([, value, shown], at) => view.el("td", { class: numeric[at] ? "number" : null }, ...[shown ? shown(row) : plain(value(row))].flat()));
+      const made = view.el("tr", { tabindex: -1, "data-row": row.id }, cells);
+      if (pick) made.addEventListener("click", (event) => { if (!event.target.closest("a")) pick(row); });
+      return made;
+    }
+    function fill() {
+      const shown = words ? order.filter(words) : order;
+      body.replaceChildren(...shown.slice(0, MOST).map(line));
+      if (body.rows.length) body.rows[0].tabIndex = 0;
+      table.dataset.shown = shown.length;
+    }
+    function sort(at) {
+      const down = heads[at].getAttribute("aria-sort") === "ascending", value = columns[at][1];
+      for (const head of heads) head.setAttribute("aria-sort", "none");
+      heads[at].setAttribute("aria-sort", down ? "descending" : "ascending");
+      order = [...rows].sort((one, other) => compare(value(one), value(other), down));
+      fill();
+    }
+    body.addEventListener("keydown", (event) => {
+      const list = [...body.rows], at = list.indexOf(document.activeElement);
+      const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: list.length - 1 }[event.key];
+      if (at < 0) return;
+      if (event.key === "Enter") list[at].querySelector("a")?.click() ?? list[at].click();
+      if (to === undefined || !list[to]) return;
+      event.preventDefault();
+      list[at].tabIndex = -1;
+      list[to].tabIndex = 0;
+      list[to].focus();
+    });
+    fill();
+    table.refill = fill;
+    return table;
+  };
+
+  function plain(value) { return value === null || value === undefined ? "" : typeof value === "number" ? view.count(value) : String(value); }
+
+  // Numbers as numbers, "0/10" behind "0/9", what is missing last.
+  function compare(one, other, down) {
+    const missing = (value) => value === null || value === undefined || value === "";
+    if (missing(one) || missing(other)) return missing(one) - missing(other);
+    const found = typeof one === "number" && typeof other === "number" ? one - other : String(one).localeCompare(String(other), "en", { numeric: true });
+    return down ? -found : found;
+  }
+
+  const scroll = (table, label) => view.el("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": label }, table);
+  const badge = (engine) => view.el("span", { class: `badge ${engine}` }, engine.toUpperCase());
+
+  view.overview = function (side) {
+    const cards = side.figures.map(([name, value]) => view.el("div", { class: "card" }, view.el("b", {}, value), view.el("span", {}, name)));
+    const about = view.el("dl", {}, side.about.flatMap(([name, text]) => [view.el("dt", {}, name), view.el("dd", {}, text)]));
+    const notes = [...side.notes, ...side.missing];
+    return [view.el("div", { class: "cards" }, cards), result(side), about, notes.length ? view.el("ul", { class: "soft" }, notes.map((note) => view.el("li", {}, note))) : null].filter(Boolean);
+  };
+
+  function result(side) {
+    const { run } = side;
+    if (!run) return null;
+    if (run.error) return view.el("p", { class: "bad" }, `It cannot run: ${run.error}`);
+    const ranks = run.outputs.map(([name, tensor, rows]) => {
+      const row = side.tensors[tensor];
+      return view.el("table", { class: "ranks" }, view.el("caption", {}, `${name}: greatest values`), view.el("tbody", {}, rows.map(([index, value, label]) => view.el("tr", {}, view.el("th", { scope: "row" }, label ? `${index} ${label}` : String(index)), view.el("td", { class: "number" }, view.amount(row, value))))));
+    });
+    const inputs = run.inputs.map(([name, tensor]) => view.tensor(side, tensor, `input ${name}`));
+    return view.el("div", { class: "side" }, ranks, inputs);
+  }
+
+  view.operations = function (side) {
+    const total = Math.max(side.cycles, 1);
+    const columns = [
+      ["Operation", (op) => op.label],
+      ["Engine", (op) => op.engine, (op) => badge(op.engine)],
+      ["Layer", (op) => op.layer],
+      ["Input", (op) => view.shape(op.input)],
+      ["Output", (op) => view.shape(op.output)],
+      ["Type", (op) => op.precision],
+      ["MACs", (op) => op.macs || null],
+      ["Cycles", (op) => (op.leads ? op.cycles : null)],
+      ["Share", (op) => (op.leads && op.cycles ? op.cycles / total : null), (op) => (op.leads ? view.percent(op.cycles ? op.cycles / total : null) : "")],
+      ["Bound by", (op) => (op.leads ? op.bound : `with ${side.operations[side.chains[side.chainOf[op.id]][0]].label}`)],
+      ["MAC use", (op) => op.use, (op) => view.percent(op.use)],
+      ["Read", (op) => op.read],
+      ["Written", (op) => op.written],
+      ["What", (op) => op.what, (op) => view.el("span", { class: "what" }, op.what)],
+    ].filter(([, value]) => side.operations.some((op) => ![null, undefined, ""].includes(value(op))));
+    const table = view.table(side.operations, columns, {
+      caption: "Operations", id: `operations-${side.number}`, pick: (op) => view.choose(side.number, "op", op.id),
+      words: (op) => !side.matches || side.matches.has(op.id),
+    });
+    view.on("search", () => table.refill());
+    const note = side.operations.length > MOST ? view.el("p", { class: "soft" }, `The first ${MOST} are listed; the search box finds the others.`) : null;
+    return [note, scroll(table, "Operations")].filter(Boolean);
+  };
+
+  view.findingsTable = function (side) {
+    if (!side.findings.length) return [view.el("p", {}, `The doctor found nothing wrong ${side.run && !side.run.error ? "in the file and in a run" : "in the file (it was not run)"}.`)];
+    const columns = [
+      ["Severity", (each) => ["error", "warning", "note"].indexOf(each.severity), (each) => view.el("span", { class: `severity ${each.severity}` }, each.severity)],
+      ["Where", (each) => each.place, (each) => (each.operation === null ? each.place : view.link(side, "op", each.operation))],
+      ["Rule", (each) => each.rule],
+      ["What was seen", (each) => each.evidence, (each) => view.el("span", { class: "what" }, each.evidence)],
+      ["Do", (each) => each.advice, (each) => view.el("span", { class: "what" }, each.advice)],
+    ];
+    return [scroll(view.table(side.findings, columns, { caption: "Findings of the doctor", id: `findings-${side.number}` }), "Findings")];
+  };
+
+  // What every operation wrote, one card each; a card is drawn when it comes into sight.
+  view.values = function (side) {
+    if (!side.run || side.run.error) return [view.el("p", { class: side.run ? "bad" : "soft" }, side.run?.error || "There was no run.")];
+    const watch = new IntersectionObserver((seen) => {
+      for (const { isIntersecting, target } of seen) {
+        if (!isIntersecting || target.dataset.drawn) continue;
+        target.dataset.drawn = "1";
+        target.append(view.tensor(side, Number(target.dataset.tensor), " "));
+      }
+    }, { rootMargin: "300px" });
+    const cards = side.chains.flat().filter((id) => id in side.run.wrote).map((id) => {
+      const card = view.el("article", { class: "value", "data-tensor": side.run.wrote[id], "data-of": id }, view.el("h3", {}, view.link(side, "op", id)));
+      watch.observe(card);
+      return card;
+    });
+    const show = () => cards.forEach((card) => { card.hidden = side.matches && !side.matches.has(Number(card.dataset.of)); });
+    view.on("search", show);
+    return [view.el("div", { class: "values" }, cards)];
+  };
+
+  view.compareTable = function () {
+    const [left, right] = view.sides, ran = left.run && right.run && !left.run.error && !right.run.error;
+    const rows = view.data.pairs.map((pair, id) => ({ ...pair, id, a: left.operations[pair.left], b: right.operations[pair.right] }));
+    const cycles = (op) => (op.leads ? op.cycles : null);
+    const columns = [
+      ["A", (row) => row.a.label, (row) => view.link(left, "op", row.left)],
+      ["B", (row) => row.b.label, (row) => view.link(right, "op", row.right)],
+      ["Cycles A", (row) => cycles(row.a)],
+      ["Cycles B", (row) => cycles(row.b)],
+      ["B - A", (row) => (cycles(row.a) === null || cycles(row.b) === null ? null : row.b.cycles - row.a.cycles)],
+      ["Equal", (row) => row.equal ?? null, (row) => view.percent(row.equal, 2)],
+      ["SNR, dB", (row) => (row.equal === undefined ? null : row.snr ?? 1e9), (row) => (row.equal === undefined ? "" : row.snr === null ? "same" : row.snr.toFixed(1))],
+      ["Most apart", (row) => row.max ?? null, (row) => view.real(row.max)],
+    ].slice(0, ran ? 8 : 5);
+    const table = view.table(rows, columns, { caption: "Both sides", id: "compare" });
+    const totals = [["cycles", (side) => side.cycles], ["operations", (side) => side.operations.length], ["findings", (side) => side.findings.length]];
+    const sums = view.el("table", { class: "ranks" }, view.el("tbody", {}, view.el("tr", {}, view.el("td", {}), view.el("th", {}, `A: ${left.title}`), view.el("th", {}, `B: ${right.title}`)), totals.map(([name, of]) => view.el("tr", {}, view.el("th", { scope: "row" }, name), view.el("td", { class: "number" }, view.count(of(left))), view.el("td", { class: "number" }, view.count(of(right)))))));
+    const unmatched = `${left.operations.length - rows.length} operations of A and ${right.operations.length - rows.length} of B have no counterpart.`;
+    return [sums, left.operations.length + right.operations.length > 2 * rows.length ? view.el("p", { class: "soft" }, unmatched) : null, scroll(table, "Both sides")].filter(Boolean);
+  };
+
+  view.index = function () {
+    const columns = [
+      ["Loadable", (row) => row.name, (row) => (row.page ? view.el("a", { href: row.page }, row.name) : row.name)],
+      ["Configuration", (row) => row.configuration],
+      ["Operations", (row) => row.operations ?? null],
+      ["Cycles", (row) => row.cycles ?? null],
+      ["MACs", (row) => row.macs ?? null],
+      ["Peak bytes", (row) => row.peak ?? null],
+      ["File", (row) => row.bytes ?? null],
+      ["", (row) => row.error, (row) => view.el("span", { class: "bad" }, row.error || "")],
+    ];
+    view.data.rows.forEach((row, id) => { row.id = id; });
+    return scroll(view.table(view.data.rows, columns, { caption: "Loadables", id: "index", words: (row) => !view.words?.length || view.words.every((word) => row.name.toLowerCase().includes(word)) }), "Loadables");
+  };
+}

@@ -1,0 +1,162 @@
+// Tensors as people hold them: feature maps that can be enlarged, histograms, in real numbers where the scale is known.
+{
+  const HALVES = new Float32Array(1 << 16);
+  let halvesKnown = false;
+
+  // Bits of halves as numbers.
+  function halves() {
+    if (halvesKnown) return HALVES;
+    for (let bits = 0; bits < 1 << 16; bits += 1) {
+      const sign = bits & 0x8000 ? -1 : 1, exponent = (bits >> 10) & 31, fraction = bits & 1023;
+      if (exponent === 31) HALVES[bits] = fraction ? NaN : sign * Infinity;
+      else HALVES[bits] = sign * (exponent ? 2 ** (exponent - 15) * (1 + fraction / 1024) : 2 ** -14 * (fraction / 1024));
+    }
+    halvesKnown = true;
+    return HALVES;
+  }
+
+  function decoded(bytes, dtype) {
+    const copy = bytes.slice().buffer;
+    if (dtype === "int8") return new Int8Array(copy);
+    if (dtype === "uint8") return new Uint8Array(copy);
+    if (dtype === "int16") return new Int16Array(copy);
+    const table = halves();
+    return Float32Array.from(new Uint16Array(copy), (bits) => table[bits]);
+  }
+
+  const SIZES = { int8: 1, uint8: 1, int16: 2, float16: 2 };
+  function elements(row) {
+    const count = row.shown.reduce((product, each) => product * each, 1);
+    return decoded(view.elements.subarray(row.offset, row.offset + count * SIZES[row.dtype]), row.dtype);
+  }
+
+  view.amount = (row, value) => (row.scale ? view.real(value * row.scale) : view.real(value));
+
+  view.tensor = function (side, id, title) {
+    const row = side.tensors[id], whole = row.step === 1 && row.shown[0] === row.shape[0];
+    const parts = [view.el("h4", {}, title || row.what || "tensor"), view.el("p", { class: "soft" }, facts(row))];
+    parts.push(view.histogram(row));
+    parts.push(isVector(row) ? bars(row) : maps(row));
+    if (!whole) {
+      const every = row.step > 1 ? `, every ${nth(row.step)} line and column` : "";
+      parts.push(view.el("p", { class: "soft" }, `Shown: ${row.shown[0]} of ${row.shape[0]} channels${every}.`));
+    }
+    return view.el("div", { class: "tensor" }, parts);
+  };
+
+  function nth(number) { return number === 2 ? "second" : number === 3 ? "third" : `${number}th`; }
+  function isVector(row) { return row.shape[1] === 1 && row.shape[2] === 1; }
+
+  function facts(row) {
+    const words = [`${view.shape(row.shape)} ${row.dtype}`, `${view.amount(row, row.min)} to ${view.amount(row, row.max)}`, `mean ${view.amount(row, row.mean)}`, `${view.percent(row.zeros)} zero`];
+    if (row.saturated) words.push(`${view.percent(row.saturated, 2)} at the type's ends`);
+    if (row.dead && row.shape[0] > 1) words.push(`${row.dead} of ${row.shape[0]} channels always zero`);
+    if (row.special) words.push(`${row.special} NaN or infinite`);
+    words.push(row.scale ? `one step is ${view.real(row.scale)}` : row.dtype.startsWith("int") ? "steps (no scale is known)" : "");
+    return words.filter(Boolean).join(", ");
+  }
+
+  // Bars grow with the logarithm of the count, so that rare values show.
+  view.histogram = function (row) {
+    const { low, high, counts } = row.histogram, W = 320, H = 74, top = Math.log1p(Math.max(...counts)) || 1;
+    const svg = view.el("svg", { viewBox: `0 0 ${W} ${H + 18}`, class: "histogram", role: "img", "aria-label": `Histogram, ${view.amount(row, row.min)} to ${view.amount(row, row.max)}` });
+    const step = (high - low) / counts.length || 1, wide = W / counts.length;
+    counts.forEach((count, at) => {
+      if (!count) return;
+      const height = Math.max((Math.log1p(count) / top) * H, 1), from = low + at * step;
+      svg.append(view.el("rect", { x: at * wide, y: H - height, width: Math.max(wide - 0.6, 0.6), height, class: "conv" },
+        view.el("title", {}, `${view.amount(row, from)} to ${view.amount(row, from + step)}: ${view.count(count)}`)));
+    });
+    svg.append(view.el("line", { x1: 0, x2: W, y1: H, y2: H, class: "grid" }));
+    if (low < 0 && high > 0) svg.append(view.el("line", { x1: (-low / (high - low)) * W, x2: (-low / (high - low)) * W, y1: 0, y2: H, class: "zero" }));
+    svg.append(view.el("text", { x: 0, y: H + 13 }, view.amount(row, row.min)), view.el("text", { x: W, y: H + 13, "text-anchor": "end" }, view.amount(row, row.max)));
+    return svg;
+  };
+
+  // A vector as bars; a bar says its number and value.
+  function bars(row) {
+    const data = elements(row), W = 320, H = 70, count = Math.min(data.length, 1024);
+    const low = Math.min(row.min, 0), high = Math.max(row.max, 0), span = high - low || 1, zero = H - ((0 - low) / span) * H;
+    const canvas = view.el("canvas", { class: "vector", role: "img", "aria-label": `${count} values` }), ratio = 2;
+    canvas.width = W * ratio;
+    canvas.height = H * ratio;
+    const context = canvas.getContext("2d");
+    context.fillStyle = view.colour("sdp");
+    for (let at = 0; at < count; at += 1) {
+      const y = H - ((data[at] - low) / span) * H;
+      context.fillRect((at / count) * W * ratio, Math.min(y, zero) * ratio, Math.max((W / count) * ratio - 1, 1), Math.max(Math.abs(zero - y), 1) * ratio);
+    }
+    const said = view.el("output", { class: "soft" });
+    canvas.addEventListener("pointermove", (event) => {
+      const at = Math.min(Math.floor((event.offsetX / canvas.clientWidth) * count), count - 1);
+      said.textContent = `${at}: ${told(row, data[at])}`;
+    });
+    return view.el("div", { class: "maps" }, canvas, said);
+  }
+
+  function told(row, value) { return row.scale ? `${view.real(value * row.scale)} (${value})` : view.real(value); }
+
+  // Channels side by side; a click enlarges one, and lets all be seen again.
+  function maps(row) {
+    const data = elements(row), [channels, height, width] = row.shown;
+    const canvas = view.el("canvas", { class: "sheet", tabindex: 0, role: "img", "aria-label": `Feature maps: ${channels} channels; Enter enlarges, arrow keys choose` });
+    const said = view.el("output", { class: "soft" }, "Black is the least value, white the greatest.");
+    const buttons = [["−", -1], ["+", 1]].map(([text, step]) => view.el("button", { type: "button", "aria-label": step > 0 ? "Larger" : "Smaller", onclick: () => { state.zoom = Math.min(Math.max(state.zoom + step, -2), 4); paint(); } }, text));
+    const all = view.el("button", { type: "button", onclick: () => { state.one = null; paint(); } }, "All channels");
+    const state = { one: null, zoom: 0 };
+    const grid = () => (state.one === null ? { first: 0, count: channels, columns: Math.min(channels, Math.max(1, Math.ceil(Math.sqrt(channels)))) } : { first: state.one, count: 1, columns: 1 });
+
+    function paint() {
+      const { first, count, columns } = grid(), gap = count > 1 ? 1 : 0, rows = Math.ceil(count / columns);
+      canvas.width = columns * (width + gap) - gap;
+      canvas.height = rows * (height + gap) - gap;
+      const context = canvas.getContext("2d"), image = context.createImageData(canvas.width, canvas.height);
+      const scale = row.max > row.min ? 255 / (row.max - row.min) : 0;
+      for (let at = 0; at < count; at += 1) {
+        const left = (at % columns) * (width + gap), top = Math.floor(at / columns) * (height + gap);
+        for (let y = 0; y < height; y += 1) {
+          for (let x = 0; x < width; x += 1) {
+            const value = data[((first + at) * height + y) * width + x], pixel = ((top + y) * canvas.width + left + x) * 4;
+            image.data[pixel] = image.data[pixel + 1] = image.data[pixel + 2] = (value - row.min) * scale;
+            image.data[pixel + 3] = 255;
+          }
+        }
+      }
+      context.putImageData(image, 0, 0);
+      const usual = Math.min(320 / canvas.width, 320 / canvas.height, count > 1 ? 8 : 40);
+      canvas.style.width = `${Math.max(canvas.width * usual * 2 ** state.zoom, 4)}px`;
+      all.hidden = state.one === null;
+    }
+
+    function at(event) {
+      const { first, count, columns } = grid(), gap = count > 1 ? 1 : 0;
+      const x = Math.floor((event.offsetX / canvas.clientWidth) * canvas.width), y = Math.floor((event.offsetY / canvas.clientHeight) * canvas.height);
+      const channel = first + Math.floor(y / (height + gap)) * columns + Math.floor(x / (width + gap));
+      const px = x % (width + gap), py = y % (height + gap);
+      return channel >= first + count || px >= width || py >= height || px < 0 || py < 0 ? null : { channel, px, py };
+    }
+    canvas.addEventListener("pointermove", (event) => {
+      const place = at(event);
+      if (!place) return;
+      const value = data[(place.channel * height + place.py) * width + place.px];
+      said.textContent = `channel ${place.channel}, line ${place.py * row.step}, column ${place.px * row.step}: ${told(row, value)}`;
+    });
+    canvas.addEventListener("click", (event) => {
+      const place = at(event);
+      state.one = state.one === null && place && channels > 1 ? place.channel : null;
+      paint();
+    });
+    canvas.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (event.key === "Enter") state.one = state.one === null ? 0 : null;
+      else if (event.key === "+" || event.key === "-") state.zoom = Math.min(Math.max(state.zoom + (event.key === "+" ? 1 : -1), -2), 4);
+      else if (step && state.one !== null) state.one = Math.min(Math.max(state.one + step, 0), channels - 1);
+      else return;
+      event.preventDefault();
+      if (state.one !== null) said.textContent = `channel ${state.one}`;
+      paint();
+    });
+    paint();
+    return view.el("div", { class: "maps" }, view.el("div", { class: "row" }, buttons, all), view.el("div", { class: "scroll" }, canvas), said);
+  }
+}

@@ -1,0 +1,296 @@
+"""The page in Chromium: nothing is loaded, nothing fails, everything leads on, by pointer and by keyboard."""
+
+from dataclasses import replace
+
+import pytest
+
+import nvdla
+from nvdla.report.page import Data, html_page
+
+BACKGROUND = "getComputedStyle(document.body).backgroundColor"
+LIGHT, DARK = "rgb(255, 255, 255)", "rgb(13, 17, 23)"
+VIEWS = ("Graph", "Overview", "Operations", "Cycles", "Timeline", "Memory", "Findings", "Values")
+ROWS = "#operations-0 tbody tr"
+#: where a drawing shows an operation: the middle of its row, in pixels of the window
+PLACE = """id => {
+  const graph = view.graphs[0], plane = graph.plane, box = plane.canvas.getBoundingClientRect();
+  graph.reveal('op', id);
+  const node = graph.ofChain[graph.side.chainOf[id]], row = node.chain.indexOf(id);
+  const [x, y] = plane.toScreen(node.x + 120, node.y + row * 38 + 19);
+  return [box.x + x, box.y + y];
+}"""
+
+
+def open_view(page, name):
+    page.click(f"#tab-{name.lower()}")
+    assert page.is_visible(f"#{name.lower()}")
+
+
+def test_every_view_opens_without_an_error_and_without_a_request(window, page):
+    shown = window().open(page)
+    for name in VIEWS:
+        open_view(shown.page, name)
+        assert shown.page.locator(f"#{name.lower()}").bounding_box()["height"] > 300
+    assert shown.foreign() == []
+    assert shown.errors == []
+
+
+def test_the_policy_lets_no_other_script_run(window, page):
+    shown = window().open(page)
+    shown.value(
+        "{ const s = document.createElement('script'); s.textContent = 'window.ran = 1'; document.body.append(s) }"
+    )
+    shown.value("document.body.insertAdjacentHTML('beforeend', '<img src=x onerror=\"window.ran = 1\">')")
+    shown.page.wait_for_timeout(100)
+    assert shown.value("window.ran") is None
+
+
+@pytest.mark.parametrize(("scheme", "background"), [("light", LIGHT), ("dark", DARK)])
+def test_light_and_dark_follow_the_system_and_the_button(window, page, scheme, background):
+    shown = window(scheme=scheme).open(page)
+    assert shown.value(BACKGROUND) == background
+    shown.page.focus("#theme")
+    shown.page.keyboard.press("Enter")
+    assert shown.value(BACKGROUND) == (DARK if background == LIGHT else LIGHT)
+    for name in VIEWS:
+        open_view(shown.page, name)
+    assert shown.errors == []
+
+
+@pytest.mark.parametrize("width", [360, 800, 1366])
+def test_the_page_is_never_wider_than_the_window(window, page, width):
+    shown = window(width=width, phone=width < 500).open(page)
+    for name in VIEWS:
+        open_view(shown.page, name)
+        assert shown.value("document.documentElement.scrollWidth") <= width
+    shown.value("view.choose(0, 'op', 3)")
+    assert shown.value("document.getElementById('panel').getBoundingClientRect().right") <= width
+
+
+def test_a_click_on_an_operation_of_the_graph_shows_all_about_it(window, page):
+    shown = window().open(page)
+    shown.page.mouse.click(*shown.page.evaluate(PLACE, 3))
+    panel = shown.page.locator("#panel")
+    assert panel.locator("h2").inner_text() == "0/3 conv2+relu2"
+    panel.locator("summary", has_text="Descriptor fields").click()
+    row = panel.locator("tr", has=shown.page.locator("th", has_text="kernel_channel_csc"))
+    assert row.locator("td").all_inner_texts() == ["6", "channels of a kernel"]
+    panel.locator("summary", has_text="Register writes").click()
+    assert panel.locator("tr", has_text="CDMA.D_DATAIN_SIZE_0").inner_text().count("DATAIN_WIDTH 11") == 1
+    panel.locator("summary", has_text="Weights").click()
+    panel.get_by_text("16x6x5x5, 2,400 bytes, direct").wait_for()
+    assert shown.errors == []
+
+
+def test_names_in_the_panel_lead_on(window, page):
+    shown = window().open(page)
+    shown.value("view.choose(0, 'op', 0)")
+    shown.page.click("#panel summary:has-text('Before and behind')")
+    shown.page.click("#panel button.link:has-text('data')")
+    assert shown.page.inner_text("#panel h2") == "data"
+    shown.page.click("#panel button.link:has-text('CONV 0/0')")
+    assert shown.page.inner_text("#panel h2") == "0/0 conv1+relu1"
+    shown.page.click("#panel button:has-text('next')")
+    assert shown.page.inner_text("#panel h2") == "0/1 conv1+relu1"
+
+
+@pytest.mark.parametrize(
+    ("view", "target"),
+    [("Operations", f"{ROWS} >> nth=4"), ("Cycles", "#cycles circle >> nth=1"), ("Cycles", ".bars button >> nth=2"),
+     ("Values", ".value button >> nth=0")],
+)  # fmt: skip
+def test_an_operation_is_chosen_from_every_view(window, page, view, target):
+    shown = window().open(page)
+    open_view(shown.page, view)
+    shown.page.locator(target).dispatch_event("click")
+    assert shown.page.is_visible("#panel")
+    label = shown.page.inner_text("#panel h2").split()[0]
+    assert shown.value("view.sides[0].operations[view.chosen.id].label") == label
+
+
+@pytest.mark.parametrize("view", ["Timeline", "Memory"])
+def test_bars_of_the_drawings_over_time_can_be_clicked(window, page, view):
+    shown = window().open(page)
+    open_view(shown.page, view)
+    box = shown.page.locator(f"#{view.lower()} canvas >> nth=0").bounding_box()
+    y = 40 if view == "Timeline" else 200
+    shown.page.mouse.click(box["x"] + 300, box["y"] + y)
+    assert shown.page.is_visible("#panel")
+    assert shown.value("view.chosen.kind") == ("op" if view == "Timeline" else "value")
+
+
+def test_arrow_keys_go_through_the_graph(window, page):
+    shown = window().open(page)
+    shown.page.focus("#graph canvas")
+    for _ in range(3):
+        shown.page.keyboard.press("ArrowDown")
+    shown.page.keyboard.press("ArrowUp")
+    assert shown.page.inner_text("#panel h2") == "0/1 conv1+relu1"
+    shown.page.keyboard.press("Enter")
+    assert shown.value("document.getElementById('panel').contains(document.activeElement)")
+    shown.page.keyboard.press("Escape")
+    assert not shown.page.is_visible("#panel")
+
+
+def test_the_graph_is_moved_and_zoomed_by_wheel_keys_and_dragging(window, page):
+    shown = window().open(page)
+    state = "[view.graphs[0].plane.x, view.graphs[0].plane.y, view.graphs[0].plane.sx]"
+    box = shown.page.locator("#graph canvas >> nth=0").bounding_box()
+    seen = [shown.value(state)]
+    shown.page.mouse.move(box["x"] + 60, box["y"] + 200)
+    mouse, keyboard = shown.page.mouse, shown.page.keyboard
+    acts = (
+        lambda: mouse.wheel(0, 120),
+        lambda: (keyboard.down("Control"), mouse.wheel(0, -120), keyboard.up("Control")),
+        lambda: (shown.page.focus("#graph canvas"), keyboard.press("+")),
+        lambda: (mouse.down(), mouse.move(box["x"] + 160, box["y"] + 300, steps=4), mouse.up()),
+    )
+    for act in acts:
+        act()
+        shown.page.wait_for_function(f"JSON.stringify({state}) !== '{shown.value(f'JSON.stringify({seen[-1]})')}'")
+        seen.append(shown.value(state))
+    assert seen[2][2] > seen[1][2]
+    assert seen[3][2] > seen[2][2]
+    shown.page.keyboard.press("0")
+    assert shown.value("view.graphs[0].plane.fitted")
+
+
+def test_search_finds_leads_and_is_left_by_keyboard(window, page):
+    shown = window().open(page)
+    shown.page.keyboard.press("/")
+    shown.page.keyboard.type("pdp pool2")
+    assert shown.page.inner_text("#count") == "1 of 13"
+    assert shown.page.locator("#hits button").all_inner_texts() == ["PDP 0/5 pool2"]
+    shown.page.keyboard.press("Enter")
+    assert shown.page.inner_text("#panel h2") == "0/5 pool2"
+    shown.page.keyboard.press("Escape")
+    assert shown.value("document.activeElement.tagName") == "BODY"
+    open_view(shown.page, "Operations")
+    shown.page.fill("#search", "conv2")
+    assert shown.page.locator(ROWS).count() == 2
+
+
+def test_a_heading_sorts_by_its_numbers_up_and_down(window, page):
+    shown = window().open(page)
+    open_view(shown.page, "Operations")
+    heading = shown.page.locator("#operations-0 th", has_text="Cycles")
+    cells = (
+        f"Array.from(document.querySelectorAll('{ROWS}')).map(r => view.sides[0].operations[r.dataset.row])"
+        ".filter(o => o.leads && o.cycles).map(o => o.cycles)"
+    )
+    heading.locator("button").click()
+    assert shown.value(cells) == sorted(shown.value(cells))
+    heading.locator("button").click()
+    assert heading.get_attribute("aria-sort") == "descending"
+    assert shown.value(cells) == sorted(shown.value(cells), reverse=True)
+    shown.page.locator("#operations-0 th button", has_text="Operation").click()
+    labels = shown.page.locator(f"{ROWS} td:first-child").all_inner_texts()
+    assert labels == sorted(labels, key=lambda text: [int(part) for part in text.split("/")])
+
+
+def test_arrow_keys_move_through_the_rows(window, page):
+    shown = window().open(page)
+    open_view(shown.page, "Operations")
+    shown.page.locator(f"{ROWS} >> nth=0").focus()
+    shown.page.keyboard.press("ArrowDown")
+    shown.page.keyboard.press("Enter")
+    assert shown.page.inner_text("#panel h2") == "0/1 conv1+relu1"
+    assert shown.page.locator("#operations-0 tr[tabindex='0']").count() == 1
+
+
+def test_a_feature_map_is_enlarged_and_says_its_values(window, page):
+    shown = window().open(page)
+    shown.value("view.choose(0, 'op', 2)")
+    sheet = shown.page.locator("#panel .sheet >> nth=0")
+    assert sheet.evaluate("c => [c.width, c.height]") == [3 * 12 + 2, 2 * 12 + 1]  # six channels of 12 x 12
+    box = sheet.bounding_box()
+    shown.page.mouse.move(box["x"] + box["width"] * 0.9, box["y"] + box["height"] * 0.9)
+    said = shown.page.locator("#panel .maps output >> nth=0").inner_text()
+    assert said.startswith("channel 5, line ")
+    assert "(" in said  # the real number, then the element
+    sheet.click(position={"x": 5, "y": 5})
+    assert sheet.evaluate("c => [c.width, c.height]") == [12, 12]
+    assert shown.errors == []
+
+
+def test_the_picture_of_the_input_is_the_image(window, page, digit_path):
+    """The pixels on the page are those of the file."""
+    import numpy as np
+    from PIL import Image
+
+    shown = window().open(page)
+    open_view(shown.page, "Overview")
+    pixels = shown.value(
+        "(() => { const c = document.querySelector('#overview .sheet');"
+        " const pixels = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;"
+        " return Array.from(pixels).filter((_, i) => i % 4 === 0) })()"
+    )
+    image = np.asarray(Image.open(digit_path), np.float64).reshape(-1)
+    assert np.corrcoef(pixels, image)[0, 1] > 0.999
+
+
+def test_both_sides_are_shown_and_led_by_one_another(window, both):
+    shown = window().open(both)
+    assert shown.value("view.graphs.length") == 2
+    shown.page.click("#tab-compare")
+    row = shown.page.locator("#compare tbody tr", has_text="pool1")
+    cells = row.locator("td").all_inner_texts()
+    assert 20 < float(cells[6]) < 60  # SNR of int8 against fp16, in dB
+    row.locator("button >> nth=1").click()
+    assert shown.page.inner_text("#panel h2") == "B: 0/2 pool1"
+    assert "A wrote" in shown.page.inner_text("#panel")
+    assert shown.value("view.chosenOn(0)") == {"side": 0, "kind": "op", "id": 2}
+    assert shown.errors == []
+
+
+def test_the_address_says_what_is_shown(window, page):
+    shown = window().open(page)
+    shown.page.click("#tab-memory")
+    shown.value("view.choose(0, 'op', 5)")
+    address = shown.page.url
+    again = window().open(address)
+    assert again.page.is_visible("#memory")
+    assert again.page.inner_text("#panel h2") == "0/5 pool2"
+
+
+def test_paper_shows_everything_on_white(window, page):
+    shown = window(scheme="dark").open(page)
+    assert shown.page.pdf(prefer_css_page_size=True)[:4] == b"%PDF"
+    shown.page.emulate_media(media="print")
+    assert shown.value(BACKGROUND) == LIGHT
+
+
+def test_a_hostile_loadable_cannot_inject(window, side, lenet_path, tmp_path):
+    """Every text of the file and every layer name is an attack; the page shows them all, and none runs."""
+    loadable = nvdla.load(lenet_path)
+    attack = (
+        "\"'></title></svg></style></div><script>window.ran=1</script><img src=x onerror='window.ran=1'>-->\\n{{7*7}}"
+    )
+    names = {blob.name: f"{blob.name}{attack}" for blob in loadable.blobs}
+    hostile = replace(
+        loadable,
+        name=f"net{attack}",
+        blobs=tuple(replace(blob, name=names[blob.name]) for blob in loadable.blobs),
+        memories=tuple(
+            replace(memory, contents=tuple(names[each] for each in memory.contents)) for memory in loadable.memories
+        ),
+        tensors=tuple(replace(tensor, name=f"{tensor.name}{attack}") for tensor in loadable.tensors),
+    )
+    text = html_page(Data.of([side(hostile, layers={(0, index): f"layer{index}{attack}" for index in range(12)})]))
+    assert text.count("<script>") == 1
+    assert "<img" not in text
+    path = tmp_path / "hostile.html"
+    path.write_text(text, encoding="utf-8")
+    shown = window().open(path)
+    for name in VIEWS[:-1]:
+        open_view(shown.page, name)
+    for number in range(13):
+        shown.value(f"view.choose(0, 'op', {number})")
+    assert shown.page.inner_text("#panel h2").startswith("1/0")
+    assert attack in shown.value("view.sides[0].operations[3].layer")
+    assert shown.value("window.ran") is None
+    assert shown.value("document.querySelectorAll('script').length") == 1
+    assert shown.value("document.querySelectorAll('img').length") == 0
+    assert shown.value("document.querySelector('#overview dd').textContent") == f"net{attack}"
+    assert shown.errors == []
+    assert shown.foreign() == []
