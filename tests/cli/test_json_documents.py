@@ -55,6 +55,7 @@ RUNS: dict[str, list[str]] = {
     "program": ["program lenet.loadable --format list"],
     "program-summary": [LOG],
     "report": ["report lenet.loadable -o page.html"],
+    "report-folder": ["report . -o pages"],
     "run": ["run lenet.loadable -i digit7.pgm --stats --profile 1 --compare prob.npy"],
     "samples": ["samples"],
     "serve": [],
