@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,9 +185,16 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
             print_table("Memory that differs", failed)
         for line in result.stuck:
             print(line)
-        ran = ", ".join(result.engines) or "nothing"
+        ran = _ran(result.engines)
         print(f"ran {ran}; {len(checks) - len(failed)} stretches of memory equal, {len(failed)} not")
     return 0 if result.passed else 1
+
+
+def _ran(engines: Sequence[str]) -> str:
+    """The engines in order; of a long run how often each ran."""
+    if len(engines) > 20:
+        return ", ".join(f"{count} {engine}" for engine, count in Counter(engines).items())
+    return ", ".join(engines) or "nothing"
 
 
 def _pair(word: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nvdla.csb.logs import Access, AccessLog
-from nvdla.errors import NvdlaError
+from nvdla.errors import NvdlaError, TraceError
 from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.machine import Machine
 from nvdla.limits import RunBudget
@@ -100,28 +100,55 @@ def _play(log: AccessLog, machine: Machine) -> tuple[list[str], list[str]]:
     return engines, stuck
 
 
-def _memory_of(log: AccessLog) -> tuple[list[tuple[Space, int, bytes]], list[tuple[Space, int, bytes]]]:
+Stretch = tuple[Space, int, bytes]
+_PAGE = 4096
+PAGE_LIMIT = 1 << 17
+
+
+class _Bytes:
+    """Single bytes of both memories by address, a page at a time."""
+
+    def __init__(self) -> None:
+        self.pages: dict[tuple[Space, int], tuple[np.ndarray, np.ndarray]] = {}
+
+    def page(self, space: Space, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """The bytes of a page, and which of them are there. Raises TraceError for a log that is all over memory."""
+        if len(self.pages) >= PAGE_LIMIT and (space, number) not in self.pages:
+            raise TraceError(
+                f"the log touches more than {PAGE_LIMIT} pages of {_PAGE} bytes ({PAGE_LIMIT >> 8} MiB) of memory: "
+                "no network that the replay holds does; cut the log, or leave the memory bus out of it"
+            )
+        return self.pages.setdefault((space, number), (np.zeros(_PAGE, np.uint8), np.zeros(_PAGE, bool)))
+
+    def stretches(self) -> list[Stretch]:
+        """Bytes as stretches without a gap."""
+        found: list[tuple[Space, int, bytearray]] = []
+        for (space, number), (data, there) in sorted(
+            self.pages.items(), key=lambda each: (each[0][0].value, each[0][1])
+        ):
+            edges = np.flatnonzero(np.diff(there, prepend=False, append=False)).tolist()
+            for start, end in zip(edges[::2], edges[1::2], strict=True):
+                address = number * _PAGE + start
+                if not (found and found[-1][0] is space and found[-1][1] + len(found[-1][2]) == address):
+                    found.append((space, address, bytearray()))
+                found[-1][2].extend(data[start:end].tobytes())
+        return [(space, address, bytes(data)) for space, address, data in found]
+
+
+def _memory_of(log: AccessLog) -> tuple[list[Stretch], list[Stretch]]:
     """What lay in memory before, and what lies there after: of every byte the first read and the last write."""
-    before: dict[tuple[Space, int], int] = {}
-    after: dict[tuple[Space, int], int] = {}
+    before, after = _Bytes(), _Bytes()
     for event in log.events:
         if isinstance(event, Access):
             continue
-        for offset, value in enumerate(event.data):
-            key = (event.space, event.address + offset)
-            if event.write:
-                after[key] = value
-            elif key not in after:
-                before.setdefault(key, value)
-    return _stretches(before), _stretches(after)
-
-
-def _stretches(content: dict[tuple[Space, int], int]) -> list[tuple[Space, int, bytes]]:
-    """Bytes by address as stretches without a gap."""
-    found: list[tuple[Space, int, bytearray]] = []
-    for (space, address), value in sorted(content.items(), key=lambda each: (each[0][0].value, each[0][1])):
-        if found and found[-1][0] is space and found[-1][1] + len(found[-1][2]) == address:
-            found[-1][2].append(value)
-        else:
-            found.append((space, address, bytearray([value])))
-    return [(space, address, bytes(data)) for space, address, data in found]
+        given, start = np.frombuffer(event.data, np.uint8), 0
+        while start < given.size:
+            number, at = divmod(event.address + start, _PAGE)
+            piece = given[start : start + _PAGE - at]
+            place = slice(at, at + piece.size)
+            data, there = (after if event.write else before).page(event.space, number)
+            known = after.page(event.space, number)[1][place] | there[place]
+            new = np.ones(piece.size, bool) if event.write else ~known
+            data[place][new], there[place][new] = piece[new], True
+            start += piece.size
+    return before.stretches(), after.stretches()

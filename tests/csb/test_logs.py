@@ -19,6 +19,7 @@ from nvdla.csb.printers import printer
 from nvdla.csb.program import Await, Write
 from nvdla.csb.replay import replay_log
 from nvdla.errors import TraceError
+from nvdla.hardware.configuration import configuration
 from nvdla.memory.address_space import Space
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
@@ -201,3 +202,23 @@ def test_polls_of_the_riscv_dialect_are_bounded_and_the_bound_is_read_back(made,
 def test_a_bound_is_shown(made, capsys):
     assert main(["csb", str(made.folder / "lenet.txn")]) == 0
     assert "within 50,000 looks)" in capsys.readouterr().out
+
+
+def test_a_log_that_is_all_over_memory_is_refused_before_it_takes_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("nvdla.csb.replay.PAGE_LIMIT", 100)
+    lines = [platform_line("dbb", 0, at << 20, bytes(8)) for at in range(101)]
+    (tmp_path / "sc.log").write_text("\n".join([platform_line("csb", 1, 0x9004, bytes(4)), *lines]))
+    with pytest.raises(TraceError, match="more than 100 pages"):
+        replay_log(read_log(tmp_path / "sc.log"), configuration("nv_small"))
+
+
+def test_of_each_byte_the_first_read_and_the_last_write_count(tmp_path):
+    """A byte that was written before it is read was not there before."""
+    events = [(1, 0x1FFE, b"\1\2\3\4"), (0, 0x1FFC, b"\7\7\7\7"), (0, 0x2002, b"\5"), (1, 0x2000, b"\6")]
+    lines = [platform_line("csb", 1, 0x9004, bytes(4)), *(platform_line("dbb", *event) for event in events)]
+    (tmp_path / "sc.log").write_text("\n".join(lines))
+    result = replay_log(read_log(tmp_path / "sc.log"), configuration("nv_small"))
+    (check,) = result.checks
+    assert (check.address, check.size, check.different) == (0x1FFE, 4, 4)
+    held = result.memory.view(Space.DRAM, 0x1FFC, 7, "test").tolist()
+    assert held == [7, 7, 0, 0, 0, 0, 5]

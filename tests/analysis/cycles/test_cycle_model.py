@@ -35,9 +35,12 @@ STATED = {
     ("nv_large", "sdp+pdp"): (4.5, 6.5),
 }
 MEAN, WORST = 0.7, 8.0  # of all single operations
-# With reads and writes on one narrow port the RTL's clock gates change the order of reads and writes: with them at work
-# this one takes 447 cycles more than with the gates bypassed (15 %). The model is of gates held on.
+# The model is of clock gates held on; this entry was measured with them at work. The description of the measurements
+# (shared/facts/performance-model.md): "On the nv_small operations run both ways, real gates take 0 to 7 cycles more
+# (mostly 2 or 3) at full bandwidth; SDP operations under a shared bandwidth limit differ by -64 to +447 cycles (up to
+# 15 %), since the order of reads and writes on the port changes."
 MOVED_BY_GATES = ("sdp_5x24x18_bs_int8_mem_0", 4)
+BY_GATES = 447
 
 
 def errors(entries):
@@ -63,6 +66,18 @@ def test_single_operations_are_within_the_bars(rtl_cycles):
     assert len(found) > 350
     assert sum(found) / len(found) <= MEAN
     assert max(found) <= WORST
+
+
+def test_what_the_clock_gates_moved_is_right_without_them(rtl_cycles):
+    """The one entry that the bars leave out: the model is off by the cycles that the gates cost."""
+    moved = [
+        entry
+        for entry in rtl_cycles["nv_small"]
+        if (entry["test"], entry["memory"]["bytes_per_cycle"]) == MOVED_BY_GATES
+    ]
+    (entry,) = moved
+    assert entry["clock_gates"] == "real" and entry["memory"]["shared_read_write"]
+    assert predicted(entry).total + BY_GATES == pytest.approx(entry["cycles"], rel=0.01)
 
 
 def test_the_first_mac_is_when_the_rtl_says(rtl_cycles):
