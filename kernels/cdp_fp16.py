@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.kernels.cdp import COUNTERS, HALO, HIT, OVERFLOW, UNDERFLOW, choose
+from nvdla.kernels.cdp import COUNTERS, HALO, HIT, OVERFLOW, UNDERFLOW, Function, Priority, Table, choose
 from nvdla.kernels.floats import (
     FP16,
     FP17,
@@ -26,6 +26,7 @@ from nvdla.kernels.floats import (
     is_nan,
 )
 from nvdla.kernels.jit.compilation import njit
+from nvdla.kernels.jit.crew import share
 
 # The conversions of the format module are expanded wherever they stand; called, they compile once.
 
@@ -55,6 +56,8 @@ def _subtract(a, b):
     return fp_sub(a, b, FP32)
 
 
+COST = 100
+"""Nanoseconds an element, measured."""
 _INDEX_BITS = 30  # enough: the tables end at 64 and 256
 _FRACTION_BITS = 16
 
@@ -133,30 +136,54 @@ def _normalise_column(column, squares, results, function, le, lo, le_entries, lo
 
 
 @njit(cache=True, nogil=True)
-def normalise_fp16(source, out, channels, function, flush_nan, le, lo, le_entries, lo_entries, priority):
+def _line(h, source, out, channels, function, flush_nan, le, lo, le_entries, lo_entries, priority, counters, nans):
+    """Line ``h`` of :func:`normalise_fp16`."""
+    surfaces, _, width, atom = source.shape
+    column = np.zeros(surfaces * atom + 2 * HALO, np.int64)
+    squares = np.zeros(surfaces * atom + 2 * HALO, np.int64)
+    results = np.zeros(surfaces * atom, np.int64)
+    found = 0
+    for w in range(width):
+        for channel in range(channels):
+            bits = np.int64(source[channel // atom, h, w, channel % atom])
+            if flush_nan and is_nan(bits, FP16):
+                bits = np.int64(0)
+            x = _half_to_fp17(bits)
+            wide = _fp17_to_single(x)
+            column[channel + HALO] = x
+            squares[channel + HALO] = fp_mul(wide, wide, FP32)
+        found += _normalise_column(
+            column, squares, results, function, le, lo, le_entries, lo_entries, priority, counters[h]
+        )
+        for channel in range(results.size):
+            out[channel // atom, h, w, channel % atom] = results[channel]
+    nans[h] = found
+
+
+@njit(cache=True, nogil=True, shared=True)
+def _lines(crew, source, out, channels, function, flush_nan, le, lo, le_entries, lo_entries, priority, counters, nans):
+    arguments = (source, out, channels, function, flush_nan, le, lo, le_entries, lo_entries, priority, counters, nans)
+    share(crew, nans.size, _line, arguments)
+
+
+def normalise_fp16(
+    source: np.ndarray,
+    out: np.ndarray,
+    channels: int,
+    function: Function,
+    flush_nan: bool,
+    le: Table,
+    lo: Table,
+    le_entries: np.ndarray,
+    lo_entries: np.ndarray,
+    priority: Priority,
+) -> tuple[np.ndarray, int]:
     """Local response normalisation of fp16 bit patterns, uint16 (S, H, W, A); returns (counters, output NaNs).
 
     Channels behind the last of ``channels`` are +0. ``flush_nan``: input NaNs become +0.
     """
-    surfaces, height, width, atom = source.shape
-    column = np.zeros(surfaces * atom + 2 * HALO, np.int64)
-    squares = np.zeros(surfaces * atom + 2 * HALO, np.int64)
-    results = np.zeros(surfaces * atom, np.int64)
-    counters = np.zeros(COUNTERS, np.int64)
-    nans = 0
-    for h in range(height):
-        for w in range(width):
-            for channel in range(channels):
-                bits = np.int64(source[channel // atom, h, w, channel % atom])
-                if flush_nan and is_nan(bits, FP16):
-                    bits = np.int64(0)
-                x = _half_to_fp17(bits)
-                wide = _fp17_to_single(x)
-                column[channel + HALO] = x
-                squares[channel + HALO] = fp_mul(wide, wide, FP32)
-            nans += _normalise_column(
-                column, squares, results, function, le, lo, le_entries, lo_entries, priority, counters
-            )
-            for channel in range(results.size):
-                out[channel // atom, h, w, channel % atom] = results[channel]
-    return counters, nans
+    height = source.shape[1]
+    counters, nans = np.zeros((height, COUNTERS), np.int64), np.zeros(height, np.int64)
+    tables = (le, lo, le_entries, lo_entries, priority)
+    _lines.for_work(COST * source.size, source, out, channels, function, flush_nan, *tables, counters, nans)
+    return counters.sum(axis=0), int(nans.sum())

@@ -25,6 +25,8 @@ MASKED = -64
 NAN_EXPONENT = 255
 BIAS_ROWS = 0x55550000
 """Sum of the bits 16 that the eight Booth rows carry instead of a sign extension."""
+COST = 3
+"""Nanoseconds a product, measured."""
 PIXEL_TILE = 8
 KERNEL_TILE = 16
 
@@ -191,12 +193,6 @@ def _atom(words, exponents, data, negatives, data_exponents, at, blocks, product
     return largest
 
 
-@njit(cache=True, nogil=True)
-def product_atom(words, exponents, data, negatives, data_exponents, products):
-    """:func:`_atom` for callers outside, on views of one full atom."""
-    return np.int64(_atom(words, exponents, data, negatives, data_exponents, 0, FULL, products))
-
-
 @njit(inline="always")
 def _total(products, blocks):
     """Exact sum of the products of an atom: 64 times 2^29 does not fit an int32, so halves are added apart."""
@@ -281,23 +277,16 @@ def fp48_to_fp32(exponent, mantissa):
 
 
 @njit(cache=True, nogil=True)
-def decode_operand(bits, i, data, negatives, exponents):
-    """Operand ``i`` of the data as the MAC takes it; returns its sign and fraction if it is a NaN, else -1."""
-    data[i] = np.uint32(mantissa_of(bits))
-    negatives[i] = np.uint32(bits >> 15)
-    exponents[i] = np.int32(exponent_of(bits))
-    return nan_of(bits)
-
-
-@njit(cache=True, nogil=True)
 def _gather(bits, base, offsets, data, negatives, exponents, nans):
     """Decode the window at ``base``: one value for every place of every atom; absent places are zeros."""
     nans[:] = -1
     for i in range(offsets.size):
         value = np.int64(bits[base + offsets[i]]) if offsets[i] >= 0 else np.int64(0)
-        nan = decode_operand(value, i, data, negatives, exponents)
+        data[i] = np.uint32(mantissa_of(value))
+        negatives[i] = np.uint32(value >> 15)
+        exponents[i] = np.int32(exponent_of(value))
         if nans[i // ATOM] < 0:
-            nans[i // ATOM] = nan
+            nans[i // ATOM] = nan_of(value)
 
 
 @njit(cache=True, nogil=True)
@@ -362,4 +351,5 @@ def convolve(
     """
     used = (offsets.reshape(-1, ATOM) >= 0) * np.arange(1, ATOM + 1)
     blocks = -(-used.max(axis=1) // LANES)
-    _convolve(bits, bases, offsets, blocks, *packed, out)
+    work = COST * LANES * int(blocks.sum()) * bases.size * len(packed[0])
+    _convolve.for_work(work, bits, bases, offsets, blocks, *packed, out)

@@ -9,12 +9,15 @@ import numpy as np
 
 from nvdla.kernels.floats import FP16, FP17, fp16_to_fp17, fp17_to_fp16, fp_add, fp_max, fp_min, fp_mul, is_nan
 from nvdla.kernels.jit.compilation import njit
+from nvdla.kernels.jit.crew import share
 
 # The kernel widths as fp17 (pdp_hls_wrapper.cpp:110). There the table ends before 8, and a padded average of that width
 # would read what lies behind it; 8.0 stands here.
 _WIDTH = (0x00000, 0x07C00, 0x08000, 0x08200, 0x08400, 0x08500, 0x08600, 0x08700, 0x08800)
 
 AVERAGE, MAXIMUM, MINIMUM = 0, 1, 2
+COST = 4
+"""Nanoseconds an element of a window, measured."""
 
 
 @njit(cache=True, nogil=True)
@@ -60,35 +63,56 @@ def _row(method, row, a, begin, end, padding):
 
 
 @njit(cache=True, nogil=True)
-def pool_fp16(source, out, method, kernel, stride, pad, pad_values, reciprocal):
+def _line(number, source, out, method, kernel, stride, pad, pad_values, reciprocal, nans):
+    """Line ``number`` of all surfaces' lines one after the other."""
+    _, height, width, atom = source.shape
+    s, y = number // out.shape[1], number % out.shape[1]
+    top = y * stride[0] - pad[0]
+    first, last = max(top, 0), min(top + kernel[0], height)
+    outside_rows = pad_values[kernel[0] - (last - first)]
+    if outside_rows:
+        outside_rows = fp_mul(outside_rows, _WIDTH[kernel[1]], FP17)
+    found = 0
+    for x in range(out.shape[2]):
+        left = x * stride[1] - pad[1]
+        begin, end = max(left, 0), min(left + kernel[1], width)
+        outside = pad_values[kernel[1] - (end - begin)]
+        for a in range(atom):
+            total = _row(method, source[s, first], a, begin, end, outside)
+            for h in range(first + 1, last):
+                row = _row(method, source[s, h], a, begin, end, outside)
+                total = fp_add(row, total, FP17) if method == AVERAGE else _extreme(method, row, total)
+            if method == AVERAGE:
+                if outside_rows:
+                    total = fp_add(total, outside_rows, FP17)
+                total = fp_mul(fp_mul(total, reciprocal[1], FP17), reciprocal[0], FP17)
+                total = fp17_to_fp16(total)
+            found += is_nan(total, FP16)
+            out[s, y, x, a] = total
+    nans[number] = found
+
+
+@njit(cache=True, nogil=True, shared=True)
+def _lines(crew, source, out, method, kernel, stride, pad, pad_values, reciprocal, nans):
+    share(crew, nans.size, _line, (source, out, method, kernel, stride, pad, pad_values, reciprocal, nans))
+
+
+def pool_fp16(
+    source: np.ndarray,
+    out: np.ndarray,
+    method: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    pad_values: np.ndarray,
+    reciprocal: tuple[int, int],
+) -> int:
     """Pooling of fp16 bit patterns, uint16 arrays source (S, H, W, A) and out (S, OH, OW, A).
 
     As the integer kernels; ``pad_values`` int64 (8,) and ``reciprocal`` (vertical, horizontal) are fp17. Returns the
     number of NaNs in the output.
     """
-    surfaces, height, width, atom = source.shape
-    nans = 0
-    for s in range(surfaces):
-        for y in range(out.shape[1]):
-            top = y * stride[0] - pad[0]
-            first, last = max(top, 0), min(top + kernel[0], height)
-            outside_rows = pad_values[kernel[0] - (last - first)]
-            if outside_rows:
-                outside_rows = fp_mul(outside_rows, _WIDTH[kernel[1]], FP17)
-            for x in range(out.shape[2]):
-                left = x * stride[1] - pad[1]
-                begin, end = max(left, 0), min(left + kernel[1], width)
-                outside = pad_values[kernel[1] - (end - begin)]
-                for a in range(atom):
-                    total = _row(method, source[s, first], a, begin, end, outside)
-                    for h in range(first + 1, last):
-                        row = _row(method, source[s, h], a, begin, end, outside)
-                        total = fp_add(row, total, FP17) if method == AVERAGE else _extreme(method, row, total)
-                    if method == AVERAGE:
-                        if outside_rows:
-                            total = fp_add(total, outside_rows, FP17)
-                        total = fp_mul(fp_mul(total, reciprocal[1], FP17), reciprocal[0], FP17)
-                        total = fp17_to_fp16(total)
-                    nans += is_nan(total, FP16)
-                    out[s, y, x, a] = total
-    return nans
+    nans = np.zeros(out.shape[0] * out.shape[1], np.int64)
+    work = out.size * kernel[0] * kernel[1] * COST
+    _lines.for_work(work, source, out, method, kernel, stride, pad, pad_values, reciprocal, nans)
+    return int(nans.sum())

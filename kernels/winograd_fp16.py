@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from nvdla.kernels.fast.fp16_lanes import COST, accumulate_atom, atom_sums, gather
+from nvdla.kernels.fast.fp16_layout import LANES
 from nvdla.kernels.floats import FP17, fp16_to_fp17, fp17_to_fp16, fp_add, fp_sub
-from nvdla.kernels.fp16_mac import ATOM, decode_operand, fp48_add, fp48_to_fp32, product_atom
+from nvdla.kernels.fp16_mac import ATOM, fp48_to_fp32
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
 
 CHANNELS = 4
 """Channels of a 4x4 tile that fill a MAC atom."""
+KERNEL_TILE = 32
 
 
 @njit(cache=True, nogil=True)
@@ -55,82 +58,88 @@ def transform_data(tiles: np.ndarray) -> np.ndarray:
 
 
 @njit(cache=True, nogil=True)
-def _decode(bits, data, negatives, exponents):
-    """Operands of one atom as the MAC takes them; returns the first NaN's sign and fraction, or -1."""
-    first = np.int64(-1)
-    for i in range(ATOM):
-        nan = decode_operand(np.int64(bits[i]), i, data, negatives, exponents)
-        if first < 0:
-            first = np.int64(nan)
-    return first
+def _transform_sums(positions, out):
+    """POA of an atom's sums at the 16 positions of the tile, in every lane: the four outputs in the order (0, 0),
+    (0, 1), (1, 0), (1, 1)."""
+    for lane in range(LANES):
+        for row in range(2):
+            a0, a1, a2, a3 = _column_sums(positions, row, lane)
+            out[2 * row, lane] = a0 + a1 + a2
+            out[2 * row + 1, lane] = a1 - a2 - a3
 
 
 @njit(cache=True, nogil=True)
-def _position(products, i):
-    """Sum of the four channels at position ``i`` of the 4x4 tile."""
-    at = i * CHANNELS
-    return np.int64(products[at]) + products[at + 1] + products[at + 2] + products[at + 3]
+def _column_sum(positions, row, column, lane):
+    """One output row of A^T times a column of the tile."""
+    middle, after = positions[4 + column, lane], positions[8 + column, lane]
+    if row == 0:
+        return positions[column, lane] + middle + after
+    return middle - after - positions[12 + column, lane]
 
 
 @njit(cache=True, nogil=True)
-def _transform_sums(products, out):
-    """POA of an atom's products: the four outputs in the order (0, 0), (0, 1), (1, 0), (1, 1)."""
-    for row in range(2):
-        a = np.empty(4, np.int64)
-        for column in range(4):
-            m1, m2 = _position(products, 4 + column), _position(products, 8 + column)
-            if row == 0:
-                a[column] = _position(products, column) + m1 + m2
-            else:
-                a[column] = m1 - m2 - _position(products, 12 + column)
-        out[2 * row] = a[0] + a[1] + a[2]
-        out[2 * row + 1] = a[1] - a[2] - a[3]
+def _column_sums(positions, row, lane):
+    return (
+        _column_sum(positions, row, 0, lane), _column_sum(positions, row, 1, lane),
+        _column_sum(positions, row, 2, lane), _column_sum(positions, row, 3, lane),
+    )  # fmt: skip
 
 
 @njit(cache=True, nogil=True)
-def _accumulate(state, nan, largest, sums):
-    """Add one atom to the four accumulators ``state`` (4, 2): exponent and mantissa."""
-    for i in range(4):
-        exponent, mantissa = state[i, 0], state[i, 1]
-        if nan >= 0:
-            exponent, mantissa = fp48_add(exponent, mantissa, np.int64(63), (np.int64(nan) << 53) >> 26)
-        else:
-            exponent, mantissa = fp48_add(exponent, mantissa, largest, sums[i])
-        state[i, 0], state[i, 1] = exponent, mantissa
+def _piece(number, bits, bases, offsets, tile_columns, words, mantissas, exponents, nans, out):
+    """Some kernels at some tiles."""
+    kernels = words.shape[0]
+    parts = (kernels + KERNEL_TILE - 1) // KERNEL_TILE
+    first, top = number // parts * LANES, number % parts * KERNEL_TILE
+    count = min(KERNEL_TILE, kernels - top)
+    values = np.zeros(LANES, np.uint16)
+    data, data_exponents = np.empty((ATOM, LANES), np.int16), np.empty((ATOM, LANES), np.int16)
+    data_nans = np.empty(LANES, np.int32)
+    largest = np.empty((count, LANES), np.int16)
+    positions, sums = np.empty((count, ATOM // CHANNELS, LANES), np.int64), np.empty((4, LANES), np.int64)
+    totals = np.zeros((2, count, 4, LANES), np.int64)
+    for atom in range(nans.shape[1]):
+        at = atom * ATOM
+        any_nan = gather(bits, bases, first, offsets[at : at + ATOM], values, data, data_exponents, data_nans)
+        weights = (words, mantissas, exponents)
+        atom_sums((top, top + count), at, ATOM, data, data_exponents, weights, largest, positions)
+        for row in range(count):
+            _transform_sums(positions[row], sums)
+            nan = nans[top + row, atom]
+            for i in range(4):
+                accumulate_atom(nan, data_nans, any_nan, totals[0, row, i], totals[1, row, i], largest[row], sums[i])
+    _deliver(totals, first, top, min(LANES, bases.size - first), tile_columns, out)
 
 
 @njit(cache=True, nogil=True)
-def _convolve_tile(t, tiles, tile_columns, words, word_exponents, word_nans, out):
-    """All kernels at one tile."""
-    _, atoms, _ = tiles.shape
+def _deliver(totals, first, top, used, tile_columns, out):
+    """The accumulators of the first ``used`` lanes to where their tiles lie."""
     atom = out.shape[3]
-    data = np.empty((atoms, ATOM), np.uint32)
-    negatives = np.empty((atoms, ATOM), np.uint32)
-    exponents = np.empty((atoms, ATOM), np.int32)
-    nans = np.empty(atoms, np.int32)
-    products = np.empty(ATOM, np.int32)
-    sums = np.empty(4, np.int64)
-    for b in range(atoms):
-        nans[b] = _decode(tiles[t, b], data[b], negatives[b], exponents[b])
-    y, x = t // tile_columns * 2, t % tile_columns * 2
-    for k in range(words.shape[0]):
-        state = np.zeros((4, 2), np.int64)
-        for b in range(atoms):
-            nan = word_nans[k, b] if word_nans[k, b] >= 0 else nans[b]
-            largest = np.int64(0)
-            if nan < 0:
-                at = b * ATOM
-                largest = product_atom(
-                    words[k, at : at + ATOM], word_exponents[k, at : at + ATOM],
-                    data[b], negatives[b], exponents[b], products,
-                )  # fmt: skip
-                _transform_sums(products, sums)
-            _accumulate(state, nan, largest << 2, sums)
-        for i in range(4):
-            out[k // atom, y + i // 2, x + i % 2, k % atom] = fp48_to_fp32(state[i, 0], state[i, 1])
+    for row in range(totals.shape[1]):
+        surface, place = (top + row) // atom, (top + row) % atom
+        for lane in range(used):
+            y, x = (first + lane) // tile_columns * 2, (first + lane) % tile_columns * 2
+            for i in range(4):
+                value = fp48_to_fp32(totals[0, row, i, lane], totals[1, row, i, lane])
+                out[surface, y + i // 2, x + i % 2, place] = value
 
 
 @njit(cache=True, nogil=True, shared=True)
-def convolve(crew, tiles, tile_columns, words, word_exponents, word_nans, out):
-    """All outputs: ``tiles`` (count, atoms, 64) uint16 from :func:`transform_data`, ``out`` (S, H, W, A) uint32."""
-    share(crew, tiles.shape[0], _convolve_tile, (tiles, tile_columns, words, word_exponents, word_nans, out))
+def _convolve(crew, bits, bases, offsets, tile_columns, words, mantissas, exponents, nans, out):
+    pieces = ((bases.size + LANES - 1) // LANES) * ((words.shape[0] + KERNEL_TILE - 1) // KERNEL_TILE)
+    arguments = (bits, bases, offsets, tile_columns, words, mantissas, exponents, nans, out)
+    share(crew, pieces, _piece, arguments)
+
+
+def convolve(
+    tiles: np.ndarray,
+    tile_columns: int,
+    packed: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    out: np.ndarray,
+) -> None:
+    """All outputs: ``tiles`` (count, atoms, 64) uint16 from :func:`transform_data`, ``out`` (S, H, W, A) uint32;
+    ``packed`` from :func:`nvdla.kernels.fast.fp16_lanes.pack_weights`."""
+    offsets = np.arange(tiles[0].size)
+    bases = np.arange(len(tiles)) * offsets.size
+    work = COST * tiles.size * len(packed[0])
+    _convolve.for_work(work, tiles.reshape(-1), bases, offsets, tile_columns, *packed, out)

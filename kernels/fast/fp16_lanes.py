@@ -34,6 +34,8 @@ from nvdla.kernels.jit.compilation import late, njit
 from nvdla.kernels.jit.crew import share
 
 KERNEL_TILE = 128
+COST = 0.5
+"""Nanoseconds a product, measured."""
 FEWEST_PIXELS = 6
 """With fewer most lanes would be empty."""
 
@@ -134,7 +136,7 @@ def accumulate_atom(nan, nans, any_nan, exponents, mantissas, largest, sums):  #
 
 
 @njit(cache=True, nogil=True)
-def _gather(bits, bases, first, offsets, values, mantissas, exponents, nans):  # type: ignore[no-untyped-def]
+def gather(bits, bases, first, offsets, values, mantissas, exponents, nans):  # type: ignore[no-untyped-def]
     """Decode one atom at LANES pixels; lanes behind the last pixel hold zeros. Returns whether there is a NaN."""
     nans[:] = -1
     count = min(LANES, bases.size - first)
@@ -149,10 +151,12 @@ def _gather(bits, bases, first, offsets, values, mantissas, exponents, nans):  #
 
 
 @njit(cache=True, nogil=True)
-def _atom(kernels, at, used, data, data_exponents, tables, weights, largest, sums):  # type: ignore[no-untyped-def]
-    """Sums of the products of one atom, whose places begin at ``at``, for some kernels."""
-    words, mantissas, exponents, _ = weights
-    low, high = tables
+def atom_sums(kernels, at, used, data, data_exponents, weights, largest, sums):  # type: ignore[no-untyped-def]
+    """Sums of the products of one atom, whose places begin at ``at``, for some kernels: ``sums`` (kernels, groups,
+    LANES) int64. PLACES at a time go to the groups in turn."""
+    words, mantissas, exponents = weights
+    low, high = np.empty((PLACES, LOW_TABLE), np.uint16), np.empty((PLACES, HIGH_TABLE), np.uint16)
+    groups = sums.shape[1]
     for k in range(kernels[0], kernels[1]):
         row = k - kernels[0]
         sums[row] = 0
@@ -168,7 +172,7 @@ def _atom(kernels, at, used, data, data_exponents, tables, weights, largest, sum
             add_products(
                 low.ctypes.data, high.ctypes.data, data[place].ctypes.data, data_exponents[place].ctypes.data,
                 words[k, first:].ctypes.data, mantissas[k, first:].ctypes.data, exponents[k, first:].ctypes.data,
-                largest[row].ctypes.data, count, sums[row].ctypes.data,
+                largest[row].ctypes.data, count, sums[row, place // PLACES % groups].ctypes.data,
             )  # fmt: skip
 
 
@@ -183,19 +187,18 @@ def _piece(number, bits, bases, offsets, used, words, mantissas, exponents, nans
     values = np.zeros(LANES, np.uint16)
     data, data_exponents = np.empty((ATOM, LANES), np.int16), np.empty((ATOM, LANES), np.int16)
     data_nans = np.empty(LANES, np.int32)
-    tables = (np.empty((PLACES, LOW_TABLE), np.uint16), np.empty((PLACES, HIGH_TABLE), np.uint16))
     largest = np.empty((count, LANES), np.int16)
-    sums = np.empty((count, LANES), np.int64)
+    sums = np.empty((count, 1, LANES), np.int64)
     totals = np.zeros((2, count, LANES), np.int64)
-    weights = (words, mantissas, exponents, nans)
+    weights = (words, mantissas, exponents)
     for atom in range(used.size):
         at = atom * ATOM
         places = offsets[at : at + used[atom]]
-        any_nan = _gather(bits, bases, first, places, values, data, data_exponents, data_nans)
-        _atom(limits, at, used[atom], data, data_exponents, tables, weights, largest, sums)
+        any_nan = gather(bits, bases, first, places, values, data, data_exponents, data_nans)
+        atom_sums(limits, at, used[atom], data, data_exponents, weights, largest, sums)
         for row in range(count):
             nan = nans[top + row, atom]
-            accumulate_atom(nan, data_nans, any_nan, totals[0, row], totals[1, row], largest[row], sums[row])
+            accumulate_atom(nan, data_nans, any_nan, totals[0, row], totals[1, row], largest[row], sums[row, 0])
     group = out.shape[2]
     for k in range(top, limits[1]):
         for lane in range(min(LANES, bases.size - first)):
@@ -222,7 +225,5 @@ def convolve(
     In every atom, places that hold nothing (offset -1) only follow those that hold something.
     """
     used = (offsets.reshape(-1, ATOM) >= 0).sum(axis=1)
-    _convolve(bits, bases, offsets, used, *packed, out)
-
-
-__all__ = ["FEWEST_PIXELS", "accumulate_atom", "convolve", "decode", "pack_weights"]
+    work = COST * LANES * -(-bases.size // LANES) * len(packed[0]) * int(used.sum())
+    _convolve.for_work(work, bits, bases, offsets, used, *packed, out)

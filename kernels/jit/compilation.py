@@ -25,6 +25,8 @@ from nvdla.kernels.jit.cache_folder import cache_folder
 
 PLAIN_WORK = 1 << 23
 """What a process does in plain forms at most, in steps of about a nanosecond."""
+WORTH_WAKING = 200_000
+"""Nanoseconds of work for which sleeping helpers are woken: it takes them 50,000 until they are there."""
 
 _lock = threading.RLock()
 _thread = threading.local()
@@ -92,6 +94,10 @@ class Kernel:
     def joined(self, *args: Any) -> Any:
         """:meth:`compiled_form` of a shared kernel with the helpers that are awake: for too little work to wake one."""
         return (self._compiled or self.compiled)(_crew().crew_handle(False), *args)
+
+    def for_work(self, nanoseconds: float, *args: Any) -> Any:
+        """The shared kernel on so much work: helpers that sleep are woken for what takes much longer than that."""
+        return self(*args) if nanoseconds > WORTH_WAKING else self.joined(*args)
 
     def plain(self, cost: Callable[..., int]) -> Callable[[Any], Any]:
         """Decorates the plain form; ``cost`` takes the same arguments and tells its work in nanoseconds or so."""

@@ -7,8 +7,10 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.fp16_reference import accumulate, first_nan, mac_products, signed, to_fp32
 
-from nvdla.kernels import fp16_mac, winograd, winograd_fp16
+from nvdla.kernels import winograd, winograd_fp16
+from nvdla.kernels.fast import fp16_lanes
 
 C = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]])
 A = np.array([[1, 1, 1, 0], [0, 1, -1, -1]])
@@ -55,7 +57,7 @@ def test_fp16_winograd_of_small_integers_loses_only_the_aligned_products_last_bi
     tiles = winograd.tiles(cube.astype(np.float16).view(np.uint16), height, width)
     data = winograd_fp16.transform_data(np.ascontiguousarray(tiles).reshape(-1, 4, 4, channels))
     out = np.zeros((1, height, width, 16), np.uint32)
-    winograd_fp16.convolve(data, width // 2, *fp16_mac.pack_weights(np.ascontiguousarray(atoms)), out)
+    winograd_fp16.convolve(data, width // 2, fp16_lanes.pack_weights(np.ascontiguousarray(atoms)), out)
     expected = 4 * direct(cube, weights, height, width)
     # 64 products a MAC atom, each at most one too small in the unit 2^(4 * 8 - 50) of the largest exponent here.
     atoms_added = 9 * 64 * channels // 4
@@ -93,5 +95,27 @@ def test_a_nan_of_the_weights_reaches_all_four_outputs():
     weights = np.zeros((1, 64), np.uint16)
     weights[0, 5] = 0xFE01
     out = np.zeros((1, 2, 2, 16), np.uint32)
-    winograd_fp16.convolve(np.zeros((1, 1, 64), np.uint16), 1, *fp16_mac.pack_weights(weights), out)
+    winograd_fp16.convolve(np.zeros((1, 1, 64), np.uint16), 1, fp16_lanes.pack_weights(weights), out)
     assert (out[0, ..., 0] == 0xFF800201).all()
+
+
+def test_fp16_winograd_equals_sums_of_plain_products():
+    """40 tiles, 35 kernels, two atoms with NaN here and there: the transform of the products, then the accumulators."""
+    random = np.random.default_rng(8)
+    tiles = random.standard_normal((40, 2, 64)).astype(np.float16).view(np.uint16)
+    weights = (random.standard_normal((35, 128)) * 2.0 ** random.integers(-9, 3, (35, 128))).astype(np.float16)
+    weights = weights.view(np.uint16)
+    tiles[7, 1, 3], weights[33, 70] = 0x7E01, 0xFE02
+    out = np.zeros((3, 10, 16, 16), np.uint32)
+    winograd_fp16.convolve(tiles, 8, fp16_lanes.pack_weights(weights), out)
+    for k, t in ((0, 0), (31, 31), (34, 39), (3, 7), (33, 2), (33, 7)):
+        accumulators = [(0, 0)] * 4
+        for w, d in zip(weights[k].reshape(2, 64).tolist(), tiles[t].tolist(), strict=True):
+            nan = first_nan(w) if first_nan(w) is not None else first_nan(d)
+            largest, products = mac_products(w, d) if nan is None else (63, [])
+            sums = A @ np.reshape(products, (4, 4, 4)).sum(axis=2) @ A.T if nan is None else np.zeros((2, 2))
+            for i, value in enumerate(sums.astype(np.int64).reshape(-1).tolist()):
+                mantissa = value if nan is None else signed((nan >> 15) << 37 | (nan & 1023) << 27, 38)
+                accumulators[i] = accumulate(accumulators[i], largest, mantissa)
+        got = out[k // 16, t // 8 * 2 : t // 8 * 2 + 2, t % 8 * 2 : t % 8 * 2 + 2, k % 16].reshape(-1).tolist()
+        assert got == [to_fp32(*each) for each in accumulators]

@@ -184,6 +184,8 @@ class DirectDots(_Direct):
 class DirectHalves(_Direct):
     """fp16: the exact model of the MAC cells and FP48 accumulators, atom by atom in order."""
 
+    _latest: tuple[int, tuple[np.ndarray, np.ndarray]] | None = None
+
     def pack(self, elements: np.ndarray) -> tuple[np.ndarray, ...]:
         """Weight elements in memory order to the form that ``compute`` takes."""
         weights, fp16_mac = self.unpack(elements), self._kernels()
@@ -220,6 +222,11 @@ class DirectHalves(_Direct):
 
     def _places(self, length: int) -> tuple[np.ndarray, np.ndarray]:
         """Data offsets and weight indices of all places of all atoms; ``length``: elements of a padded line."""
+        if self._latest is None or self._latest[0] != length:
+            self._latest = (length, self._found_places(length))
+        return self._latest[1]
+
+    def _found_places(self, length: int) -> tuple[np.ndarray, np.ndarray]:
         from nvdla.kernels.fp16_mac import ATOM
 
         kernel, steps = self.settings.kernel, window_steps(self.settings)
@@ -264,9 +271,9 @@ class WinogradHalves(_Winograd):
 
     def pack(self, elements: np.ndarray) -> tuple[np.ndarray, ...]:
         """Weight elements in memory order to the form that ``compute`` takes."""
-        from nvdla.kernels import fp16_mac
+        from nvdla.kernels.fast import fp16_lanes
 
-        return fp16_mac.pack_weights(self.unpack(elements).reshape(self.settings.kernels, -1))
+        return fp16_lanes.pack_weights(self.unpack(elements).reshape(self.settings.kernels, -1))
 
     def compute(self, lines: np.ndarray, packed: tuple[np.ndarray, ...]) -> np.ndarray:
         """The sums of a convolution: prepared input lines and packed weights to the output cube."""
@@ -278,7 +285,7 @@ class WinogradHalves(_Winograd):
         for cube, target in zip(lines, out, strict=True):
             tiles = np.ascontiguousarray(winograd.tiles(cube, size.height, size.width))
             tiles = winograd_fp16.transform_data(tiles.reshape(-1, 4, 4, channels))
-            winograd_fp16.convolve(tiles, size.width // 2, *packed, target)
+            winograd_fp16.convolve(tiles, size.width // 2, packed, target)
         return out
 
 
