@@ -1,0 +1,270 @@
+"""What one unit of work may be: layers of the model that lead from the point it reads to the point it makes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from nvdla.descriptors.enums import EmuOpType
+from nvdla.recognition.model_graph import ELEMENTWISE, ModelGraph, ModelLayer, Shape
+from nvdla.recognition.units import Unit
+from nvdla.rounding import align
+
+#: layers that one operation of the SDP may hold
+MOST_FUSED = 6
+
+
+@dataclass(frozen=True)
+class Label:
+    """Where in the model a value stands: at ``point``; or ``inside`` a layer (by name) that begins there and takes
+    several operations (a deconvolution: that ends there)."""
+
+    point: int
+    inside: str | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """``layers`` that a unit does, the ``label`` of its result (None: not known). ``covers``: it makes the whole first
+    layer, so nobody else does that from the same data; ``checked``: its weights are the layer's."""
+
+    layers: tuple[ModelLayer, ...]
+    label: Label | None
+    covers: bool = False
+    checked: bool = False
+
+
+Labels = Mapping[int, Label | None]
+
+
+def steps_of(unit: Unit, graph: ModelGraph, labels: Labels) -> Iterator[Step]:
+    """Everything that a unit may be, the likeliest first."""
+    make = _STEPS.get(unit.kind)
+    if make is None:
+        return
+    for label in sources(unit.source, graph, labels):
+        yield from make(unit, graph, labels, label)
+
+
+def sources(values: Sequence[int], graph: ModelGraph, labels: Labels) -> list[Label]:
+    """What the values that a unit reads may be together."""
+    found = [labels.get(value) for value in values]
+    known = [each for each in found if each is not None]
+    if not known or len(known) < len(found):
+        return []
+    parts = [label for place, label in enumerate(known) if not place or label != known[place - 1]]
+    if len(set(parts)) == 1:
+        return parts[:1]
+    if any(part.inside for part in parts):
+        return []
+    return [Label(point) for point in graph.joined([part.point for part in parts])]
+
+
+def _convolution(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Step]:
+    if label.inside is not None:
+        return
+    layers = [each for each in graph.takers(label.point, ("conv", "deconv", "pool")) if _fits(unit, each, graph)]
+    for layer in layers:
+        whole = layer.shape is not None and _makes_all(unit, layer.shape)
+        if layer.kind == "deconv" and not whole:
+            for step in _elementwise(unit, graph, labels, layer.output, first=layer):
+                yield Step(step.layers, Label(step.label.point, layer.name) if step.label else None)
+            continue
+        steps = list(_elementwise(unit, graph, labels, layer.output, first=layer))
+        if _holds_factors(unit):
+            steps.sort(key=lambda step: not any(each.kind == "affine" for each in step.layers[1:2]))
+        for step in steps:
+            yield Step(step.layers, step.label, covers=whole)
+
+
+def _holds_factors(unit: Unit) -> bool:
+    """Addends and factors a channel in fp16 are a batch normalisation's; in int8 they may be scales."""
+    precisions = unit.last.precisions
+    integer = precisions is None or precisions[0].name != "FP16"
+    return unit.features.adds and unit.features.multiplies and not integer
+
+
+def _fits(unit: Unit, layer: ModelLayer, graph: ModelGraph) -> bool:
+    """Whether a convolution can be (a part of) a layer, by shapes, kernels and strides."""
+    op, source, made = unit.first.op, unit.first.input, unit.last.output
+    if layer.shape is None or source is None or made is None:
+        return layer.shape is None
+    if layer.kind == "pool":
+        return _averages(unit, layer, made)
+    if layer.kind == "deconv":
+        return made[0] <= layer.shape[0] and source[0] == _channels(graph, layer, source)
+    if not _within(made, _room(unit, layer.shape)) and not (layer.skewed and _within(made, _turned(layer.shape))):
+        return False
+    if not unit.plain:
+        return True
+    if layer.whole:
+        before = graph.shapes.get(layer.inputs[0])
+        taken = op.kernel_width_csc * op.kernel_height_csc * op.kernel_channel_csc
+        return before is None or taken == math.prod(before)
+    kernel, stride = (op.kernel_height_csc, op.kernel_width_csc), (op.conv_stride_y, op.conv_stride_x)
+    return (
+        kernel == layer.window and stride == layer.stride and op.kernel_channel_csc == _channels(graph, layer, source)
+    )
+
+
+def _within(made: Shape, shape: Shape) -> bool:
+    return all(size <= most for size, most in zip(made, shape, strict=True))
+
+
+def _turned(shape: Shape) -> Shape:
+    return shape[0], shape[2], shape[1]
+
+
+def _room(unit: Unit, shape: Shape) -> Shape:
+    """What a unit may write of a layer: Winograd makes blocks of 4 x 4."""
+    if not unit.winograd:
+        return shape
+    return shape[0], align(shape[1], 4), align(shape[2], 4)
+
+
+def _makes_all(unit: Unit, shape: Shape) -> bool:
+    made = unit.last.output
+    return made is not None and all(size >= least for size, least in zip(made, shape, strict=True))
+
+
+def _averages(unit: Unit, layer: ModelLayer, made: Shape) -> bool:
+    """An average over the whole image may be a convolution."""
+    op = unit.first.op
+    kernel = (op.kernel_height_csc, op.kernel_width_csc)
+    return unit.plain and layer.shape is not None and made[1:] == layer.shape[1:] == (1, 1) and kernel == layer.window
+
+
+def _channels(graph: ModelGraph, layer: ModelLayer, source: Shape) -> int:
+    before = graph.shapes.get(layer.inputs[0])
+    return source[0] if before is None else before[0]
+
+
+def _elementwise(
+    unit: Unit, graph: ModelGraph, labels: Labels, point: int, first: ModelLayer | None = None
+) -> Iterator[Step]:
+    """Layers element by element that the SDP of a unit may do behind a point (and behind ``first``): every run of them
+    that uses the unit's activation, table and operands, the shortest first."""
+    others = [label for other in unit.others for label in sources(other, graph, labels)[:1]]
+    if len(others) < len(unit.others):
+        return
+    start: tuple[ModelLayer, ...] = (first,) if first else ()
+    paths = [(start, point, unit.features.relu, unit.features.lut, tuple(others))]
+    while paths:
+        layers, at, relu, lut, operands = paths.pop(0)
+        if not relu and not lut and not operands and layers:
+            yield Step(layers, Label(at))
+        if len(layers) > MOST_FUSED:
+            continue
+        for layer in graph.takers(at, ELEMENTWISE):
+            rest = _used(layer, at, graph, relu, lut, operands)
+            if rest is not None and (first is not None or _may_hold(unit, layer)):
+                paths.append(((*layers, layer), layer.output, *rest))
+
+
+def _used(
+    layer: ModelLayer, at: int, graph: ModelGraph, relu: bool, lut: bool, operands: tuple[Label, ...]
+) -> tuple[bool, bool, tuple[Label, ...]] | None:
+    """What of activation, table and operands is left when a layer is done too; None where it needs what is not there."""
+    if layer.kind == "affine":
+        return relu, lut, operands
+    if layer.kind == "relu":
+        return (False, lut, operands) if relu else None
+    if layer.kind == "lut":
+        return (relu, False, operands) if lut else None
+    for place, other in enumerate(operands):
+        here = [each for each in layer.inputs if each in graph.same(at)]
+        there = [each for each in layer.inputs if each in graph.same(other.point)]
+        if here and there and other.inside is None and (set(here) != set(there) or layer.inputs.count(here[0]) > 1):
+            return relu, lut, operands[:place] + operands[place + 1 :]
+    return None
+
+
+def _may_hold(unit: Unit, layer: ModelLayer) -> bool:
+    """Whether an SDP alone has the constants that a layer needs."""
+    return layer.kind != "affine" or unit.features.adds or unit.features.multiplies
+
+
+def _sdp(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Step]:
+    does = unit.features
+    if label.inside is not None:
+        yield from _continued(unit, graph, labels, label)
+        return
+    if does.copies and not unit.others:
+        yield Step(_before(graph, label.point), label)
+        return
+    yield from _elementwise(unit, graph, labels, label.point)
+    if does.multiplies and not (does.adds or does.relu or does.lut or unit.others):
+        for layer in graph.takers(label.point, ("affine", "relu")):
+            if layer.kind == "affine" and layer.adds:
+                yield Step((layer,), Label(label.point, layer.name))
+            elif layer.kind == "relu":  # scaled for the activation: still the result of the layer before
+                yield Step(_before(graph, label.point), Label(label.point, layer.name))
+
+
+def _continued(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Step]:
+    """The second operation of a layer: the addend behind the factor, the activation behind its scaling."""
+    for layer in graph.takers(label.point, ("affine", "relu", "eltwise")):
+        if layer.name != label.inside:
+            continue
+        if layer.kind == "affine" and unit.features.adds and not unit.features.multiplies:
+            yield from _elementwise(unit, graph, labels, layer.output, first=layer)
+        if layer.kind == "relu" and unit.features.relu:
+            yield Step((layer,), Label(layer.output))
+
+
+def _pooling(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Step]:
+    op, made = unit.first.op, unit.first.output
+    for layer in graph.takers(label.point, ("pool",)):
+        kernel, stride = (op.pool_height + 1, op.pool_width + 1), (op.stride_y, op.stride_x)
+        before = graph.shapes.get(layer.inputs[0])
+        channels = before is None or made is None or made[0] <= before[0]
+        if kernel == layer.window and channels and (stride == layer.stride or layer.shape is None or _single(layer)):
+            yield Step((layer,), Label(layer.output), covers=made == layer.shape)
+
+
+def _single(layer: ModelLayer) -> bool:
+    """A window that is all of the image: the stride says nothing."""
+    return layer.shape is not None and layer.shape[1:] == (1, 1)
+
+
+def _norm(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Step]:
+    for layer in graph.takers(label.point, ("norm",)):
+        yield Step((layer,), Label(layer.output))
+
+
+def _rubik(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Step]:
+    """It puts the parts of a deconvolution together; else it only moves data."""
+    layer = next((each for each in graph.layers if each.name == label.inside), None)
+    if layer is not None:
+        yield Step((layer,), Label(label.point))
+    else:
+        yield from _copy(unit, graph, labels, label)
+
+
+def _copy(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Step]:
+    yield Step(_before(graph, label.point), label)
+
+
+def _before(graph: ModelGraph, point: int) -> tuple[ModelLayer, ...]:
+    """The layer whose result a point is."""
+    producer = graph.producer.get(point)
+    return (producer,) if producer else ()
+
+
+def _cpu(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Step]:
+    softmax = getattr(unit.first.descriptors, "op_type", None) == EmuOpType.SOFTMAX
+    for layer in graph.takers(label.point, ("softmax",) if softmax else ("affine",)):
+        if layer.cpu:
+            yield Step((layer,), Label(layer.output))
+
+
+_STEPS: dict[str, Callable[[Unit, ModelGraph, Labels, Label], Iterator[Step]]] = {
+    "conv": _convolution,
+    "sdp": _sdp,
+    "pdp": _pooling,
+    "cdp": _norm,
+    "rubik": _rubik,
+    "bdma": _copy,
+    "cpu": _cpu,
+}
