@@ -24,7 +24,7 @@ STOREYS = [
     ["faults"],
     ["diff", "runtime"],
     ["containers", "csb", "frontend"],
-    ["compare", "onnx_backend"],
+    ["compare", "onnx_backend", "recognition"],
     ["evaluation"],
     ["exploration"],
     ["doctor"],

@@ -25,6 +25,7 @@ COMMANDS = {
     "compile": ("nvdla.cli.compile", "compile an ONNX or Caffe model into a loadable"),
     "run": ("nvdla.cli.run", "run a loadable on an image or raw tensors, bit-exactly"),
     "inspect": ("nvdla.cli.inspect", "what is in a loadable: tasks, operations, tensors, memory, relocations"),
+    "layers": ("nvdla.cli.layers", "which layer of its Caffe or ONNX model each operation is"),
     "hexdump": ("nvdla.cli.hexdump", "bytes of a blob, with the structures that lie on them"),
     "extract": ("nvdla.cli.extract", "write a blob's bytes to a file"),
     "compare": ("nvdla.cli.compare", "compare a run with goldens, another run or loadable, or a float model"),

@@ -1,8 +1,8 @@
 """Which layer of a model each operation of a loadable belongs to: found by structure, shapes and weights.
 
-    graph = caffe_graph("net.prototxt", "net.caffemodel")
-    found = recognise(nvdla.load("net.nvdla"), graph)
-    print(found.layers[0, 3], found.confidence[0, 3])
+graph = caffe_graph("net.prototxt", "net.caffemodel")
+found = recognise(nvdla.load("net.nvdla"), graph)
+print(found.layers[0, 3], found.confidence[0, 3])
 """
 
 from nvdla.recognition.caffe_graph import caffe_graph

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 
@@ -103,7 +104,7 @@ def _shapes(layer: Layer, made: ModelLayer, shapes: dict[int, Shape | None]) -> 
     points = [0, *settings["slice_point"], channels]
     if len(points) != count + 1:
         points = [channels * part // count for part in range(count + 1)]
-    return [(end - start, height, width) for start, end in zip(points, points[1:], strict=False)]
+    return [(end - start, height, width) for start, end in itertools.pairwise(points)]
 
 
 def _adds(layer: Layer) -> bool:

@@ -37,8 +37,7 @@ _WANTED = {
 @dataclass(frozen=True)
 class Recognised:
     """``layers``: (task, operation) -> "conv1+relu1"; ``confidence``: of each, "weights", "structure" or "order";
-    ``operations``: how many there are; ``unused``: layers of the model that compute and were not found;
-    ``scales`` stay with the file's own."""
+    ``operations``: how many there are; ``unused``: layers of the model that compute and were not found."""
 
     layers: dict[tuple[int, int], str]
     confidence: dict[tuple[int, int], str]
@@ -115,7 +114,8 @@ class Search:
     ) -> dict[int, Step] | None:
         """A step for every unit but the unknown, or None. ``barred``: layers that one unit must not take;
         ``complete``: every layer that computes must be found."""
-        units, labels = self.flow.units, dict(self.start)
+        units = self.flow.units
+        labels: dict[int, Label | None] = {**self.start}
         taken: dict[tuple[str, tuple[int, ...]], int] = {}
         chosen: list[Step] = []
         pending = [self._choices(0, labels, unknown, barred, taken)] if units else []

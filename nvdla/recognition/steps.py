@@ -165,7 +165,7 @@ def _elementwise(
 def _used(
     layer: ModelLayer, at: int, graph: ModelGraph, relu: bool, lut: bool, operands: tuple[Label, ...]
 ) -> tuple[bool, bool, tuple[Label, ...]] | None:
-    """What of activation, table and operands is left when a layer is done too; None where it needs what is not there."""
+    """What of activation, table and operands is left when a layer is done too; None where it needs another."""
     if layer.kind == "affine":
         return relu, lut, operands
     if layer.kind == "relu":

@@ -49,6 +49,7 @@ RUNS: dict[str, list[str]] = {
     "graph": ["graph lenet.loadable"],
     "hexdump": ["hexdump lenet.loadable task-0-op_list"],
     "inspect": ["inspect colour_digits.loadable --all"],
+    "layers-found": ["layers lenet.loadable --caffe lenet.prototxt --dry-run"],
     "lint": ["lint lenet.loadable --config nv_full"],
     "lint-rules": ["lint --rules"],
     "memory": ["memory lenet.loadable"],
@@ -75,7 +76,7 @@ SILENT = {"completion"}
 def folder(tmp_path, monkeypatch):
     """A folder with the samples and a golden output that is wrong."""
     for path in (ROOT / "samples").iterdir():
-        if path.suffix in (".loadable", ".json", ".pgm", ".onnx", ".npz"):
+        if path.suffix in (".loadable", ".json", ".pgm", ".onnx", ".npz", ".prototxt"):
             shutil.copy(path, tmp_path)
     np.save(tmp_path / "prob.npy", np.zeros((1, 10, 1, 1), np.int8))
     monkeypatch.chdir(tmp_path)

@@ -1,0 +1,136 @@
+"""``nvdla layers``: which layer of its model each operation of a loadable is."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import nvdla
+from nvdla.cli.output import add_format_options, print_document, print_table, say
+from nvdla.errors import FormatError
+from nvdla.program import sidecar
+from nvdla.program.naming import from_calibration, names_for
+from nvdla.program.program import Program
+
+HELP = """Which layer of its model each operation is: found by structure, shapes and weights, and written into the layer
+file LOADABLE.layers.json, where inspect, cycles, memory, graph, timeline, explain, compare, doctor and report find it.
+
+  nvdla layers net.nvdla --caffe net.prototxt net.caffemodel
+  nvdla layers net.nvdla --caffe net.prototxt --scales calibration.json
+  nvdla layers net.nvdla --onnx net.onnx --dry-run
+  nvdla layers net.nvdla                                 the names that are known
+
+Every name has how sure it is: "weights", the operation holds the layer's weights; "structure", nothing else fits;
+"order", other layers fit as well. Exit code 1 when an operation has no name."""
+
+FORMAT, VERSION = "nvdla-layers-found", 1
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("loadable", help="the loadable")
+    model = parser.add_mutually_exclusive_group()
+    model.add_argument("--caffe", nargs="+", metavar="FILE", help="a .prototxt, and its .caffemodel if there is one")
+    model.add_argument("--onnx", metavar="MODEL", help="an ONNX model (needs nvdla[onnx])")
+    parser.add_argument("--scales", metavar="FILE.json", help="a calibration table: its scales go into the layer file")
+    parser.add_argument("--config", default="auto", help="hardware configuration (default: decided from the file)")
+    parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
+    parser.add_argument("--dry-run", action="store_true", help="write nothing")
+    parser.add_argument("--force", action="store_true", help="replace names that the compiler wrote itself")
+    add_format_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
+    loadable = nvdla.load(args.loadable)
+    program = Program.of(loadable, args.config, args.abi)
+    written = None
+    if args.caffe or args.onnx:
+        found, network = _recognised(args, program)
+        names, confidence, unused = found.layers, found.confidence, found.unused
+        written = None if args.dry_run else _write(args, program, network, found)
+    else:
+        names, confidence, unused = names_for(args.loadable).layers, _known_confidence(args.loadable), []
+    rows = [
+        {
+            "operation": each.label,
+            "engine": each.engine,
+            "layer": names.get((each.task, each.index)),
+            "confidence": confidence.get((each.task, each.index)),
+            "what": each.what,
+        }
+        for each in program.operations
+    ]
+    named = sum(row["layer"] is not None for row in rows)
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "loadable": args.loadable,
+        "configuration": program.config.name,
+        "named": named,
+        "unused": unused,
+        "layer_file": written,
+        "operations": rows,
+    }
+    if not print_document(document, args):
+        _print(document)
+    return int(named < len(rows))
+
+
+def _recognised(args: argparse.Namespace, program: Program) -> tuple[Any, str]:
+    """What was found, and the name of the model."""
+    from nvdla.recognition import caffe_graph, onnx_graph, recognise
+
+    if args.caffe and len(args.caffe) > 2:
+        raise FormatError(f"--caffe takes a .prototxt and a .caffemodel, {len(args.caffe)} files were given")
+    if args.caffe:
+        files = sorted(args.caffe, key=lambda name: str(name).endswith(".caffemodel"))
+        graph = caffe_graph(*files)
+    else:
+        graph = onnx_graph(args.onnx)
+    source = files[0] if args.caffe else args.onnx
+    return recognise(program.loadable, graph, program.config.name, program.abi.name), graph.name or Path(source).stem
+
+
+def _write(args: argparse.Namespace, program: Program, network: str, found: Any) -> str:
+    """Write the layer file; returns its path. Raises FormatError where the compiler's own names would be lost."""
+    from nvdla.builder.sidecar import save
+    from nvdla.recognition.layer_file import layer_file
+
+    before = sidecar.load(args.loadable)
+    if before is not None and not args.force and not _was_found(before):
+        raise FormatError(
+            f"{sidecar.path_of(args.loadable)} is there already, with the names that the compiler wrote; --force "
+            "replaces them, --dry-run only shows what is found"
+        )
+    scales = from_calibration(args.scales).scales if args.scales else {}
+    return str(save(layer_file(program, network, found, scales, before), args.loadable))
+
+
+def _was_found(document: dict[str, Any]) -> bool:
+    """Whether a layer file was written by this command."""
+    operations = [each for task in document["tasks"] for each in task.get("operations", ())]
+    return all("confidence" in each for each in operations)
+
+
+def _known_confidence(loadable: str) -> dict[tuple[int, int], str]:
+    document = sidecar.load(loadable) or {"tasks": []}
+    return {
+        (int(task["task"]), int(each["index"])): str(each["confidence"])
+        for task in document["tasks"]
+        for each in task.get("operations", ())
+        if "confidence" in each
+    }
+
+
+def _print(document: dict[str, Any]) -> None:
+    rows = [{**row, "engine": row["engine"].upper()} for row in document["operations"]]
+    print_table(f"{document['loadable']} on {document['configuration']}", rows)
+    doubtful = sum(row["confidence"] == "order" for row in rows)
+    doubt = f", {doubtful} of them might be others (order)" if doubtful else ""
+    say(f"{document['named']} of {len(rows)} operations have names{doubt}.")
+    if document["unused"]:
+        say(f"Layers that no operation was found for: {', '.join(document['unused'])}.")
+    if document["layer_file"]:
+        say(f"Written to {document['layer_file']}.")
