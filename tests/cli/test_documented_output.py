@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (
-    "compare", "csb", "cycles", "diff", "doctor", "evaluate", "explore", "graph", "layouts", "lint", "memory",
+    "compare", "csb", "cycles", "diff", "doctor", "evaluate", "explore", "graph", "layers", "layouts", "lint", "memory",
     "program-formats", "register-programs", "report", "tensor", "timeline"
 )  # fmt: skip
 BLOCK = re.compile(r"```console\n(?P<console>.*?)```|<!-- (file|excerpt): (.*?) -->\n```(\w*)\n(.*?)```", flags=re.S)
