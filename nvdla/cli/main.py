@@ -38,6 +38,7 @@ COMMANDS = {
     "explain": ("nvdla.cli.explain", "how convolutions are done: tiles, banks, kernel groups, what bounds them"),
     "timeline": ("nvdla.cli.timeline", "when every operation runs: a trace for Perfetto, or a picture"),
     "tensor": ("nvdla.cli.tensor", "tensors between files, layouts and element types"),
+    "view": ("nvdla.cli.view", "look at a loadable in the browser, and run what is dropped on the page"),
     "report": ("nvdla.cli.report", "one self-contained HTML page about a loadable"),
     "trace": ("nvdla.cli.trace", "replay a hardware register trace"),
     "evaluate": ("nvdla.cli.evaluate", "accuracy over a data set, on one machine or many"),
@@ -53,7 +54,7 @@ COMMANDS = {
     "version": ("nvdla.cli.version", "versions of the toolkit and of what it stands on"),
 }
 
-ENDED_BY_CTRL_C = frozenset({"serve"})  # commands for which it is no interruption
+ENDED_BY_CTRL_C = frozenset({"serve", "view"})  # commands for which it is no interruption
 
 
 def main(argv: Sequence[str] | None = None) -> int:

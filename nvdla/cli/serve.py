@@ -87,10 +87,10 @@ def run(args: argparse.Namespace) -> int:
     budget = RunBudget(multiplications=int(args.budget), elements=int(args.budget))
     service = Service(models, args.memory * _MIB, limits.message, args.threads, budget)
     server = RpcServer(service.session, args.host, args.port, args.key, limits)
-    _announce(server.address, args.json)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
+        _announce(server.address, args.json)
         server.serve()
     except KeyboardInterrupt:
         server.stop()

@@ -43,13 +43,13 @@ def run(args: argparse.Namespace) -> int:
     listener = listen(args.socket)
     address = listener.getsockname()
     where = address if isinstance(address, str) else f"{address[0]}:{address[1]}"
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     if args.json:
         document = {"protocol": "registers", "address": where, "config": args.config}
         print(json.dumps(framed(document, "serve")), flush=True)
     else:
         print(f"registers of {args.config} at {where}; Ctrl-C ends", flush=True)
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         server.serve(listener)
     except KeyboardInterrupt:

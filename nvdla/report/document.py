@@ -50,6 +50,7 @@ def side_of(
         "file": study.loadable.name,
         "configuration": study.config.name,
         "clock": clock,
+        "inputs": [study.loadable.tensor(memory.tensor_desc_id).name for memory in study.loadable.inputs],
         **_overview(study, clock, examination, memory),
         "operations": _operations(study, number),
         "chains": [[number[node.key] for node in chain] for chain in study.steps],

@@ -19,7 +19,7 @@ from nvdla.report.pairing import pairs
 
 FORMAT, VERSION = "nvdla-view", 1
 #: in the order in which they lie in the page's one script
-SCRIPTS = ("data", "plane", "layout", "graph", "charts", "tensors", "panel", "tables", "main")
+SCRIPTS = ("data", "plane", "layout", "graph", "charts", "tensors", "panel", "tables", "serve", "main")
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ RUNS: dict[str, list[str]] = {
     "run": ["run lenet.loadable -i digit7.pgm --stats --profile 1 --compare prob.npy"],
     "samples": ["samples"],
     "serve": [],
+    "view": [],
     "tensor": ["tensor layout --layout feature-x8 --shape 1,20,3,4"],
     "timeline": ["timeline lenet.loadable"],
     "trace": [

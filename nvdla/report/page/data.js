@@ -1,18 +1,23 @@
 // The page's data, and small helpers that all views use.
 {
-  async function inflated(id) {
-    const text = document.getElementById(id).textContent;
+  async function inflated(text) {
     if (!text) return new Uint8Array(0);
     const packed = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
     const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
     return new Uint8Array(await new Response(stream).arrayBuffer());
   }
 
+  view.unpacked = async function (document, elements) {
+    const [text, bytes] = await Promise.all([inflated(document), inflated(elements)]);
+    return [JSON.parse(new TextDecoder().decode(text)), bytes];
+  };
+
   // Takes the data out of the page; the text is not needed any more.
   view.load = async function () {
-    const [text, elements] = await Promise.all([inflated("document"), inflated("elements")]);
-    for (const id of ["document", "elements"]) document.getElementById(id).remove();
-    view.take(JSON.parse(new TextDecoder().decode(text)), elements);
+    const holders = ["document", "elements"].map((id) => document.getElementById(id));
+    const texts = holders.map((holder) => holder.textContent);
+    for (const holder of holders) holder.remove();
+    view.take(...await view.unpacked(...texts));
   };
 
   view.take = function (data, elements) {
@@ -114,7 +119,8 @@
   };
 
   // Views hear of what happens elsewhere.
-  const listeners = {};
+  let listeners = {};
+  view.forget = () => { listeners = {}; };
   view.on = (what, call) => { (listeners[what] ||= []).push(call); };
   view.tell = (what, ...rest) => { for (const call of listeners[what] || []) call(...rest); };
 }

@@ -270,10 +270,12 @@
     tabs.clear();
     drawings.length = 0;
     view.graphs.length = 0;
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
+    view.forget();
+    view.chosen = null;
+    current = "";
     if (view.data.kind === "index") {
       const table = view.index();
-      box.addEventListener("input", () => table.querySelector("table").refill());
+      view.on("search", () => table.querySelector("table").refill());
       app.append(header([]), view.el("main", {}, view.el("section", { id: "list" }, table)), said);
       return;
     }
@@ -284,9 +286,10 @@
   }
   view.begin = begin;
 
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   view.load().then(() => {
     begin();
-    if (view.served && view.serve) view.serve();
+    if (view.served && view.data.kind !== "index") view.serve();
     requestAnimationFrame(() => { performance.mark("ready"); root.dataset.ready = "1"; });
   }).catch((error) => {
     app.replaceChildren(view.el("p", { class: "bad" }, `The page cannot be shown: ${error.message}. It needs a browser of 2023 or later.`));

@@ -1,0 +1,60 @@
+// Where the page comes from 'nvdla view': files that are dropped on it are run there.
+{
+  let busy = false;
+
+  view.serve = function () {
+    const sheet = view.el("div", { id: "drop", hidden: true }, "Drop an image, .npy, .dimg or .bin to run it");
+    const toast = view.el("div", { id: "toast", role: "status", hidden: true });
+    document.body.append(sheet, toast);
+    const say = (text, seconds = 0) => {
+      toast.textContent = text;
+      toast.hidden = !text;
+      if (seconds) setTimeout(() => { if (toast.textContent === text) toast.hidden = true; }, seconds * 1000);
+    };
+    addEventListener("dragover", (event) => {
+      event.preventDefault();
+      sheet.hidden = false;
+    });
+    for (const name of ["dragleave", "drop"]) addEventListener(name, (event) => { if (name === "drop" || !event.relatedTarget) sheet.hidden = true; });
+    addEventListener("drop", (event) => {
+      event.preventDefault();
+      if (event.dataTransfer.files.length) given(event.dataTransfer.files[0], say);
+    });
+    view.choosers(say);
+  };
+
+  // A button for who has no mouse; the choice of the input, where there are several.
+  view.choosers = function (say) {
+    const file = view.el("input", { type: "file", id: "file", hidden: true, accept: ".pgm,.ppm,.png,.jpg,.jpeg,.npy,.dimg,.bin" });
+    file.addEventListener("change", () => {
+      if (file.files.length) given(file.files[0], say);
+      file.value = "";
+    });
+    const button = view.el("button", { type: "button", id: "run", onclick: () => file.click() }, "Run an image …");
+    const names = view.sides[0].inputs;
+    const choice = names.length > 1 ? view.el("select", { id: "input", "aria-label": "Input" }, names.map((name) => view.el("option", { value: name }, name))) : null;
+    document.querySelector("#head .search").before(...[choice, button, file].filter(Boolean));
+  };
+
+  async function given(file, say) {
+    if (busy) return say("A run is under way.", 3);
+    busy = true;
+    say(`Running ${file.name} …`);
+    const words = new URLSearchParams(location.search);
+    words.set("name", file.name);
+    words.set("input", document.getElementById("input")?.value || "");
+    try {
+      const answer = await fetch(`run?${words}`, { method: "POST", body: file });
+      if (!answer.ok) throw new Error(await answer.text());
+      const found = await answer.json();
+      view.take(...await view.unpacked(found.document, found.elements));
+      view.begin();
+      view.choosers(say);
+      say(`${file.name} has run.`, 4);
+    } catch (error) {
+      say(error.message || "nvdla view does not answer any more.", 12);
+    } finally {
+      busy = false;
+    }
+  }
+}

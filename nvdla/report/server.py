@@ -1,0 +1,174 @@
+"""The page, served to a browser on the same machine: it runs what is dropped on it.
+
+Only the loopback interface is listened on. Every address holds a token that is made anew each time; a request without
+it, for another host (DNS rebinding) or from another page is refused.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import secrets
+import threading
+from collections.abc import Mapping
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Protocol
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+from nvdla.errors import NvdlaError, printable
+from nvdla.report.page import Data, html_page, packed, policy
+
+HOST = "127.0.0.1"
+#: bytes of a file that may be dropped
+MAX_FILE = 64 << 20
+#: seconds that a connection may be silent
+IDLE = 30.0
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+
+class Source(Protocol):
+    """Where the pages come from. ``net``: the loadable of a folder's index that is meant, "" otherwise."""
+
+    def page(self, net: str) -> Data:
+        """The page's data. Raises NvdlaError."""
+
+    def run(self, net: str, name: str, tensor: str, data: bytes) -> Data:
+        """The page's data after a run on a file called ``name`` as the input ``tensor`` ("": the only one). Raises
+        NvdlaError."""
+
+
+class _Refused(Exception):
+    def __init__(self, status: HTTPStatus, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+class ViewServer:
+    """Serves a source's pages on a ``port`` of the loopback interface (0: any free one)."""
+
+    def __init__(self, source: Source, port: int = 0) -> None:
+        self.token = secrets.token_urlsafe(24)
+        self.lock = threading.Lock()  # one run at a time
+        self.source = source
+        self._server = _Server((HOST, port), _Handler)
+        self._server.view = self
+        self.port = int(self._server.server_address[1])
+
+    @property
+    def address(self) -> str:
+        """What a browser opens."""
+        return f"http://{HOST}:{self.port}/?{urlencode({'token': self.token})}"
+
+    def serve(self) -> None:
+        """Answers until :meth:`stop` is called from another thread, or an exception comes."""
+        self._server.serve_forever(poll_interval=0.1)
+
+    def stop(self) -> None:
+        """Ends :meth:`serve` and gives the port back."""
+        self._server.shutdown()
+        self.close()
+
+    def close(self) -> None:
+        """Gives the port back, once :meth:`serve` has ended."""
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    view: ViewServer
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A browser that goes away is no news."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    timeout = IDLE
+    protocol_version = "HTTP/1.1"
+    server: _Server
+
+    def do_GET(self) -> None:
+        """The page; with ``net`` that of a loadable of the index."""
+        self._answer(self._page)
+
+    def do_POST(self) -> None:
+        """A file that was dropped on the page."""
+        self._answer(self._run)
+
+    def _answer(self, make: Any) -> None:
+        try:
+            words = self._checked()
+            kind, data = make(words)
+            self._send(HTTPStatus.OK, kind, data)
+        except _Refused as refusal:
+            self.close_connection = True  # there may be a body that nobody reads
+            self._send(refusal.status, "text/plain", f"{refusal}\n".encode())
+        except NvdlaError as error:
+            self._send(HTTPStatus.UNPROCESSABLE_ENTITY, "text/plain", f"{printable(str(error))}\n".encode())
+
+    def _checked(self) -> Mapping[str, str]:
+        """The words of the query, of a request that is allowed to be made."""
+        view = self.server.view
+        own = {f"{name}:{view.port}" for name in (HOST, "localhost")}
+        if self.headers.get("Host") not in own:
+            raise _Refused(HTTPStatus.FORBIDDEN, "this server answers to its own address only")
+        if self.headers.get("Origin") not in {None, *(f"http://{name}" for name in own)}:
+            raise _Refused(HTTPStatus.FORBIDDEN, "requests from other pages are refused")
+        words = {key: each[0] for key, each in parse_qs(urlsplit(self.path).query, max_num_fields=16).items()}
+        if not hmac.compare_digest(words.get("token", "").encode(), view.token.encode()):
+            raise _Refused(HTTPStatus.FORBIDDEN, "the address lacks its token: open the one that 'nvdla view' printed")
+        return words
+
+    def _page(self, words: Mapping[str, str]) -> tuple[str, bytes]:
+        if urlsplit(self.path).path != "/":
+            raise _Refused(HTTPStatus.NOT_FOUND, "there is one page, /")
+        with self.server.view.lock:
+            data = self.server.view.source.page(words.get("net", ""))
+        if data.document["kind"] == "index":
+            for row in data.document["rows"]:
+                query = urlencode({"token": self.server.view.token, "net": row["name"]})
+                row["page"] = None if row["error"] else f"?{query}"
+        return "text/html; charset=utf-8", html_page(data, served=True).encode()
+
+    def _run(self, words: Mapping[str, str]) -> tuple[str, bytes]:
+        if urlsplit(self.path).path != "/run":
+            raise _Refused(HTTPStatus.NOT_FOUND, "files go to /run")
+        length = self.headers.get("Content-Length", "")
+        if not length.isascii() or not length.isdigit():
+            raise _Refused(HTTPStatus.LENGTH_REQUIRED, "how long is the file?")
+        if int(length) > MAX_FILE:
+            raise _Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the file has {length} bytes, the limit is {MAX_FILE}")
+        data = self.rfile.read(int(length))
+        with self.server.view.lock:
+            found = self.server.view.source.run(
+                words.get("net", ""), words.get("name", ""), words.get("input", ""), data
+            )
+        document, elements = packed(found)
+        return "application/json", json.dumps({"document": document, "elements": elements}).encode()
+
+    def _send(self, status: HTTPStatus, kind: str, data: bytes) -> None:
+        self.send_response(status)
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        if kind.startswith("text/html"):
+            self.send_header("Content-Security-Policy", f"{policy(served=True)}; frame-ancestors 'none'")
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(data)))
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Requests are no news either, and the token is not for logs."""
+
+    def version_string(self) -> str:
+        """Says nothing about versions."""
+        return "nvdla"

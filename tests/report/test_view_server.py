@@ -1,0 +1,244 @@
+"""``nvdla view``: answers its own page and nobody else, runs what is dropped, ends with Ctrl-C."""
+
+import http.client
+import json
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+
+from nvdla.report.server import MAX_FILE, ViewServer
+
+SECONDS = 60
+
+
+class Fixed:
+    """A source whose pages are known; ``ran`` says what was run."""
+
+    def __init__(self, data):
+        self.data = data
+        self.ran = []
+
+    def page(self, net):
+        return self.data
+
+    def run(self, net, name, tensor, data):
+        self.ran.append((name, tensor, data))
+        return self.data
+
+
+@pytest.fixture
+def server(lenet_data):
+    server = ViewServer(Fixed(lenet_data))
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    yield server
+    server.stop()
+    thread.join(SECONDS)
+
+
+def ask(server, method="GET", path="/", token=None, body=None, **headers):
+    """(status, headers, body) of a request."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=SECONDS)
+    query = urlencode({"token": server.token if token is None else token})
+    headers = {key.replace("_", "-"): value for key, value in headers.items()}
+    connection.request(method, f"{path}{'&' if '?' in path else '?'}{query}", body, headers)
+    answer = connection.getresponse()
+    found = answer.status, dict(answer.headers), answer.read()
+    connection.close()
+    return found
+
+
+def test_the_page_comes_with_its_policy(server):
+    status, headers, body = ask(server)
+    assert status == 200
+    assert body.startswith(b"<!DOCTYPE html>")
+    assert "connect-src 'self'" in headers["Content-Security-Policy"]
+    assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+    assert headers["Cache-Control"] == "no-store"
+    assert headers["Referrer-Policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize("token", ["", "x", "\u00e4"])
+def test_without_the_token_nothing_is_answered(server, token):
+    for method in ("GET", "POST"):
+        status, _, body = ask(server, method, "/run" if method == "POST" else "/", token, b"")
+        assert status == 403
+        assert b"token" in body
+    assert server.source.ran == []
+
+
+def test_tokens_are_made_anew(server, lenet_data):
+    other = ViewServer(Fixed(lenet_data))
+    other.close()
+    assert server.token != other.token
+    assert len(server.token) >= 32
+
+
+@pytest.mark.parametrize("host", ["example.org", "127.0.0.1", "127.0.0.1:1", "localhost.example.org"])
+def test_another_host_is_refused(server, host):
+    """So that a name that leads here is of no use to a page from elsewhere."""
+    assert ask(server, Host=host)[0] == 403
+
+
+def test_its_own_names_are_answered(server):
+    assert ask(server, Host=f"localhost:{server.port}")[0] == 200
+
+
+def test_requests_of_other_pages_are_refused(server):
+    for origin in ("http://example.org", "null", f"https://127.0.0.1:{server.port}"):
+        assert ask(server, "POST", "/run?name=a.pgm", body=b"x", Origin=origin)[0] == 403
+    assert server.source.ran == []
+    own = f"http://127.0.0.1:{server.port}"
+    assert ask(server, "POST", "/run?name=a.pgm", body=b"x", Origin=own)[0] == 200
+    assert server.source.ran == [("a.pgm", "", b"x")]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "headers", "status"),
+    [
+        ("GET", "/run", {}, 404),
+        ("GET", "/../etc/passwd", {}, 404),
+        ("POST", "/", {}, 404),
+        ("POST", "/run", {"Content_Length": "x"}, 411),
+        ("POST", "/run", {"Content_Length": str(MAX_FILE + 1)}, 413),
+        ("POST", "/run", {"Content_Length": "-5"}, 411),
+        ("PUT", "/", {}, 501),
+    ],
+)
+def test_what_it_does_not_know_is_refused(server, method, path, headers, status):
+    assert ask(server, method, path, **headers)[0] == status
+    assert server.source.ran == []
+
+
+def test_it_listens_on_the_loopback_interface_alone(server):
+    assert server._server.server_address[0] == "127.0.0.1"
+    with socket.create_connection(("127.0.0.1", server.port), timeout=SECONDS) as raw:
+        raw.sendall(b"\x00\xff nonsense\r\n\r\n")
+        assert b"400" in raw.recv(4096)
+    assert ask(server)[0] == 200  # and goes on
+
+
+def start(*words):
+    return subprocess.Popen(
+        [sys.executable, "-m", "nvdla", "view", *map(str, words), "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.fixture
+def command():
+    """``command(...)`` starts ``nvdla view`` and returns the process and its document."""
+    started = []
+
+    def call(*words):
+        process = start(*words)
+        started.append(process)
+        return process, json.loads(process.stdout.readline())
+
+    yield call
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_it_with_0(command, lenet_path, as_documented, number):
+    process, document = command(lenet_path)
+    as_documented(document)
+    process.send_signal(number)
+    assert process.wait(SECONDS) == 0
+    assert process.stderr.read() == ""
+    with pytest.raises(OSError):
+        socket.create_connection(("127.0.0.1", document["port"]), timeout=5)
+
+
+def test_a_file_that_is_no_loadable_is_said_before_anything_is_served(tmp_path):
+    (tmp_path / "x.nvdla").write_bytes(b"nothing")
+    for words in ((tmp_path / "x.nvdla",), (tmp_path,), (tmp_path / "x.nvdla", "--port", "99999")):
+        process = start(*words)
+        if words == (tmp_path,):
+            assert "url" in json.loads(process.stdout.readline())  # the index says it
+            process.kill()
+        else:
+            assert process.wait(SECONDS) == 2
+        process.communicate()
+
+
+def test_an_image_that_is_dropped_is_run(window, command, lenet_path, digit_path):
+    process, document = command(lenet_path, "--labels", digit_path.with_name("labels.txt"))
+    shown = window().open(document["url"])
+    assert shown.page.locator("#tab-values").count() == 0
+    shown.page.set_input_files("#file", digit_path)
+    shown.page.locator("#toast", has_text="digit7.pgm has run").wait_for()
+    shown.page.click("#tab-overview")
+    assert shown.page.locator(".ranks th >> nth=0").inner_text().startswith("7")
+    shown.page.click("#tab-values")
+    assert shown.page.locator(".value").count() == 5
+    other = digit_path.with_name("digit3.pgm").read_bytes()
+    drop = shown.page.evaluate_handle(
+        "bytes => { const all = new DataTransfer();"
+        " all.items.add(new File([new Uint8Array(bytes)], 'digit3.pgm')); return all }",
+        list(other),
+    )
+    shown.page.dispatch_event("body", "drop", {"dataTransfer": drop})
+    shown.page.locator("#toast", has_text="digit3.pgm has run").wait_for()
+    shown.page.click("#tab-overview")
+    assert shown.page.locator(".ranks th >> nth=0").inner_text().startswith("3")
+    assert shown.errors == []
+    assert shown.foreign((f"http://127.0.0.1:{document['port']}/", "data:", "blob:")) == []
+    assert process.poll() is None
+
+
+def test_a_file_that_cannot_be_run_is_said_on_the_page(window, command, lenet_path, tmp_path):
+    _, document = command(lenet_path)
+    (tmp_path / "x.pgm").write_bytes(b"P5 nothing")
+    (tmp_path / "x.pdf").write_bytes(b"%PDF")
+    shown = window().open(document["url"])
+    for name in ("x.pgm", "x.pdf"):
+        shown.page.set_input_files("#file", tmp_path / name)
+        shown.page.locator("#toast", has_text=name).filter(has_not_text="Running").wait_for()
+        assert "nvdla-view-" not in shown.page.inner_text("#toast")
+    assert shown.page.is_visible("#graph")
+
+
+def test_a_folder_is_an_index_that_leads_on(window, command, lenet_path, tmp_path):
+    (tmp_path / "one.nvdla").write_bytes(lenet_path.read_bytes())
+    (tmp_path / "broken.nvdla").write_bytes(b"no loadable")
+    _, document = command(tmp_path)
+    shown = window().open(document["url"])
+    assert shown.page.locator("#index tbody tr").count() == 2
+    assert shown.page.locator("#index a").count() == 1
+    shown.page.click("#index a")
+    shown.page.wait_for_selector("#graph canvas")
+    token = parse_qs(urlsplit(document["url"]).query)["token"][0]
+    connection = http.client.HTTPConnection("127.0.0.1", document["port"], timeout=SECONDS)
+    connection.request("GET", "/?" + urlencode({"token": token, "net": "../../etc/passwd"}))
+    assert connection.getresponse().status == 422
+    assert shown.errors == []
+
+
+def test_two_inputs_are_dropped_one_after_the_other(window, command, corpus):
+    """The one that is missing is named; files that were dropped stay."""
+    folder = corpus / "loadables" / "multi_in"
+    path = next(iter(sorted(folder.glob("*.nvdla"))))
+    import nvdla
+
+    runtime = nvdla.Runtime(path)
+    _, document = command(path)
+    shown = window().open(document["url"])
+    names = [tensor.name for tensor in runtime.inputs]
+    assert shown.page.locator("#input option").all_inner_texts() == names
+    for tensor in runtime.inputs:
+        shown.page.select_option("#input", tensor.name)
+        shown.page.set_input_files(
+            "#file", {"name": "a.bin", "mimeType": "application/octet-stream", "buffer": bytes(tensor.size)}
+        )
+        last = tensor is runtime.inputs[-1]
+        shown.page.locator("#toast", has_text="has run" if last else "is missing").wait_for()
