@@ -20,14 +20,26 @@ CONTENTS = {
     "colour_digit": "a colour image of each class",
     "labels": "names of the classes",
     "caffe": "LeNet as a Caffe network in float32",
-    "held_out": "360 digits that training never saw",
+    "onnx": "LeNet as an ONNX model in float32",
+    "digits": "360 digits that training never saw, as images with labels",
+    "held_out": "the same, 8x8 as they were scanned",
+    "faulty": "LeNet with one wrong weight (flipped), and with results that are cut off (saturating)",
+    "golden": "what every operation of LeNet writes for digit3.pgm",
+    "tensors": "an input as an array, an output as the bytes of its surface",
+    "traces": "register traces for nv_small: a convolution, a pooling, a scaling",
 }
 _PATTERNS = {
     "digit": ("digit[0-9].pgm",),
     "colour_digit": ("colour_digit[0-9].ppm",),
     "labels": ("labels.txt",),
     "caffe": ("lenet.prototxt", "lenet.caffemodel"),
+    "onnx": ("lenet.onnx",),
+    "digits": ("digits.npz",),
     "held_out": ("held_out.npz",),
+    "faulty": ("flipped.loadable*", "saturating.loadable*"),
+    "golden": ("golden/*",),
+    "tensors": ("input.npy", "prob.bin"),
+    "traces": ("traces/*",),
 }
 
 
@@ -58,10 +70,11 @@ def write(names: list[str], target: Path) -> list[Path]:
     """Copy samples into a folder, each file whole or not at all; returns what was written. Raises FormatError."""
     written = []
     for path in dict.fromkeys(path for name in names for path in files_of(name)):
+        place = target / path.relative_to(folder())
         try:
-            target.mkdir(parents=True, exist_ok=True)
+            place.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise FormatError(f"{target} cannot be made: {error.strerror or error}") from error
-        write_file(target / path.name, read_file(path, MAX_FILE, "sample"))
-        written.append(target / path.name)
+            raise FormatError(f"{place.parent} cannot be made: {error.strerror or error}") from error
+        write_file(place, read_file(path, MAX_FILE, "sample"))
+        written.append(place)
     return written

@@ -27,6 +27,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
 import caffe_form  # noqa: E402
+import derived  # noqa: E402
 import model_form  # noqa: E402
 
 from nvdla.builder import Built, Calibration, Network, build, calibrate  # noqa: E402
@@ -266,6 +267,21 @@ def accuracy(name: str, loadable: Path) -> float:
     return right / len(labels)
 
 
+def derived_from_these(check: bool, accuracy: bool) -> list[str]:
+    """Write what follows from the samples, or only compare; names of files that differ."""
+    if accuracy:
+        return []
+    different = []
+    for name, content in derived.derived_files().items():
+        path = HERE / name
+        if check:
+            different += [name] if not path.is_file() or path.read_bytes() != content else []
+            continue
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(content)
+    return different
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description="Make the sample loadables.")
     parser.add_argument("--train", action="store_true", help="train again (needs scikit-learn)")
@@ -291,6 +307,7 @@ def main() -> int:
             built.save(HERE / name)
         if options.accuracy or options.train:
             print(f"{name}: {accuracy(name, HERE / name):.1%} of the held-out digits")
+    different += derived_from_these(options.check, options.accuracy)
     for name in different:
         print(f"{name} differs from what the script makes", file=sys.stderr)
     return 1 if different else 0

@@ -10,6 +10,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from support.pages import page_module
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -76,6 +77,18 @@ def test_the_index_lists_every_page():
         assert page.name == "README.md" or f"({page.name})" in index, page.name
 
 
+def test_the_navigation_of_the_site_has_every_page():
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:\n")[2]
+    listed = re.findall(r"[\w-]+\.md", navigation)
+    assert len(listed) == len(set(listed))
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - set(listed) == set(), "add it to mkdocs.yml"
+
+
+def test_the_page_of_commands_is_current():
+    made = page_module("commands").commands_page({path.stem for path in (ROOT / "docs").glob("*.md")})
+    assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8") == made, "python tools/pages/commands.py"
+
+
 def test_every_numeric_rule_names_functions_that_exist():
     text = (ROOT / "docs" / "numerics.md").read_text(encoding="utf-8")
     names = re.findall(r"`(kernels(?:\.\w+)+)`", text)
@@ -102,7 +115,7 @@ def test_options_that_pages_show_exist(page):
         parser = argparse.ArgumentParser()
         importlib.import_module(COMMANDS[name][0]).configure(parser)
         known = set(re.findall(r"--[\w-]+", all_help(parser)))
-        assert set(re.findall(r"(?<= )--[a-z][\w-]*", rest)) <= known, (name, rest)
+        assert set(re.findall(r"(?<= )--[a-z][\w-]*", rest.partition(" # ")[0])) <= known, (name, rest)
 
 
 def all_help(parser: argparse.ArgumentParser) -> str:

@@ -5,8 +5,10 @@ mkdocs imports this file as a hook (mkdocs.yml).
 
 from __future__ import annotations
 
+import json
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,9 @@ def on_files(files: Any, config: Any) -> Any:
     for source, name in OUTSIDE.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, name, content=relinked(text, ROOT, ROOT / "docs")))
+    for path in (ROOT / "docs").glob("*.ipynb"):
+        files.append(File.generated(config, f"{path.stem}.md", content=notebook_page(path)))
+    files.append(File.generated(config, "json.md", content=json_page(ROOT / "docs" / "json")))
     return files
 
 
@@ -35,6 +40,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     return re.sub(r"```mermaid\n(.*?)```", lambda found: storeys_as_list(found[1]), markdown, flags=re.S)
 
 
+def on_page_content(html: str, page: Any, config: Any, files: Any) -> str:
+    """Docstrings name things by role (:func:), which a reader need not see."""
+    return re.sub(r":(?:mod|func|class|meth|data|attr|const|exc):(?=<code>)", "", html)
+
+
 def relinked(text: str, folder: Path, docs: Path) -> str:
     """``text`` of a page in ``folder``, as a page of ``docs``: links out of the site become plain text."""
 
@@ -43,6 +53,10 @@ def relinked(text: str, folder: Path, docs: Path) -> str:
         if not target or re.match(r"[a-z]+:", target):
             return found[0]
         path = (folder / target).resolve()
+        if path == docs / "json":
+            return f"[{words}](json.md{anchor})"
+        if path.suffix == ".ipynb" and path.parent == docs and path.exists():
+            return f"[{words}]({path.stem}.md{anchor})"
         if path.parent == docs and path.exists():
             return f"{picture}[{words}]({path.name}{anchor})"
         if path.is_relative_to(docs) and path.exists():
@@ -52,6 +66,69 @@ def relinked(text: str, folder: Path, docs: Path) -> str:
         return f"{words}" if words.startswith("`") or words.strip("`") == path.name else f"{words} (`{target}`)"
 
     return LINK.sub(again, text)
+
+
+def notebook_page(path: Path) -> str:
+    """A notebook as a page: cells of code with what they printed."""
+    parts = []
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        printed = "".join("".join(output.get("text", ())) for output in cell["outputs"])
+        parts += [f"```text\n{printed.rstrip()}\n```"] if printed else []
+    first, *rest = parts
+    return "\n\n".join([first, f"The notebook: [{path.name}]({path.name}).", *rest]) + "\n"
+
+
+def json_page(folder: Path) -> str:
+    """The JSON Schemas as tables of keys."""
+    parts = [
+        "# JSON documents",
+        "`--json` prints one document. It begins with `format` and `version`; where a command fails it is "
+        "`nvdla-error`, with exit code 2. Keys are stable: a new key may come, a key that changes its meaning changes "
+        "`version`. "
+        "Each format has a JSON Schema (draft 2020-12), which the tests hold against real output.",
+    ]
+    for path in sorted(folder.glob("*.schema.json")):
+        schema = json.loads(path.read_text(encoding="utf-8"))
+        name = path.name.removesuffix(".schema.json")
+        parts += [f"## {name}", f"{schema['title']}. [{path.name}](json/{path.name})"]
+        parts += _keys(schema)
+        for part, inner in schema.get("$defs", {}).items():
+            parts += [f"### {name}: {part}", *_keys(inner)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _keys(schema: dict[str, Any]) -> list[str]:
+    """A table of an object's keys; those of objects inside follow with a dot."""
+    rows = list(_rows(schema, ""))
+    return ["\n".join(["| key | type | |", "|---|---|---|", *rows])] if rows else []
+
+
+def _rows(schema: dict[str, Any], prefix: str) -> Iterator[str]:
+    for key, value in schema.get("properties", {}).items():
+        name, text = f"{prefix}{key}", value.get("description", "").replace("|", "\\|")
+        yield f"| `{name}` | {_type(value)} | {text} |"
+        yield from _rows(value, f"{name}.")
+        yield from _rows(value.get("items", {}), f"{name}[].")
+
+
+def _type(schema: dict[str, Any]) -> str:
+    """The type of a value in words."""
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    if "enum" in schema:
+        return ", ".join(f"`{each}`" for each in schema["enum"])
+    if "$ref" in schema:
+        return schema["$ref"].rpartition("/")[2]
+    if "anyOf" in schema:
+        return " or ".join(_type(each) for each in schema["anyOf"])
+    types = schema.get("type", "any")
+    words = " or ".join(types) if isinstance(types, list) else types
+    return f"{words} of {_type(schema['items'])}" if schema.get("items") else words
 
 
 def storeys_as_list(mermaid: str) -> str:

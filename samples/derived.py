@@ -1,0 +1,125 @@
+"""What the pages of the documentation use besides networks and images: faulty loadables, goldens, tensors, traces.
+
+All of it follows from lenet.loadable and the digits; the same bytes every time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+import nvdla
+import nvdla.containers
+from nvdla.builder import Calibration, Network, build
+from nvdla.builder.edit import replace_weights
+from nvdla.csb.export import Options, export
+from nvdla.csb.printers import printer
+from nvdla.csb.program import checked_bases
+from nvdla.csb.recording import record
+from nvdla.descriptors import DlaTask, detect
+from nvdla.loadable import Loadable
+
+HERE = Path(__file__).resolve().parent
+
+
+def derived_files() -> dict[str, bytes]:
+    """{path below samples/: content}."""
+    lenet = nvdla.load(HERE / "lenet.loadable")
+    files = {"flipped.loadable": flipped(lenet).to_bytes(), "saturating.loadable": saturating(lenet).to_bytes()}
+    names = (HERE / "lenet.loadable.layers.json").read_bytes()
+    files |= {f"{name}.layers.json": names for name in list(files)}
+    return files | goldens(lenet) | dict(traces())
+
+
+def flipped(lenet: Loadable) -> Loadable:
+    """LeNet with one wrong bit: bit 6 of one weight of the second convolution."""
+    parameters = nvdla.containers.open(HERE / "lenet.loadable").parameters()
+    found = next(each for each in parameters if each.name == "task0.conv3.weights")
+    weights = np.frombuffer(bytes(found.data), np.int8).reshape(found.shape).copy()
+    weights[5, 2, 1, 1] ^= 0x40
+    return replace_weights(lenet, 0, 3, weights, "nv_small")
+
+
+def saturating(lenet: Loadable) -> Loadable:
+    """LeNet whose layer ip2 shifts its results by six bits too few, so that most of them are cut off at 127."""
+    decoded = DlaTask.overlay(lenet, lenet.tasks[0], detect(lenet)[0])
+    decoded.operation(9).op.out_cvt.truncate -= 6
+    content = b"".join(bytes(each) for each in decoded.containers)
+    blobs = tuple(
+        dataclasses.replace(blob, data=memoryview(content + bytes(blob.data[len(content) :])))
+        if blob.name == "task-0-op_list"
+        else blob
+        for blob in lenet.blobs
+    )
+    return dataclasses.replace(lenet, blobs=blobs)
+
+
+def goldens(lenet: Loadable) -> dict[str, bytes]:
+    """What every operation wrote for digit3.pgm, as ``nvdla run --dump-ops`` writes it, and the output; the input of
+    digit7.pgm as an array, its output as the bytes of the surface."""
+    files: dict[str, bytes] = {}
+
+    def keep(event) -> None:
+        if event.destination is not None:
+            files[f"golden/task{event.task}-op{event.index:04d}-{event.engine}.bin"] = event.destination.tobytes()
+
+    runtime = nvdla.Runtime(lenet)
+    files["golden/prob.npy"] = _npy(runtime.run(str(HERE / "digit3.pgm"), on_operation=keep)["prob"])
+    surface = runtime.surfaces(str(HERE / "digit7.pgm"))
+    files["prob.bin"] = runtime.run_raw(surface)[0]
+    files["input.npy"] = _npy(runtime.inputs[0].layout.unpack(np.frombuffer(surface[0], np.uint8)))
+    return files
+
+
+def _npy(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.lib.format.write_array(stream, np.ascontiguousarray(array))
+    return stream.getvalue()
+
+
+# ---- traces
+
+
+def convolution(weights: np.random.Generator) -> Network:
+    """A convolution with bias and ReLU: CONV and SDP, on the fly."""
+    net = Network("convolution")
+    kernels = weights.integers(-16, 17, (8, 8, 3, 3)) / 16
+    x = net.convolution("conv", net.input("data", (8, 8, 8)), kernels, weights.integers(-8, 9, 8) / 8, padding=1)
+    net.output(net.relu("relu", x))
+    return net
+
+
+def pooling(weights: np.random.Generator) -> Network:
+    """The maximum of squares of 2x2: PDP alone."""
+    net = Network("pooling")
+    net.output(net.max_pool("pool", net.input("data", (8, 8, 8)), 2))
+    return net
+
+
+def scaling(weights: np.random.Generator) -> Network:
+    """A factor and a sum for each channel: SDP alone."""
+    net = Network("scaling")
+    factors, terms = weights.integers(1, 9, 8) / 8, weights.integers(-8, 9, 8) / 8
+    net.output(net.scale("scale", net.input("data", (8, 8, 8)), factors, terms))
+    return net
+
+
+def traces() -> Iterator[tuple[str, bytes]]:
+    """Register traces for nv_small in NVIDIA's trace language, with the memory that they load."""
+    for make in (convolution, pooling, scaling):
+        net = make(np.random.default_rng(19))
+        magnitudes = {layer.name: 4.0 for layer in net.layers}
+        runtime = nvdla.Runtime(build(net, "nv_small", "int8", Calibration(magnitudes)).loadable)
+        rng = np.random.default_rng(19)
+        inputs = [rng.integers(-128, 128, each.size, np.int16).astype(np.int8).tobytes() for each in runtime.inputs]
+        program = record(runtime, inputs, serial=True, name=net.name)
+        with tempfile.TemporaryDirectory() as folder:
+            made = export(program, folder, inputs, checked_bases(program, {}), Options())
+            printer("cfg").write(made)
+            for path in made.written:
+                yield f"traces/{path.name}", path.read_bytes()

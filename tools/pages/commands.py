@@ -1,0 +1,135 @@
+"""docs/commands.md, from the parsers of the commands."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import re
+from collections.abc import Iterator
+
+from nvdla.cli.main import COMMANDS
+
+INTRODUCTION = """# Commands
+
+Made from the commands' own help by `python tools/pages/commands.py`; do not edit.
+
+`nvdla COMMAND --help` prints the same. `nvdla-run` is `nvdla run`. Exit codes: 0 fine, 1 a difference or a failed
+check, 2 bad usage or bad input (one line on standard error), 130 interrupted. Files of settings give defaults:
+[first minutes](install.md#settings-of-a-folder)."""
+FORMATS = {"--json", "--yaml", "--csv", "--tsv", "--help"}
+#: command -> page of the guide
+GUIDES = {"run": "python-api", "inspect": "tutorial-look", "hexdump": "tutorial-look", "samples": "install",
+          "configs": "support", "cache": "install", "completion": "install", "version": "install", "program":
+          "register-programs", "serve": "register-server", "container": "containers"}  # fmt: skip
+
+
+def commands_page(known: set[str]) -> str:
+    """docs/commands.md. ``known``: the names of the guides that there are."""
+    parts = [INTRODUCTION, "", "| command | does |", "|---|---|"]
+    parts += [f"| [{name}](#{name}) | {text} |" for name, (_, text) in COMMANDS.items()]
+    for name, (module, _) in COMMANDS.items():
+        imported = importlib.import_module(module)
+        parser = argparse.ArgumentParser(prog=f"nvdla {name}", description=imported.HELP)
+        imported.configure(parser)
+        parts += ["", f"## {name}", ""]
+        parts += list(_command(parser, name))
+        guide = GUIDES.get(name, name)
+        parts += ["", f"More: [{guide}]({guide}.md)."] if guide in known else []
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)) + "\n"
+
+
+def _command(parser: argparse.ArgumentParser, name: str) -> Iterator[str]:
+    """A command's description, arguments and sub-commands."""
+    yield from _description(parser.description or "")
+    own = [action for action in parser._actions if not isinstance(action, argparse._SubParsersAction)]
+    yield from _usage(parser)
+    yield from _arguments(own)
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            helps = {each.dest: each.help for each in action._choices_actions}
+            for word, sub in action.choices.items():
+                yield from ("", f"### {name} {word}", "", _sentence(helps.get(word) or ""), "")
+                yield from _usage(sub)
+                yield from _arguments(sub._actions)
+
+
+def _description(text: str) -> Iterator[str]:
+    """Indented lines are examples."""
+    paragraphs = re.split(r"\n\s*\n", text.strip())
+    for paragraph in paragraphs:
+        if paragraph.startswith("  "):
+            yield from (
+                "```sh",
+                *(re.sub(r"\s{3,}", "  # ", line.strip()) for line in paragraph.splitlines()),
+                "```",
+                "",
+            )
+        else:
+            yield from (_sentence(" ".join(paragraph.split())), "")
+
+
+def _sentence(text: str) -> str:
+    text = _plain(text)
+    text = text[:1].upper() + text[1:]
+    return text if not text or text.endswith((".", ":")) else f"{text}."
+
+
+def _usage(parser: argparse.ArgumentParser) -> Iterator[str]:
+    places = [action.metavar or action.dest for action in parser._actions if not action.option_strings]
+    needed = [f"{action.option_strings[0]} {action.metavar or action.dest.upper()}"
+              for action in parser._actions if action.option_strings and action.required]  # fmt: skip
+    marked = [
+        f"[{_name(place)}]" if action.nargs in ("?", "*") else _name(place)
+        for place, action in zip(places, [a for a in parser._actions if not a.option_strings], strict=True)
+    ]
+    yield from ("```", " ".join([parser.prog, *marked, *needed, "[options]"]), "```", "")
+
+
+def _name(place: object) -> str:
+    return " ".join(place) if isinstance(place, tuple) else str(place)
+
+
+def _arguments(actions: list[argparse.Action]) -> Iterator[str]:
+    """A table of arguments and options; those of every command's formats in one sentence."""
+    rows = [action for action in actions if action.help is not argparse.SUPPRESS]
+    listed = [action for action in rows if not FORMATS & set(action.option_strings)]
+    if listed:
+        yield from ("| argument | meaning |", "|---|---|")
+    for action in listed:
+        yield f"| {_argument(action)} | {_help(action)} |"
+    formats = [f"`{word}`" for action in rows for word in action.option_strings if word in FORMATS - {"--help"}]
+    if formats:
+        yield from ("", f"Output for programs: {', '.join(formats)}.")
+
+
+def _argument(action: argparse.Action) -> str:
+    value = action.metavar or (" ".join(["/".join(map(str, action.choices))]) if action.choices else action.dest)
+    value = _name(value)
+    if not action.option_strings:
+        return f"`{value}`"
+    takes = action.nargs != 0
+    if action.nargs == "?":
+        value = f"[{value}]"
+    return ", ".join(f"`{word} {_upper(value, action)}`" if takes else f"`{word}`" for word in action.option_strings)
+
+
+def _upper(value: str, action: argparse.Action) -> str:
+    return value if action.metavar or action.choices else value.upper()
+
+
+def _help(action: argparse.Action) -> str:
+    text = (action.help or "") % {"default": action.default, "prog": "nvdla", "dest": action.dest}
+    return _plain(text)
+
+
+def _plain(text: str) -> str:
+    """Text in a table of Markdown."""
+    return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*").replace("[", "\\[")
+
+
+if __name__ == "__main__":
+    from pathlib import Path
+
+    DOCS = Path(__file__).resolve().parents[2] / "docs"
+    page = commands_page({path.stem for path in DOCS.glob("*.md")})
+    (DOCS / "commands.md").write_text(page, encoding="utf-8")
