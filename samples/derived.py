@@ -5,6 +5,7 @@ All of it follows from lenet.loadable and the digits; the same bytes every time.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import tempfile
@@ -17,10 +18,7 @@ import nvdla
 import nvdla.containers
 from nvdla.builder import Calibration, Network, build
 from nvdla.builder.edit import replace_weights
-from nvdla.csb.export import Options, export
-from nvdla.csb.printers import printer
-from nvdla.csb.program import checked_bases
-from nvdla.csb.recording import record
+from nvdla.cli.main import main
 from nvdla.descriptors import DlaTask, detect
 from nvdla.loadable import Loadable
 
@@ -114,12 +112,17 @@ def traces() -> Iterator[tuple[str, bytes]]:
     for make in (convolution, pooling, scaling):
         net = make(np.random.default_rng(19))
         magnitudes = {layer.name: 4.0 for layer in net.layers}
-        runtime = nvdla.Runtime(build(net, "nv_small", "int8", Calibration(magnitudes)).loadable)
+        built = build(net, "nv_small", "int8", Calibration(magnitudes)).loadable
         rng = np.random.default_rng(19)
-        inputs = [rng.integers(-128, 128, each.size, np.int16).astype(np.int8).tobytes() for each in runtime.inputs]
-        program = record(runtime, inputs, serial=True, name=net.name)
         with tempfile.TemporaryDirectory() as folder:
-            made = export(program, folder, inputs, checked_bases(program, {}), Options())
-            printer("cfg").write(made)
-            for path in made.written:
+            place = Path(folder)
+            built.save(place / f"{net.name}.loadable")
+            elements = rng.integers(-128, 128, (1, 8, 8, 8), np.int16).astype(np.int8)
+            (place / "data.npy").write_bytes(_npy(elements))
+            words = ["program", place / f"{net.name}.loadable", "--format", "cfg", "--serial"]
+            words += ["-i", place / "data.npy", "-o", place / "made"]
+            with contextlib.redirect_stdout(io.StringIO()):
+                if main(list(map(str, words))):
+                    raise SystemExit(f"{net.name}: no trace")
+            for path in sorted((place / "made").iterdir()):
                 yield f"traces/{path.name}", path.read_bytes()

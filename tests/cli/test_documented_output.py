@@ -1,9 +1,9 @@
 """The pages show what the tools print: every console block is run again, in the folder that ``nvdla samples`` writes.
 
 ``NVDLA_UPDATE_DOCS=1 pytest tests/cli/test_documented_output.py`` writes the blocks anew. A block that is not run has
-its reason in front of it: ``<!-- not run: WHY -->``. ``| head -N`` behind a command shows its first lines alone. Excerpts
-of files that the commands make are made anew, too (``<!-- excerpt: FILE 1-3 9 -->``), and a block may be a file that
-commands read (``<!-- file: NAME -->``).
+its reason in front of it: ``<!-- not run: WHY -->``. ``| head -N`` behind a command shows its first lines alone.
+Excerpts of files that the commands make are made anew, too (``<!-- excerpt: FILE 1-3 9 -->``), and a block may be a
+file that commands read (``<!-- file: NAME -->``).
 """
 
 import os
