@@ -63,7 +63,7 @@ class Function(NamedTuple):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def double_round_half_away(value, shift):
+def double_round_half_away(value: int, shift: int) -> int:
     """value / 2**shift rounded half away from zero in double precision (NV_NVDLA_cdp.cpp:1122), -16 <= shift <= 16."""
     quotient = np.float64(value) / 2.0**shift
     if quotient >= 9223372036854775808.0:
@@ -74,26 +74,26 @@ def double_round_half_away(value, shift):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _extrapolate(entry, distance, scale, shift):
+def _extrapolate(entry: int, distance: int, scale: int, shift: int) -> int:
     """A table's last entry and its slope times the distance from there."""
     return saturate(entry + saturate(double_round_half_away(distance * scale, shift), 56), 16)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _interpolate(entries, index, fraction):
+def _interpolate(entries: np.ndarray, index: int, fraction: int) -> int:
     """Between two entries; ``fraction`` has 16 bits."""
     step = (np.int64(entries[index + 1]) - np.int64(entries[index])) * fraction
     return saturate(np.int64(entries[index]) + int_shift_right(step, 16, 56), 16)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _scale_fraction(remainder, bits):
+def _scale_fraction(remainder: int, bits: int) -> int:
     """A remainder of ``bits`` bits as a fraction of 16, the rest cut off."""
     return remainder >> ((bits - 16) & 63) if bits > 16 else remainder << (16 - bits)
 
 
 @njit(cache=True, nogil=True)
-def look_up(x, entries, table):
+def look_up(x: int, entries: np.ndarray, table: Table) -> tuple[int, int]:
     """One table: (HIT, UNDERFLOW or OVERFLOW, value of 16 bits). ``entries``: int16, one more than indices."""
     last = entries.size - 1
     distance = x - table.start
@@ -120,7 +120,7 @@ def look_up(x, entries, table):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def choose(le_state, lo_state, priority, counters):
+def choose(le_state: int, lo_state: int, priority: Priority, counters: np.ndarray) -> bool:
     """True if the LO table's result is taken; counts why."""
     if le_state == UNDERFLOW and lo_state == UNDERFLOW:
         counters[LUT_UNDERFLOW] += 1
@@ -136,7 +136,7 @@ def choose(le_state, lo_state, priority, counters):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _convert_out(x, converter, counters):
+def _convert_out(x: int, converter: Converter, counters: np.ndarray) -> int:
     """The output converter; counts what its saturation changes by more than rounding (IntShiftRightSat)."""
     product = (x - converter.offset) * converter.scale
     result = int_shift_right(product, converter.shift, converter.bits)
@@ -147,8 +147,18 @@ def _convert_out(x, converter, counters):
 
 @njit(cache=True, nogil=True)
 def _normalise_column(
-    column, squares, results, function, le, lo, le_entries, lo_entries, priority, converter, counters
-):
+    column: np.ndarray,
+    squares: np.ndarray,
+    results: np.ndarray,
+    function: Function,
+    le: Table,
+    lo: Table,
+    le_entries: np.ndarray,
+    lo_entries: np.ndarray,
+    priority: Priority,
+    converter: Converter,
+    counters: np.ndarray,
+) -> None:
     """All channels of one pixel. ``column`` and ``squares`` have HALO zeros at both ends."""
     for channel in range(results.size):
         x = column[channel + HALO]
@@ -166,7 +176,19 @@ def _normalise_column(
 
 
 @njit(cache=True, nogil=True)
-def normalise(source, out, channels, function, icvt, ocvt, le, lo, le_entries, lo_entries, priority):
+def normalise(
+    source: np.ndarray,
+    out: np.ndarray,
+    channels: int,
+    function: Function,
+    icvt: Converter,
+    ocvt: Converter,
+    le: Table,
+    lo: Table,
+    le_entries: np.ndarray,
+    lo_entries: np.ndarray,
+    priority: Priority,
+) -> np.ndarray:
     """Local response normalisation of int8 or int16 cubes source, out (S, H, W, A); returns the counters, int64.
 
     Channels behind the last of ``channels`` are 0 after the input converter, whatever lies in memory, and are computed

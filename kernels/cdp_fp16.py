@@ -32,27 +32,27 @@ from nvdla.kernels.jit.crew import share
 
 
 @njit(cache=True, nogil=True)
-def _half_to_fp17(bits):
+def _half_to_fp17(bits: int) -> int:
     return fp16_to_fp17(bits)
 
 
 @njit(cache=True, nogil=True)
-def _half_to_single(bits):
+def _half_to_single(bits: int) -> int:
     return fp16_to_fp32(bits)
 
 
 @njit(cache=True, nogil=True)
-def _fp17_to_single(bits):
+def _fp17_to_single(bits: int) -> int:
     return fp17_to_fp32(bits)
 
 
 @njit(cache=True, nogil=True)
-def _single_to_fp17(bits):
+def _single_to_fp17(bits: int) -> int:
     return fp32_to_fp17(bits)
 
 
 @njit(cache=True, nogil=True)
-def _subtract(a, b):
+def _subtract(a: int, b: int) -> int:
     return fp_sub(a, b, FP32)
 
 
@@ -63,20 +63,20 @@ _FRACTION_BITS = 16
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _power_of_two(exponent):
+def _power_of_two(exponent: int) -> int:
     """2**exponent as fp32, 0 for exponents of -127 and less (:308)."""
     return np.int64(0) if exponent <= -127 else np.int64(exponent + 127) << 23
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _extrapolate(entry, distance, scale):
+def _extrapolate(entry: int, distance: int, scale: int) -> int:
     """Product first, then the entry: fp17 (:346, :370)."""
     product = fp_mul(_single_to_fp17(distance), _half_to_fp17(scale), FP17)
     return fp_add(product, _half_to_fp17(entry), FP17)
 
 
 @njit(cache=True, nogil=True)
-def look_up(x, entries, table):
+def look_up(x: int, entries: np.ndarray, table: Table) -> tuple[int, int]:
     """One table: (HIT, UNDERFLOW or OVERFLOW, fp17). ``x``: fp32; ``entries``: uint16.
 
     Starts and ends in ``table`` are fp32, slope scales fp16 bit patterns.
@@ -105,7 +105,7 @@ def look_up(x, entries, table):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _sum_of_squares(squares, centre, reach):
+def _sum_of_squares(squares: np.ndarray, centre: int, reach: int) -> int:
     """The neighbours pairwise, the nearest first (:560)."""
     total = fp_add(squares[centre - 1], squares[centre + 1], FP32)
     total = fp_add(total, squares[centre], FP32)
@@ -116,7 +116,18 @@ def _sum_of_squares(squares, centre, reach):
 
 
 @njit(cache=True, nogil=True)
-def _normalise_column(column, squares, results, function, le, lo, le_entries, lo_entries, priority, counters):
+def _normalise_column(
+    column: np.ndarray,
+    squares: np.ndarray,
+    results: np.ndarray,
+    function: Function,
+    le: Table,
+    lo: Table,
+    le_entries: np.ndarray,
+    lo_entries: np.ndarray,
+    priority: Priority,
+    counters: np.ndarray,
+) -> int:
     """All channels of one pixel; returns the NaNs among the results."""
     nans = 0
     for channel in range(results.size):
@@ -136,7 +147,21 @@ def _normalise_column(column, squares, results, function, le, lo, le_entries, lo
 
 
 @njit(cache=True, nogil=True)
-def _line(h, source, out, channels, function, flush_nan, le, lo, le_entries, lo_entries, priority, counters, nans):
+def _line(
+    h: int,
+    source: np.ndarray,
+    out: np.ndarray,
+    channels: int,
+    function: Function,
+    flush_nan: bool,
+    le: Table,
+    lo: Table,
+    le_entries: np.ndarray,
+    lo_entries: np.ndarray,
+    priority: Priority,
+    counters: np.ndarray,
+    nans: np.ndarray,
+) -> None:
     """Line ``h`` of :func:`normalise_fp16`."""
     surfaces, _, width, atom = source.shape
     column = np.zeros(surfaces * atom + 2 * HALO, np.int64)
@@ -161,7 +186,21 @@ def _line(h, source, out, channels, function, flush_nan, le, lo, le_entries, lo_
 
 
 @njit(cache=True, nogil=True, shared=True)
-def _lines(crew, source, out, channels, function, flush_nan, le, lo, le_entries, lo_entries, priority, counters, nans):
+def _lines(
+    crew: int,
+    source: np.ndarray,
+    out: np.ndarray,
+    channels: int,
+    function: Function,
+    flush_nan: bool,
+    le: Table,
+    lo: Table,
+    le_entries: np.ndarray,
+    lo_entries: np.ndarray,
+    priority: Priority,
+    counters: np.ndarray,
+    nans: np.ndarray,
+) -> None:
     arguments = (source, out, channels, function, flush_nan, le, lo, le_entries, lo_entries, priority, counters, nans)
     share(crew, nans.size, _line, arguments)
 

@@ -100,7 +100,7 @@ def saturating_sums(
 
 
 @njit(cache=True, nogil=True)
-def deliver(sums, truncate, out):
+def deliver(sums: np.ndarray, truncate: int, out: np.ndarray) -> int:
     """CACC's delivery: shift right by ``truncate``, round half away from zero, saturate to 32 bits.
 
     ``sums`` int64 (batches, height, width, kernels); ``out`` int32 (batches, surfaces, height, width, atom), where
@@ -127,23 +127,23 @@ def deliver(sums, truncate, out):
 
 
 @deliver.plain(lambda sums, truncate, out: 16 * (sums.size + out.size))
-def _deliver_plain(sums, truncate, out):
+def _deliver_plain(sums: np.ndarray, truncate: int, out: np.ndarray) -> int:
     wide = round_half_away.py_func(sums, truncate)
     narrow = np.clip(wide, -(1 << 31), (1 << 31) - 1)
     batches, surfaces, height, width, atom = out.shape
     channels = np.zeros((batches, height, width, surfaces * atom), np.int32)
     channels[..., : sums.shape[3]] = narrow
     out[:] = channels.reshape(batches, height, width, surfaces, atom).transpose(0, 3, 1, 2, 4)
-    return np.count_nonzero(wide != narrow)
+    return int(np.count_nonzero(wide != narrow))
 
 
 @njit(cache=True, nogil=True)
-def shift(accumulators, truncate):
+def shift(accumulators: np.ndarray, truncate: int) -> None:
     """CACC's delivery in place, for int32 sums that are exact: shift right, round half away from zero."""
     for i in range(accumulators.size):
         accumulators[i] = round_half_away(np.int64(accumulators[i]), truncate)
 
 
 @shift.plain(lambda accumulators, truncate: 16 * accumulators.size)
-def _shift_plain(accumulators, truncate):
+def _shift_plain(accumulators: np.ndarray, truncate: int) -> None:
     accumulators[:] = round_half_away.py_func(accumulators.astype(np.int64), truncate)

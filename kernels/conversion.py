@@ -12,7 +12,7 @@ from nvdla.kernels.jit.compilation import njit
 
 
 @njit(cache=True, nogil=True)
-def _convert(values, offsets, scale, truncate, bits, out):
+def _convert(values: np.ndarray, offsets: np.ndarray, scale: int, truncate: int, bits: int, out: np.ndarray) -> None:
     for row in range(values.shape[0]):
         for channel in range(values.shape[1]):
             product = (values[row, channel] - offsets[channel]) * scale
@@ -28,8 +28,8 @@ def convert_input(values: np.ndarray, offsets: np.ndarray, scale: int, truncate:
     rows = np.ascontiguousarray(values, np.int32).reshape(-1, values.shape[-1])
     out = np.empty(rows.shape, np.int32)
     _convert(rows, np.asarray(offsets, np.int64), np.int64(scale), np.int64(truncate), (8, 16, 17)[precision], out)
-    out = out.reshape(values.shape)
+    converted: np.ndarray = out.reshape(values.shape)
     if precision < 2:
-        return out.astype((np.int8, np.int16)[precision])
+        return converted.astype((np.int8, np.int16)[precision])
     # 65520 and more would round to infinity, which NVDLA never makes: the largest finite number instead.
-    return np.clip(out, -65504, 65504).astype(np.float16).view(np.uint16)
+    return np.clip(converted, -65504, 65504).astype(np.float16).view(np.uint16)

@@ -23,7 +23,7 @@ FP16_NAN_AS_INT16 = -32768
 
 
 @njit(cache=True, nogil=True, inline="always")
-def is_nan(bits, form):
+def is_nan(bits: int, form: tuple[int, int]) -> bool:
     """True for a NaN of the format ``form`` = (exponent bits, fraction bits)."""
     expo_bits, mant_bits = form
     infinity = ((1 << expo_bits) - 1) << mant_bits
@@ -31,14 +31,14 @@ def is_nan(bits, form):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def largest(form):
+def largest(form: tuple[int, int]) -> int:
     """The largest finite number (SetToInf, nvdla_float.h:93)."""
     expo_bits, mant_bits = form
     return (((1 << expo_bits) - 1) << mant_bits) - 1
 
 
 @njit(cache=True, nogil=True, inline="always")
-def round_nearest_even(mant, drop):
+def round_nearest_even(mant: int, drop: int) -> int:
     """``mant`` >= 0 without its low ``drop`` bits, to nearest, ties to even (FpMantRNE); 0 < drop < 63."""
     kept = mant >> drop
     rest = mant & ((1 << drop) - 1)
@@ -49,7 +49,7 @@ def round_nearest_even(mant, drop):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _shift(x, left):
+def _shift(x: int, left: int) -> int:
     """x shifted left, or right for a negative count, as ac_int does."""
     if left >= 0:
         return x << left
@@ -57,7 +57,7 @@ def _shift(x, left):
 
 
 @njit(cache=True, nogil=True)
-def fp_add(a, b, form):
+def fp_add(a: int, b: int, form: tuple[int, int]) -> int:
     """a + b (nvdla_float.h:974 FpAdd), rounded to nearest even once.
 
     The sum keeps 2 * fraction + 3 bits and no sticky bit, as the source does. x + (-x) has the sign of ``a``.
@@ -104,14 +104,14 @@ def fp_add(a, b, form):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def fp_sub(a, b, form):
+def fp_sub(a: int, b: int, form: tuple[int, int]) -> int:
     """a - b (nvdla_float.h:1130 FpSub): a + (-b), so a NaN ``b`` comes out with its sign turned."""
     expo_bits, mant_bits = form
     return fp_add(a, b ^ (1 << (expo_bits + mant_bits)), form)
 
 
 @njit(cache=True, nogil=True)
-def fp_mul(a, b, form):
+def fp_mul(a: int, b: int, form: tuple[int, int]) -> int:
     """a * b (nvdla_float.h:1283 FpMul): exact product, rounded to nearest even once; no denormals."""
     expo_bits, mant_bits = form
     sign_bit = 1 << (expo_bits + mant_bits)
@@ -148,7 +148,7 @@ def fp_mul(a, b, form):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _ordered(bits, form):
+def _ordered(bits: int, form: tuple[int, int]) -> int:
     """A number that orders bit patterns as FpCmp (nvdla_float.h:1186) does: -0 below +0."""
     expo_bits, mant_bits = form
     sign_bit = 1 << (expo_bits + mant_bits)
@@ -156,7 +156,7 @@ def _ordered(bits, form):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def fp_max(a, b, form):
+def fp_max(a: int, b: int, form: tuple[int, int]) -> int:
     """The greater of a and b; a NaN wins, the first one first (nvdla_float.h:1186 FpCmp)."""
     if is_nan(a, form):
         return a
@@ -166,7 +166,7 @@ def fp_max(a, b, form):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def fp_min(a, b, form):
+def fp_min(a: int, b: int, form: tuple[int, int]) -> int:
     """The lesser of a and b; a NaN wins, the first one first (nvdla_float.h:1186 FpCmp)."""
     if is_nan(a, form):
         return a
@@ -176,14 +176,14 @@ def fp_min(a, b, form):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def fp_relu(a, form):
+def fp_relu(a: int, form: tuple[int, int]) -> int:
     """Negative numbers and -0 become +0, NaN passes (nvdla_float.h:1413 FpRelu)."""
     expo_bits, mant_bits = form
     return 0 if a >> (expo_bits + mant_bits) and not is_nan(a, form) else a
 
 
 @njit(cache=True, nogil=True, inline="always")
-def fp_widen(bits, form, wide):
+def fp_widen(bits: int, form: tuple[int, int], wide: tuple[int, int]) -> int:
     """A number in a wider format (nvdla_float.h:553 FpWidthInc): exact, denormals normalised, infinity = largest."""
     expo_bits, mant_bits = form
     wide_expo_bits, wide_mant_bits = wide
@@ -205,7 +205,7 @@ def fp_widen(bits, form, wide):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def fp_narrow(bits, form, narrow, denormals):
+def fp_narrow(bits: int, form: tuple[int, int], narrow: tuple[int, int], denormals: bool) -> int:
     """A number in a narrower format (nvdla_float.h:674 FpWidthDec, :602 FpExpoWidthDec), nearest even once.
 
     Without ``denormals`` what stays below the smallest normal number after rounding is zero.
@@ -235,43 +235,43 @@ def fp_narrow(bits, form, narrow, denormals):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def fp16_to_fp32(bits):
+def fp16_to_fp32(bits: int) -> int:
     """fp16 bit pattern to fp32 bit pattern, exact."""
     return fp_widen(bits, FP16, FP32)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def fp16_to_fp17(bits):
+def fp16_to_fp17(bits: int) -> int:
     """fp16 bit pattern to fp17 bit pattern, exact."""
     return fp_widen(bits, FP16, FP17)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def fp17_to_fp32(bits):
+def fp17_to_fp32(bits: int) -> int:
     """fp17 bit pattern to fp32 bit pattern, exact."""
     return fp_widen(bits, FP17, FP32)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def fp32_to_fp16(bits):
+def fp32_to_fp16(bits: int) -> int:
     """fp32 bit pattern to fp16 bit pattern, rounded to nearest even."""
     return fp_narrow(bits, FP32, FP16, True)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def fp17_to_fp16(bits):
+def fp17_to_fp16(bits: int) -> int:
     """fp17 bit pattern to fp16 bit pattern, rounded to nearest even."""
     return fp_narrow(bits, FP17, FP16, True)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def fp32_to_fp17(bits):
+def fp32_to_fp17(bits: int) -> int:
     """Results below the smallest normal fp17 number become zero."""
     return fp_narrow(bits, FP32, FP17, False)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def int_to_fp16(x):
+def int_to_fp16(x: int) -> int:
     """A signed integer of up to 17 bits as fp16, nearest even (nvdla_float.h:1443); 65520 and more: 0x7bff."""
     if x == 0:
         return 0
@@ -283,7 +283,7 @@ def int_to_fp16(x):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def fp16_to_int16(bits):
+def fp16_to_int16(bits: int) -> int:
     """fp16 to the nearest int16, ties away from zero (nvdla_float.h:1508); NaN: -32768, infinity: the extremes."""
     if is_nan(bits, FP16):
         return FP16_NAN_AS_INT16
@@ -295,7 +295,7 @@ def fp16_to_int16(bits):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def fraction_to_fp17(fraction, bits):
+def fraction_to_fp17(fraction: int, bits: int) -> int:
     """The unsigned fraction / 2**bits as fp17, nearest even (nvdla_float.h:807); below 2**-30: zero."""
     if fraction == 0:
         return 0
@@ -308,7 +308,7 @@ def fraction_to_fp17(fraction, bits):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def fp32_to_int_fraction(bits, shift, int_bits, fraction_bits):
+def fp32_to_int_fraction(bits: int, shift: int, int_bits: int, fraction_bits: int) -> tuple[int, int]:
     """bits / 2**shift as (integer part, fraction), for bits > 0 (nvdla_float.h:1564 FpFloatToIntFrac).
 
     The integer part saturates at ``int_bits`` bits, the fraction is truncated to ``fraction_bits`` bits.

@@ -32,7 +32,7 @@ KERNEL_TILE = 16
 
 
 @njit(nogil=True)
-def mantissa_of(bits):
+def mantissa_of(bits: int) -> int:
     """Mantissa of fp16 ``bits`` with its hidden bit, shifted left by the low two exponent bits.
 
     So alignment shifts are multiples of four. An exponent field of 0 has no hidden bit and a shift of 1; infinity is
@@ -44,19 +44,19 @@ def mantissa_of(bits):
 
 
 @njit(nogil=True)
-def exponent_of(bits):
+def exponent_of(bits: int) -> int:
     """The upper three bits of the exponent field; MASKED for zeros."""
     return MASKED if bits & 0x7FFF == 0 else bits >> 12 & 7
 
 
 @njit(nogil=True)
-def nan_of(bits):
+def nan_of(bits: int) -> int:
     """Sign and fraction (11 bits) of a NaN, -1 for any number."""
     return (bits >> 5 & 0x400) | bits & 0x3FF if bits & 0x7FFF > 0x7C00 else -1
 
 
 @njit(cache=True, nogil=True)
-def booth_word(bits):
+def booth_word(bits: int) -> int:
     """What the radix-4 Booth coder makes of a weight, one uint32.
 
     Digit i (of 8) has four bits in the word: 2i: the digit is +-1; 2i+1: it is +-2; 16+2i: the row is inverted when
@@ -77,7 +77,7 @@ def booth_word(bits):
 
 
 @njit(cache=True, nogil=True)
-def _pack(bits, words, exponents, nans):
+def _pack(bits: np.ndarray, words: np.ndarray, exponents: np.ndarray, nans: np.ndarray) -> None:
     for kernel in range(bits.shape[0]):
         nans[kernel] = -1
         for i in range(bits.shape[1]):
@@ -99,28 +99,28 @@ def pack_weights(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 @njit(nogil=True)
-def _and(a, b):
+def _and(a: int, b: int) -> int:
     """In 32 bits: numba would widen to 64, and half as many lanes would fit a register."""
     return np.uint32(a & b)
 
 
 @njit(nogil=True)
-def _or(a, b):
+def _or(a: int, b: int) -> int:
     return np.uint32(a | b)
 
 
 @njit(nogil=True)
-def _xor(a, b):
+def _xor(a: int, b: int) -> int:
     return np.uint32(a ^ b)
 
 
 @njit(nogil=True)
-def _bit(word, place):
+def _bit(word: int, place: int) -> bool:
     return _and(word, np.uint32(1 << place)) != np.uint32(0)
 
 
 @njit(nogil=True)
-def _row(word, signs, data, digit):
+def _row(word: int, signs: int, data: int, digit: int) -> int:
     """Booth row ``digit``, not yet shifted: +-data, +-2 data or 0 with the bias bit 16, inverted where negative."""
     row = np.uint32(0)
     if _bit(word, 2 * digit):
@@ -132,19 +132,19 @@ def _row(word, signs, data, digit):
 
 
 @njit(nogil=True)
-def _sum(a, b, c):
+def _sum(a: int, b: int, c: int) -> int:
     """The sum row of a carry-save adder."""
     return _xor(_xor(a, b), c)
 
 
 @njit(nogil=True)
-def _carry(a, b, c):
+def _carry(a: int, b: int, c: int) -> int:
     """The carry row of a carry-save adder."""
     return np.uint32(_or(_and(a, b), _and(c, _or(a, b))) << np.uint32(1))
 
 
 @njit(nogil=True)
-def _compress5(a, b, c, d, e):
+def _compress5(a: int, b: int, c: int, d: int, e: int) -> tuple[int, int]:
     """Five rows to two, in the order of cmac.h:560."""
     s, k = _sum(a, b, c), _carry(a, b, c)
     s, k = _sum(s, k, d), _carry(s, k, d)
@@ -152,7 +152,7 @@ def _compress5(a, b, c, d, e):
 
 
 @njit(inline="always")  # inlined by numba, or the loop over an atom would not be vectorised; the small ones need not
-def _product(word, negative, data, shift):
+def _product(word: int, negative: int, data: int, shift: int) -> int:
     """One product, shifted right by ``shift`` (0, 4, ... 28, otherwise 0): int32.
 
     ``negative`` is 1 for negative data (the sign of the weight is in its word). A negative Booth row is its one's
@@ -179,7 +179,16 @@ def _product(word, negative, data, shift):
 
 
 @njit(inline="always")
-def _atom(words, exponents, data, negatives, data_exponents, at, blocks, products):
+def _atom(
+    words: np.ndarray,
+    exponents: np.ndarray,
+    data: np.ndarray,
+    negatives: np.ndarray,
+    data_exponents: np.ndarray,
+    at: int,
+    blocks: int,
+    products: np.ndarray,
+) -> int:
     """The products of an atom, aligned to its largest exponent, into ``products``; returns that exponent / 4.
 
     ``at``: where the atom's places begin; ``blocks``: how many times LANES of them are in use.
@@ -194,7 +203,7 @@ def _atom(words, exponents, data, negatives, data_exponents, at, blocks, product
 
 
 @njit(inline="always")
-def _total(products, blocks):
+def _total(products: np.ndarray, blocks: int) -> int:
     """Exact sum of the products of an atom: 64 times 2^29 does not fit an int32, so halves are added apart."""
     low = np.int32(0)
     high = np.int32(0)
@@ -205,14 +214,14 @@ def _total(products, blocks):
 
 
 @njit(cache=True, nogil=True)
-def normalise(mantissa, width):
+def normalise(mantissa: int, width: int) -> int:
     """How far a two's complement ``mantissa`` of ``width`` bits can go left until its two top bits differ."""
     magnitude = mantissa ^ (mantissa >> 63)
     return width - 2 - int_log2(magnitude) if magnitude else width - 1
 
 
 @njit(cache=True, nogil=True)
-def fp48_add(exponent, mantissa, mac_exponent, mac_mantissa):
+def fp48_add(exponent: int, mantissa: int, mac_exponent: int, mac_mantissa: int) -> tuple[int, int]:
     """One atom added to an accumulator (exponent, mantissa); value = mantissa * 2^(exponent - 101).
 
     The MAC's value is ``mac_mantissa * 2^(mac_exponent - 50)``; its exponent 63 says NaN, an accumulator's 255.
@@ -258,7 +267,7 @@ def fp48_add(exponent, mantissa, mac_exponent, mac_mantissa):
 
 
 @njit(cache=True, nogil=True)
-def fp48_to_fp32(exponent, mantissa):
+def fp48_to_fp32(exponent: int, mantissa: int) -> int:
     """An accumulator as fp32 bits: one guard bit rounds half away from zero; NaN keeps ten bits, at the low end."""
     sign = np.int64(0x80000000) if mantissa < 0 else np.int64(0)
     if exponent == NAN_EXPONENT:
@@ -277,7 +286,15 @@ def fp48_to_fp32(exponent, mantissa):
 
 
 @njit(cache=True, nogil=True)
-def _gather(bits, base, offsets, data, negatives, exponents, nans):
+def _gather(
+    bits: np.ndarray,
+    base: int,
+    offsets: np.ndarray,
+    data: np.ndarray,
+    negatives: np.ndarray,
+    exponents: np.ndarray,
+    nans: np.ndarray,
+) -> None:
     """Decode the window at ``base``: one value for every place of every atom; absent places are zeros."""
     nans[:] = -1
     for i in range(offsets.size):
@@ -290,7 +307,17 @@ def _gather(bits, base, offsets, data, negatives, exponents, nans):
 
 
 @njit(cache=True, nogil=True)
-def _dot(words, word_exponents, word_nans, data, negatives, data_exponents, data_nans, blocks, products):
+def _dot(
+    words: np.ndarray,
+    word_exponents: np.ndarray,
+    word_nans: np.ndarray,
+    data: np.ndarray,
+    negatives: np.ndarray,
+    data_exponents: np.ndarray,
+    data_nans: np.ndarray,
+    blocks: np.ndarray,
+    products: np.ndarray,
+) -> int:
     """One output: all atoms of one kernel in order; returns fp32 bits."""
     exponent, mantissa = np.int64(0), np.int64(0)
     for atom in range(word_nans.size):
@@ -305,7 +332,17 @@ def _dot(words, word_exponents, word_nans, data, negatives, data_exponents, data
 
 
 @njit(cache=True, nogil=True)
-def _convolve_piece(number, bits, bases, offsets, blocks, words, word_exponents, word_nans, out):
+def _convolve_piece(
+    number: int,
+    bits: np.ndarray,
+    bases: np.ndarray,
+    offsets: np.ndarray,
+    blocks: np.ndarray,
+    words: np.ndarray,
+    word_exponents: np.ndarray,
+    word_nans: np.ndarray,
+    out: np.ndarray,
+) -> None:
     """Some kernels at some pixels."""
     kernels, places = words.shape
     atom = out.shape[2]
@@ -329,7 +366,17 @@ def _convolve_piece(number, bits, bases, offsets, blocks, words, word_exponents,
 
 
 @njit(cache=True, nogil=True, shared=True)
-def _convolve(crew, bits, bases, offsets, blocks, words, word_exponents, word_nans, out):
+def _convolve(
+    crew: int,
+    bits: np.ndarray,
+    bases: np.ndarray,
+    offsets: np.ndarray,
+    blocks: np.ndarray,
+    words: np.ndarray,
+    word_exponents: np.ndarray,
+    word_nans: np.ndarray,
+    out: np.ndarray,
+) -> None:
     pixel_tiles = (bases.size + PIXEL_TILE - 1) // PIXEL_TILE
     kernel_tiles = (words.shape[0] + KERNEL_TILE - 1) // KERNEL_TILE
     arguments = (bits, bases, offsets, blocks, words, word_exponents, word_nans, out)

@@ -13,14 +13,14 @@ INT32_MIN = -0x80000000
 
 
 @njit(cache=True, nogil=True, inline="always")
-def saturate(x, bits):
+def saturate(x: int, bits: int) -> int:
     """Clamp ``x`` to ``bits`` signed bits, 1 <= bits <= 63 (nvdla_int.h:407 IntSaturation)."""
     high = (1 << (bits - 1)) - 1
     return min(max(x, -high - 1), high)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def round_half_away(x, shift):
+def round_half_away(x: int, shift: int) -> int:
     """x / 2**shift rounded to nearest, ties away from zero; |x| < 2**63, shift >= 0 (AC_RND_INF).
 
     A negative number is lowered by one first, which turns its ties downwards; the bit below the cut then rounds.
@@ -35,13 +35,13 @@ def round_half_away(x, shift):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def int_shift_right(x, shift, bits):
+def int_shift_right(x: int, shift: int, bits: int) -> int:
     """IntShiftRight (nvdla_int.h:34): round_half_away, then saturate to ``bits``."""
     return saturate(round_half_away(x, shift), bits)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def int_shift_left(x, shift, bits):
+def int_shift_left(x: int, shift: int, bits: int) -> int:
     """IntShiftLeft (nvdla_int.h:81): x * 2**shift clamped to ``bits``; |x| < 2**62, shift 0..63."""
     high = (1 << (bits - 1)) - 1
     if x > high >> shift:
@@ -52,7 +52,7 @@ def int_shift_left(x, shift, bits):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def int_signed_shift_right(x, shift, bits):
+def int_signed_shift_right(x: int, shift: int, bits: int) -> int:
     """IntSignedShiftRight (nvdla_int.h:132): a negative ``shift`` shifts left; clamped to ``bits``."""
     if shift < 0:
         return int_shift_left(x, -shift, bits)
@@ -60,7 +60,7 @@ def int_signed_shift_right(x, shift, bits):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def int_signed_shift_right_truncate(x, shift, bits):
+def int_signed_shift_right_truncate(x: int, shift: int, bits: int) -> int:
     """IntSignedShiftRightTZ (nvdla_int.h:156): unsigned x (< 2**62), towards zero, clamped to ``bits`` unsigned."""
     high = (1 << bits) - 1
     if shift >= 0:
@@ -71,13 +71,13 @@ def int_signed_shift_right_truncate(x, shift, bits):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def wrap(x, bits):
+def wrap(x: int, bits: int) -> int:
     """The low ``bits`` of ``x`` as a two's complement number (an assignment to a narrower ac_int)."""
     return (x << (64 - bits)) >> (64 - bits)
 
 
 @njit(cache=True, nogil=True, inline="always")
-def int_log2(x):
+def int_log2(x: int) -> int:
     """Position of the highest set bit of x > 0 (nvdla_int.h:392 IntLog2)."""
     position = 0
     for step in (32, 16, 8, 4, 2, 1):

@@ -8,9 +8,10 @@ Source: cmod/pdp/NV_NVDLA_pdp.cpp, LineOperation (:1426), PoolingStage0Calc (:15
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import reduce
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,7 +41,7 @@ class Cubes(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def _image(source, out, cubes, image):
+def _image(source: np.ndarray, out: np.ndarray, cubes: Cubes, image: int) -> tuple[np.ndarray, np.ndarray]:
     """The cubes of one image."""
     line, out_line = cubes.width * cubes.atom, cubes.out_width * cubes.atom
     first, out_first = image * cubes.source_step, image * cubes.out_step
@@ -53,7 +54,7 @@ def _image(source, out, cubes, image):
 
 
 @njit(cache=True, nogil=True)
-def _chunks(cubes):
+def _chunks(cubes: Cubes) -> tuple[int, int, int]:
     """(output lines of an image, lines that a thread takes at a time, how often)."""
     lines = cubes.surfaces * cubes.out_height
     job = max(1, JOB // (cubes.width * cubes.atom))
@@ -61,7 +62,7 @@ def _chunks(cubes):
 
 
 @njit(cache=True, nogil=True)
-def _take_columns(line, atom, stride, out):
+def _take_columns(line: np.ndarray, atom: int, stride: int, out: np.ndarray) -> None:
     """Every ``stride``-th atom of a line; both as words, ``atom`` of them in an atom."""
     if stride == 1:
         for i in range(out.size):
@@ -76,7 +77,9 @@ def _take_columns(line, atom, stride, out):
 
 
 @njit(cache=True, nogil=True)
-def _load_rows(words, first, count, pad, columns, outside, flip, block):
+def _load_rows(
+    words: np.ndarray, first: int, count: int, pad: int, columns: int, outside: int, flip: int, block: np.ndarray
+) -> None:
     """Rows ``first`` to ``first + count`` of a surface (height, words of a line) into lines of ``columns``, behind
     ``pad``, all in words; what is not there is ``outside``."""
     height, width = words.shape
@@ -97,14 +100,14 @@ def _load_rows(words, first, count, pad, columns, outside, flip, block):
 
 
 @njit(cache=True, nogil=True)
-def _greatest(a, b, c, best):
+def _greatest(a: np.ndarray, b: np.ndarray, c: np.ndarray, best: np.ndarray) -> None:
     for i in range(best.size):
         x = a[i] if a[i] > b[i] else b[i]
         best[i] = x if x > c[i] else c[i]
 
 
 @njit(cache=True, nogil=True)
-def _slide(values, spare, size, kernel, step):
+def _slide(values: np.ndarray, spare: np.ndarray, size: int, kernel: int, step: int) -> tuple[np.ndarray, np.ndarray]:
     """The greatest of each element and the ``kernel`` - 1 that follow ``step`` apart, for the first ``size`` elements;
     (where they are, the other array). Three windows beside or over one another make one three times as wide."""
     reach = 1
@@ -118,7 +121,16 @@ def _slide(values, spare, size, kernel, step):
 
 
 @njit(cache=True, nogil=True)
-def _extreme_lines(source, out, kernel, stride, pad, flip, first, last):
+def _extreme_lines(
+    source: np.ndarray,
+    out: np.ndarray,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    flip: int,
+    first: int,
+    last: int,
+) -> None:
     """Output lines ``first`` to ``last``, surface after surface, some at a time. ``flip`` -1 turns the order of numbers
     round."""
     out_height, out_width = out.shape[1:3]
@@ -153,7 +165,14 @@ def _extreme_lines(source, out, kernel, stride, pad, flip, first, last):
 
 
 @njit(cache=True, nogil=True)
-def pool_extreme(source, out, kernel, stride, pad, least):
+def pool_extreme(
+    source: np.ndarray,
+    out: np.ndarray,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    least: bool,
+) -> None:
     """Greatest (or ``least``) element under each window; elements outside the cube do not exist.
 
     source (S, H, W, A), out (S, OH, OW, A) int8 or int16; kernel, stride, pad: (vertical, horizontal), pad at the top
@@ -164,7 +183,16 @@ def pool_extreme(source, out, kernel, stride, pad, least):
 
 
 @njit(cache=True, nogil=True)
-def _extreme_piece(number, source, out, cubes, kernel, stride, pad, flip):
+def _extreme_piece(
+    number: int,
+    source: np.ndarray,
+    out: np.ndarray,
+    cubes: Cubes,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    flip: int,
+) -> None:
     lines, job, chunks = _chunks(cubes)
     first = number % chunks * job
     cube, result = _image(source, out, cubes, number // chunks)
@@ -172,14 +200,32 @@ def _extreme_piece(number, source, out, cubes, kernel, stride, pad, flip):
 
 
 @njit(cache=True, nogil=True, shared=True)
-def pool_extreme_shared(crew, source, out, cubes, kernel, stride, pad, least):
+def pool_extreme_shared(
+    crew: int,
+    source: np.ndarray,
+    out: np.ndarray,
+    cubes: Cubes,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    least: bool,
+) -> None:
     """Pooling with several threads, for several images; source and out are flat (:class:`Cubes`)."""
     pieces = cubes.images * _chunks(cubes)[2]
     share(crew, pieces, _extreme_piece, (source, out, cubes, kernel, stride, pad, -1 if least else 0))
 
 
 @njit(cache=True, nogil=True)
-def _add_padding(sums, atom, width, kernel, stride, pad, rows_inside, pad_values):
+def _add_padding(
+    sums: np.ndarray,
+    atom: int,
+    width: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    rows_inside: int,
+    pad_values: np.ndarray,
+) -> None:
     """What the elements outside the cube add to one output line."""
     outside_rows = pad_values[kernel[0] - rows_inside] * kernel[1]
     for x in range(sums.size // atom):
@@ -191,7 +237,7 @@ def _add_padding(sums, atom, width, kernel, stride, pad, rows_inside, pad_values
 
 
 @njit(cache=True, nogil=True)
-def _divide(sums, reciprocal, unused, out):
+def _divide(sums: np.ndarray, reciprocal: tuple[int, int], unused: int, out: np.ndarray) -> None:
     """Sums (their low 32 - ``unused`` bits) times both reciprocals, rounded half away from zero after each.
 
     float64 is exact: 32 times 17 bits, then 33 times 17 bits, and 16 more behind the point are below 2**53.
@@ -204,7 +250,18 @@ def _divide(sums, reciprocal, unused, out):
 
 
 @njit(cache=True, nogil=True)
-def _average_lines(source, out, kernel, stride, pad, pad_values, reciprocal, sum_bits, first, last):
+def _average_lines(
+    source: np.ndarray,
+    out: np.ndarray,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    pad_values: np.ndarray,
+    reciprocal: tuple[int, int],
+    sum_bits: int,
+    first: int,
+    last: int,
+) -> None:
     """Output lines ``first`` to ``last``, surface after surface."""
     height, width, atom = source.shape[1:]
     out_height, out_width = out.shape[1:3]
@@ -238,7 +295,16 @@ def _average_lines(source, out, kernel, stride, pad, pad_values, reciprocal, sum
 
 
 @njit(cache=True, nogil=True)
-def pool_average(source, out, kernel, stride, pad, pad_values, reciprocal, sum_bits):
+def pool_average(
+    source: np.ndarray,
+    out: np.ndarray,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    pad_values: np.ndarray,
+    reciprocal: tuple[int, int],
+    sum_bits: int,
+) -> None:
     """Average under each window: sum, times 1/kernel width, rounded, times 1/kernel height, rounded.
 
     As pool_extreme, and ``pad_values`` int64 (8,): what n columns outside the cube add to one row of the window (a row
@@ -251,7 +317,18 @@ def pool_average(source, out, kernel, stride, pad, pad_values, reciprocal, sum_b
 
 
 @njit(cache=True, nogil=True)
-def _average_piece(number, source, out, cubes, kernel, stride, pad, pad_values, reciprocal, sum_bits):
+def _average_piece(
+    number: int,
+    source: np.ndarray,
+    out: np.ndarray,
+    cubes: Cubes,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    pad_values: np.ndarray,
+    reciprocal: tuple[int, int],
+    sum_bits: int,
+) -> None:
     lines, job, chunks = _chunks(cubes)
     first = number % chunks * job
     cube, result = _image(source, out, cubes, number // chunks)
@@ -260,22 +337,44 @@ def _average_piece(number, source, out, cubes, kernel, stride, pad, pad_values, 
 
 
 @njit(cache=True, nogil=True, shared=True)
-def pool_average_shared(crew, source, out, cubes, kernel, stride, pad, pad_values, reciprocal, sum_bits):
+def pool_average_shared(
+    crew: int,
+    source: np.ndarray,
+    out: np.ndarray,
+    cubes: Cubes,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    pad_values: np.ndarray,
+    reciprocal: tuple[int, int],
+    sum_bits: int,
+) -> None:
     """Pooling with several threads, for several images; source and out are flat (:class:`Cubes`)."""
     pieces = cubes.images * _chunks(cubes)[2]
     share(crew, pieces, _average_piece, (source, out, cubes, kernel, stride, pad, pad_values, reciprocal, sum_bits))
 
 
-def _plain_cost(source, out, kernel, stride, *_) -> int:
+def _plain_cost(
+    source: np.ndarray, out: np.ndarray, kernel: tuple[int, int], stride: tuple[int, int], *_: object
+) -> int:
     return out.size * max(kernel[0] * kernel[1], stride[0] * stride[1])
 
 
-def _shared_cost(source, out, cubes, kernel, stride, *_) -> int:
+def _shared_cost(
+    source: np.ndarray, out: np.ndarray, cubes: Cubes, kernel: tuple[int, int], stride: tuple[int, int], *_: object
+) -> int:
     size = cubes.images * cubes.surfaces * cubes.out_height * cubes.out_width * cubes.atom
     return size * max(kernel[0] * kernel[1], stride[0] * stride[1])
 
 
-def _under_windows(source, out, kernel, stride, pad, outside):
+def _under_windows(
+    source: np.ndarray,
+    out: np.ndarray,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    outside: int,
+) -> Iterator[np.ndarray]:
     """For each place in the window the elements (S, OH, OW, A) under it, ``outside`` where the cube has none."""
     surfaces, height, width, atom = out.shape
     rows, columns = (height - 1) * stride[0] + kernel[0], (width - 1) * stride[1] + kernel[1]
@@ -287,7 +386,14 @@ def _under_windows(source, out, kernel, stride, pad, outside):
 
 
 @pool_extreme.plain(_plain_cost)
-def _pool_extreme_plain(source, out, kernel, stride, pad, least):
+def _pool_extreme_plain(
+    source: np.ndarray,
+    out: np.ndarray,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    least: bool,
+) -> None:
     """Outside the cube lies what no element can lose against."""
     limits = np.iinfo(source.dtype)
     outside, merge = (limits.max, np.minimum) if least else (limits.min, np.maximum)
@@ -295,7 +401,16 @@ def _pool_extreme_plain(source, out, kernel, stride, pad, least):
 
 
 @pool_average.plain(_plain_cost)
-def _pool_average_plain(source, out, kernel, stride, pad, pad_values, reciprocal, sum_bits):
+def _pool_average_plain(
+    source: np.ndarray,
+    out: np.ndarray,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    pad_values: np.ndarray,
+    reciprocal: tuple[int, int],
+    sum_bits: int,
+) -> None:
     sums = np.zeros(out.shape, np.int32)
     for elements in _under_windows(source, out, kernel, stride, pad, 0):
         sums += elements
@@ -311,17 +426,17 @@ def _pool_average_plain(source, out, kernel, stride, pad, pad_values, reciprocal
 
 
 @pool_extreme_shared.plain(_shared_cost)
-def _pool_extreme_images(source, out, cubes, *settings):
+def _pool_extreme_images(source: np.ndarray, out: np.ndarray, cubes: Cubes, *settings: Any) -> None:
     for image in range(cubes.images):
         _pool_extreme_plain(*_image.py_func(source, out, cubes, image), *settings)
 
 
 @pool_average_shared.plain(_shared_cost)
-def _pool_average_images(source, out, cubes, *settings):
+def _pool_average_images(source: np.ndarray, out: np.ndarray, cubes: Cubes, *settings: Any) -> None:
     for image in range(cubes.images):
         _pool_average_plain(*_image.py_func(source, out, cubes, image), *settings)
 
 
-def _inside(first, window, size):
+def _inside(first: np.ndarray, window: int, size: int) -> np.ndarray:
     """How many of ``window`` places from ``first`` on lie in the cube."""
     return np.minimum(first + window, size) - np.maximum(first, 0)

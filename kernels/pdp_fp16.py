@@ -21,7 +21,7 @@ COST = 4
 
 
 @njit(cache=True, nogil=True)
-def count_special(values):
+def count_special(values: np.ndarray) -> tuple[int, int]:
     """(infinities, NaNs) among fp16 bit patterns, uint16."""
     infinities, nans = 0, 0
     for value in values.ravel():
@@ -34,7 +34,7 @@ def count_special(values):
 
 
 @njit(cache=True, nogil=True)
-def flush_nan(values):
+def flush_nan(values: np.ndarray) -> None:
     """NaN becomes +0, in place."""
     flat = values.ravel()
     for i in range(flat.size):
@@ -43,12 +43,12 @@ def flush_nan(values):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _extreme(method, a, b):
+def _extreme(method: int, a: int, b: int) -> int:
     return fp_max(a, b, FP16) if method == MAXIMUM else fp_min(a, b, FP16)
 
 
 @njit(cache=True, nogil=True)
-def _row(method, row, a, begin, end, padding):
+def _row(method: int, row: np.ndarray, a: int, begin: int, end: int, padding: int) -> int:
     """One row of a window, left to right: the first element, then line buffer (first operand) with each next."""
     total = np.int64(row[begin, a])
     if method != AVERAGE:
@@ -63,7 +63,18 @@ def _row(method, row, a, begin, end, padding):
 
 
 @njit(cache=True, nogil=True)
-def _line(number, source, out, method, kernel, stride, pad, pad_values, reciprocal, nans):
+def _line(
+    number: int,
+    source: np.ndarray,
+    out: np.ndarray,
+    method: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    pad_values: np.ndarray,
+    reciprocal: tuple[int, int],
+    nans: np.ndarray,
+) -> None:
     """Line ``number`` of all surfaces' lines one after the other."""
     _, height, width, atom = source.shape
     s, y = number // out.shape[1], number % out.shape[1]
@@ -93,7 +104,18 @@ def _line(number, source, out, method, kernel, stride, pad, pad_values, reciproc
 
 
 @njit(cache=True, nogil=True, shared=True)
-def _lines(crew, source, out, method, kernel, stride, pad, pad_values, reciprocal, nans):
+def _lines(
+    crew: int,
+    source: np.ndarray,
+    out: np.ndarray,
+    method: int,
+    kernel: tuple[int, int],
+    stride: tuple[int, int],
+    pad: tuple[int, int],
+    pad_values: np.ndarray,
+    reciprocal: tuple[int, int],
+    nans: np.ndarray,
+) -> None:
     share(crew, nans.size, _line, (source, out, method, kernel, stride, pad, pad_values, reciprocal, nans))
 
 

@@ -57,7 +57,7 @@ RAW = Converter(0.0, 1.0, INT32_LOW, INT32_HIGH)  # 32-bit values pass unchanged
 
 
 @njit(cache=True, nogil=True, inline="always")
-def rounding(x):
+def rounding(x: float) -> float:
     """Half with the sign of x: int(x + rounding(x)) rounds half away from zero.
 
     Exact for x = p * 2**-s with |p| < 2**49: for s <= 52 the sum has at most 53 bits; for larger s both |x| and the
@@ -67,13 +67,13 @@ def rounding(x):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def clamp(x, low, high):
+def clamp(x: float, low: float, high: float) -> float:
     """float64 version of ``saturate``."""
     return min(max(x, low), high)
 
 
 @njit(cache=True, nogil=True)
-def load_operand(line, operand, row, start, count):
+def load_operand(line: np.ndarray, operand: np.ndarray, row: int, start: int, count: int) -> None:
     """Operand elements for ``count`` pixels: per element, or one atom (or register) repeated along the line."""
     row = row % operand.shape[0]
     atom = operand.shape[2]
@@ -89,7 +89,7 @@ def load_operand(line, operand, row, start, count):
 
 
 @njit(cache=True, nogil=True)
-def _alu(line, operand, size, stage):
+def _alu(line: np.ndarray, operand: np.ndarray, size: int, stage: Stage) -> None:
     """X ALU on 33 bits; the operand is shifted left first and saturated to 32 bits (sdp_x.cpp:31)."""
     if stage.operand_scale != 1.0:
         for i in range(size):
@@ -106,7 +106,7 @@ def _alu(line, operand, size, stage):
 
 
 @njit(cache=True, nogil=True)
-def _multiply(line, operand, size, stage):
+def _multiply(line: np.ndarray, operand: np.ndarray, size: int, stage: Stage) -> None:
     """X multiplier and shift (sdp_x.cpp:150, :261). PReLU lets x >= 0 pass both, wrapped to 32 bits."""
     if stage.multiply == PRELU:
         for i in range(size):
@@ -129,7 +129,16 @@ def _multiply(line, operand, size, stage):
 
 
 @njit(cache=True, nogil=True)
-def _x_block(line, operand, alu, mul, row, start, count, stage):
+def _x_block(
+    line: np.ndarray,
+    operand: np.ndarray,
+    alu: np.ndarray,
+    mul: np.ndarray,
+    row: int,
+    start: int,
+    count: int,
+    stage: Stage,
+) -> None:
     """One X block on a line: ALU, multiplier, shift, ReLU."""
     size = count * alu.shape[2]
     if stage.algorithm != NO_ALU:
@@ -144,7 +153,7 @@ def _x_block(line, operand, alu, mul, row, start, count, stage):
 
 
 @njit(cache=True, nogil=True)
-def _convert(line, size, converter, out):
+def _convert(line: np.ndarray, size: int, converter: Converter, out: np.ndarray) -> int:
     """Output converter of a line (sdp_c.cpp:19); returns the number of saturated elements."""
     saturated = 0
     for i in range(size):
@@ -156,7 +165,19 @@ def _convert(line, size, converter, out):
 
 
 @njit(cache=True, nogil=True)
-def _lines(source, alu1, mul1, stage1, alu2, mul2, stage2, converter, out, first, last):
+def _lines(
+    source: np.ndarray,
+    alu1: np.ndarray,
+    mul1: np.ndarray,
+    stage1: Stage,
+    alu2: np.ndarray,
+    mul2: np.ndarray,
+    stage2: Stage,
+    converter: Converter,
+    out: np.ndarray,
+    first: int,
+    last: int,
+) -> int:
     """Lines ``first`` to ``last`` of the cube; returns the number of saturated elements."""
     pixels, atom = source.shape[1], source.shape[2]
     step = LINE // atom
@@ -181,7 +202,9 @@ def _lines(source, alu1, mul1, stage1, alu2, mul2, stage2, converter, out, first
 
 
 @njit(cache=True, nogil=True)
-def _bias_lines(source, bias, floor, converter, out, first, last):
+def _bias_lines(
+    source: np.ndarray, bias: np.ndarray, floor: float, converter: Converter, out: np.ndarray, first: int, last: int
+) -> int:
     """The usual end of a convolution: + bias, ReLU or not (``floor``), converter; rows ``first`` to ``last``.
 
     Equal to ``_lines`` with X1 = SUM without shift or multiplication and X2 bypassed, in a single loop.
@@ -206,17 +229,29 @@ def _bias_lines(source, bias, floor, converter, out, first, last):
 
 
 @_bias_lines.plain(lambda source, bias, floor, converter, out, first, last: 8 * source.size)
-def _bias_lines_plain(source, bias, floor, converter, out, first, last):
+def _bias_lines_plain(
+    source: np.ndarray, bias: np.ndarray, floor: float, converter: Converter, out: np.ndarray, first: int, last: int
+) -> int:
     rows = np.arange(first, last)
     x = source[first:last] + bias[rows % bias.shape[0], :1].astype(np.float64)
     y = (np.clip(x, floor, INT32_HIGH) - converter.offset) * converter.scale
-    saturated = np.count_nonzero((y >= SATURATED_HIGH) | (y < SATURATED_LOW))
+    saturated = int(np.count_nonzero((y >= SATURATED_HIGH) | (y < SATURATED_LOW)))
     y = np.clip(y, converter.low, converter.high)
     out[first:last] = (y + np.where(y >= 0.0, 0.5, -0.5)).astype(np.int32)
     return saturated
 
 
-def x_and_convert(source, alu1, mul1, stage1, alu2, mul2, stage2, converter, out) -> int:
+def x_and_convert(
+    source: np.ndarray,
+    alu1: np.ndarray,
+    mul1: np.ndarray,
+    stage1: Stage,
+    alu2: np.ndarray,
+    mul2: np.ndarray,
+    stage2: Stage,
+    converter: Converter,
+    out: np.ndarray,
+) -> int:
     """X1, X2 and the output converter.
 
     source: int32 (rows, pixels, A); out: the same shape, int8, int16 or int32; operands: int16 (rows' or 1, pixels

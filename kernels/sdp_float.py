@@ -35,7 +35,7 @@ BLOCK_COST, NARROW_COST = 3, 5
 
 
 @njit(cache=True, nogil=True)
-def widen(source, nan_to_zero, out):
+def widen(source: np.ndarray, nan_to_zero: bool, out: np.ndarray) -> None:
     """fp16 bits (int16) to fp32 bits (uint32), same shape, C-contiguous; NaN to +0 on request."""
     values, results = source.reshape(-1), out.reshape(-1)
     for i in range(values.size):
@@ -44,7 +44,7 @@ def widen(source, nan_to_zero, out):
 
 
 @njit(cache=True, nogil=True)
-def flush_nan(source, out):
+def flush_nan(source: np.ndarray, out: np.ndarray) -> None:
     """fp32 NaN to +0 at SDP's entry (cmod/hls_wrapper/sdp_hls_wrapper.cpp:530)."""
     values, results = source.reshape(-1), out.reshape(-1)
     for i in range(values.size):
@@ -52,7 +52,7 @@ def flush_nan(source, out):
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _unsafe(result, a, b):
+def _unsafe(result: np.uint32, a: np.uint32, b: np.uint32) -> bool:
     """True unless ``result`` is normal above the smallest binade and a, b are no denormals."""
     exponent = (result >> np.uint32(23)) & np.uint32(255)
     magnitude = np.uint32(0x7FFFFFFF)
@@ -62,7 +62,7 @@ def _unsafe(result, a, b):
 
 
 @njit(cache=True, nogil=True)
-def _add(line, operand, result, size):
+def _add(line: np.ndarray, operand: np.ndarray, result: np.ndarray, size: int) -> None:
     """FpAdd of two lines, in place."""
     a, b, c = line.view(np.float32), operand.view(np.float32), result.view(np.float32)
     for i in range(size):
@@ -75,7 +75,7 @@ def _add(line, operand, result, size):
 
 
 @njit(cache=True, nogil=True)
-def _alu(line, operand, result, size, algorithm):
+def _alu(line: np.ndarray, operand: np.ndarray, result: np.ndarray, size: int, algorithm: int) -> None:
     """FpAlu (cmod/hls/sdp/sdp.h:559). EQL compares bits and gives the integer 1 where they differ."""
     if algorithm == SUM:
         _add(line, operand, result, size)
@@ -91,7 +91,7 @@ def _alu(line, operand, result, size, algorithm):
 
 
 @njit(cache=True, nogil=True)
-def _multiply(line, operand, result, size, prelu):
+def _multiply(line: np.ndarray, operand: np.ndarray, result: np.ndarray, size: int, prelu: bool) -> None:
     """FpMul; PReLU lets everything with a clear sign bit pass."""
     a, b, c = line.view(np.float32), operand.view(np.float32), result.view(np.float32)
     for i in range(size):
@@ -106,7 +106,17 @@ def _multiply(line, operand, result, size, prelu):
 
 
 @njit(cache=True, nogil=True)
-def _block_piece(number, source, alu, algorithm, mul, multiply, mul_first, relu, out):
+def _block_piece(
+    number: int,
+    source: np.ndarray,
+    alu: np.ndarray,
+    algorithm: int,
+    mul: np.ndarray,
+    multiply: int,
+    mul_first: bool,
+    relu: bool,
+    out: np.ndarray,
+) -> None:
     """A line of at most LINE elements of :func:`float_block`."""
     _, pixels, atom = source.shape
     step = LINE // atom
@@ -135,7 +145,17 @@ def _block_piece(number, source, alu, algorithm, mul, multiply, mul_first, relu,
 
 
 @njit(cache=True, nogil=True, shared=True)
-def _float_block(crew, source, alu, algorithm, mul, multiply, mul_first, relu, out):
+def _float_block(
+    crew: int,
+    source: np.ndarray,
+    alu: np.ndarray,
+    algorithm: int,
+    mul: np.ndarray,
+    multiply: int,
+    mul_first: bool,
+    relu: bool,
+    out: np.ndarray,
+) -> None:
     rows, pixels, atom = source.shape
     step = LINE // atom
     arguments = (source, alu, algorithm, mul, multiply, mul_first, relu, out)
@@ -161,7 +181,7 @@ def float_block(
 
 
 @njit(cache=True, nogil=True)
-def _narrow_piece(number, values, mode, results, counts):
+def _narrow_piece(number: int, values: np.ndarray, mode: int, results: np.ndarray, counts: np.ndarray) -> None:
     largest, nans = 0, 0
     for i in range(number * LINE, min((number + 1) * LINE, values.size)):
         bits = fp32_to_fp16(np.int64(values[i]))
@@ -176,7 +196,7 @@ def _narrow_piece(number, values, mode, results, counts):
 
 
 @njit(cache=True, nogil=True, shared=True)
-def _narrow(crew, values, mode, results, counts):
+def _narrow(crew: int, values: np.ndarray, mode: int, results: np.ndarray, counts: np.ndarray) -> None:
     share(crew, counts.shape[0], _narrow_piece, (values, mode, results, counts))
 
 

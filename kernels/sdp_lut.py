@@ -68,7 +68,7 @@ class Choice(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def choose(le_state, lo_state, choice):
+def choose(le_state: int, lo_state: int, choice: Choice) -> int:
     """The table that answers (sdp_y_idx.cpp:256): a lone hit wins, else the priority of the situation."""
     if le_state == UNDERFLOW and lo_state == UNDERFLOW:
         return choice.underflow
@@ -80,7 +80,7 @@ def choose(le_state, lo_state, choice):
 
 
 @njit(cache=True, nogil=True)
-def _count(counts, state, le_state, lo_state):
+def _count(counts: np.ndarray, state: int, le_state: int, lo_state: int) -> None:
     """Statistics (cmod/hls_wrapper/sdp_hls_wrapper.cpp:424)."""
     counts[0] += state == UNDERFLOW
     counts[1] += state == OVERFLOW
@@ -90,7 +90,7 @@ def _count(counts, state, le_state, lo_state):
 
 
 @njit(cache=True, nogil=True)
-def _exponential(x, table, offset):
+def _exponential(x: int, table: Table, offset: int) -> tuple[int, int, int]:
     """Position of an integer in the exponential LE table."""
     if x <= table.start:
         return UNDERFLOW, 0, 0
@@ -104,7 +104,7 @@ def _exponential(x, table, offset):
 
 
 @njit(cache=True, nogil=True)
-def _linear(x, table, last):
+def _linear(x: int, table: Table, last: int) -> tuple[int, int, int]:
     """Position of an integer in a linear table.
 
     LE keeps the part below the index in a signed 32-bit number, which shows only for selects above 31.
@@ -129,14 +129,14 @@ def _linear(x, table, last):
 
 
 @njit(cache=True, nogil=True)
-def _interpolate(entries, index, fraction):
+def _interpolate(entries: np.ndarray, index: int, fraction: int) -> int:
     """Between two neighbours (sdp_y_inp.cpp:147)."""
     low, high = np.int64(entries[index]), np.int64(entries[index + 1])
     return int_shift_right(low * (FRACTION_ONE - fraction) + high * fraction, FRACTION_BITS, 32)
 
 
 @njit(cache=True, nogil=True)
-def _extrapolate(x, entry, state, table):
+def _extrapolate(x: int, entry: int, state: int, table: Table) -> int:
     """Outside the table along its slope (sdp_y_inp.cpp:103)."""
     if state == OVERFLOW:
         origin, scale, shift = table.end, table.overflow_scale, table.overflow_shift
@@ -146,7 +146,16 @@ def _extrapolate(x, entry, state, table):
 
 
 @njit(cache=True, nogil=True)
-def lookup_integers(source, le_entries, le, lo_entries, lo, choice, out, counts):
+def lookup_integers(
+    source: np.ndarray,
+    le_entries: np.ndarray,
+    le: Table,
+    lo_entries: np.ndarray,
+    lo: Table,
+    choice: Choice,
+    out: np.ndarray,
+    counts: np.ndarray,
+) -> None:
     """source, out: int32, C-contiguous, same shape; entries: int16; counts: int64 (COUNTERS), added to."""
     values, results = source.reshape(-1), out.reshape(-1)
     for i in range(values.size):
@@ -168,14 +177,14 @@ def lookup_integers(source, le_entries, le, lo_entries, lo, choice, out, counts)
 
 
 @njit(cache=True, nogil=True)
-def _float_distance(x, start):
+def _float_distance(x: int, start: int) -> int:
     """x - start in fp32, 0 when there is none (negative, zero or NaN: underflow)."""
     distance = fp_sub(x, start, FP32)
     return 0 if distance >> 31 or is_nan(distance, FP32) else distance
 
 
 @njit(cache=True, nogil=True)
-def _float_exponential(x, table, offset):
+def _float_exponential(x: int, table: Table, offset: int) -> tuple[int, int, int]:
     """Position of an fp32 number in the exponential LE table."""
     distance = _float_distance(x, table.start)
     exponent = (distance >> 23) - 127
@@ -187,7 +196,7 @@ def _float_exponential(x, table, offset):
 
 
 @njit(cache=True, nogil=True)
-def _float_linear(x, table, last):
+def _float_linear(x: int, table: Table, last: int) -> tuple[int, int, int]:
     """Position of an fp32 number in a linear table."""
     distance = _float_distance(x, table.start)
     if distance == 0:
@@ -199,7 +208,7 @@ def _float_linear(x, table, last):
 
 
 @njit(cache=True, nogil=True)
-def _float_interpolate(entries, index, fraction):
+def _float_interpolate(entries: np.ndarray, index: int, fraction: int) -> int:
     """Between two neighbours, every step rounded to fp17 (sdp_y_inp.cpp:120)."""
     low, high = np.int64(entries[index]) & 0xFFFF, np.int64(entries[index + 1]) & 0xFFFF
     low_weight = FP17_ONE if fraction == 0 else fraction_to_fp17(FRACTION_ONE - fraction, FRACTION_BITS)
@@ -210,7 +219,7 @@ def _float_interpolate(entries, index, fraction):
 
 
 @njit(cache=True, nogil=True)
-def _float_extrapolate(x, entry, state, table):
+def _float_extrapolate(x: int, entry: int, state: int, table: Table) -> int:
     """Outside the table along its slope: distance in fp32, the rest in fp17 (sdp_y_inp.cpp:27)."""
     if state == OVERFLOW:
         origin, scale, bias = table.end, table.overflow_scale, 0
@@ -222,7 +231,16 @@ def _float_extrapolate(x, entry, state, table):
 
 
 @njit(cache=True, nogil=True)
-def lookup_floats(source, le_entries, le, lo_entries, lo, choice, out, counts):
+def lookup_floats(
+    source: np.ndarray,
+    le_entries: np.ndarray,
+    le: Table,
+    lo_entries: np.ndarray,
+    lo: Table,
+    choice: Choice,
+    out: np.ndarray,
+    counts: np.ndarray,
+) -> None:
     """As ``lookup_integers`` on uint32 arrays of fp32 bits; entries are fp16 bits in int16."""
     values, results = source.reshape(-1), out.reshape(-1)
     for i in range(values.size):

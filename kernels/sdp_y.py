@@ -25,7 +25,7 @@ class Core(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def convert_operand(operand, offset, scale, truncate):
+def convert_operand(operand: np.ndarray, offset: int, scale: int, truncate: int) -> np.ndarray:
     """(x - offset) * scale / 2**truncate in 32 bits (sdp_y_cvt.cpp:17). int16 in, int32 out, any shape."""
     out = np.empty(operand.size, np.int32)
     flat = operand.reshape(-1)
@@ -35,7 +35,7 @@ def convert_operand(operand, offset, scale, truncate):
 
 
 @njit(cache=True, nogil=True)
-def _multiply(line, operand, size, core):
+def _multiply(line: np.ndarray, operand: np.ndarray, size: int, core: Core) -> None:
     """Y multiplier and truncation (sdp_y_core.cpp:121); PReLU lets x >= 0 pass."""
     prelu = core.multiply == PRELU
     for i in range(size):
@@ -44,7 +44,7 @@ def _multiply(line, operand, size, core):
 
 
 @njit(cache=True, nogil=True)
-def _alu(line, operand, size, algorithm):
+def _alu(line: np.ndarray, operand: np.ndarray, size: int, algorithm: int) -> None:
     """Y ALU on 33 bits, saturated to 32 (sdp_y_core.cpp:27). EQL gives 1 where the numbers differ."""
     if algorithm == SUM:
         for i in range(size):
@@ -61,7 +61,7 @@ def _alu(line, operand, size, algorithm):
 
 
 @njit(cache=True, nogil=True)
-def y_core(source, mul, alu, core, out):
+def y_core(source: np.ndarray, mul: np.ndarray, alu: np.ndarray, core: Core, out: np.ndarray) -> None:
     """Multiplier and ALU of Y. source, out: int32 (rows, pixels, A); operands: int32 (rows' or 1, pixels or 1, A)."""
     rows, pixels, atom = source.shape
     step = LINE // atom

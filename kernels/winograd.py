@@ -29,7 +29,7 @@ def transform_axis(data: np.ndarray, axis: int) -> np.ndarray:
 
 
 @njit(cache=True, nogil=True)
-def _shift(values, truncate, bits):
+def _shift(values: np.ndarray, truncate: int, bits: int) -> None:
     for i in range(values.size):
         values[i] = int_shift_right(np.int64(values[i]), truncate, bits)
 

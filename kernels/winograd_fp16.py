@@ -20,7 +20,7 @@ KERNEL_TILE = 32
 
 
 @njit(cache=True, nogil=True)
-def _transform(tile, stride, start):
+def _transform(tile: np.ndarray, stride: int, start: int) -> None:
     """C^T along four elements of ``tile`` that lie ``stride`` apart (fp17 bits, each step rounded)."""
     d0, d1, d2, d3 = tile[start], tile[start + stride], tile[start + 2 * stride], tile[start + 3 * stride]
     tile[start] = fp_sub(d0, d2, FP17)
@@ -30,7 +30,7 @@ def _transform(tile, stride, start):
 
 
 @njit(cache=True, nogil=True)
-def _transform_tile(t, tiles, out):
+def _transform_tile(t: int, tiles: np.ndarray, out: np.ndarray) -> None:
     tile = np.empty(16, np.int64)
     for channel in range(tiles.shape[3]):
         for i in range(16):
@@ -45,7 +45,7 @@ def _transform_tile(t, tiles, out):
 
 
 @njit(cache=True, nogil=True, shared=True)
-def _transform_tiles(crew, tiles, out):
+def _transform_tiles(crew: int, tiles: np.ndarray, out: np.ndarray) -> None:
     share(crew, tiles.shape[0], _transform_tile, (tiles, out))
 
 
@@ -58,7 +58,7 @@ def transform_data(tiles: np.ndarray) -> np.ndarray:
 
 
 @njit(cache=True, nogil=True)
-def _transform_sums(positions, out):
+def _transform_sums(positions: np.ndarray, out: np.ndarray) -> None:
     """POA of an atom's sums at the 16 positions of the tile, in every lane: the four outputs in the order (0, 0),
     (0, 1), (1, 0), (1, 1)."""
     for lane in range(LANES):
@@ -69,7 +69,7 @@ def _transform_sums(positions, out):
 
 
 @njit(cache=True, nogil=True)
-def _column_sum(positions, row, column, lane):
+def _column_sum(positions: np.ndarray, row: int, column: int, lane: int) -> int:
     """One output row of A^T times a column of the tile."""
     middle, after = positions[4 + column, lane], positions[8 + column, lane]
     if row == 0:
@@ -78,7 +78,7 @@ def _column_sum(positions, row, column, lane):
 
 
 @njit(cache=True, nogil=True)
-def _column_sums(positions, row, lane):
+def _column_sums(positions: np.ndarray, row: int, lane: int) -> tuple[int, int, int, int]:
     return (
         _column_sum(positions, row, 0, lane), _column_sum(positions, row, 1, lane),
         _column_sum(positions, row, 2, lane), _column_sum(positions, row, 3, lane),
@@ -86,7 +86,18 @@ def _column_sums(positions, row, lane):
 
 
 @njit(cache=True, nogil=True)
-def _piece(number, bits, bases, offsets, tile_columns, words, mantissas, exponents, nans, out):
+def _piece(
+    number: int,
+    bits: np.ndarray,
+    bases: np.ndarray,
+    offsets: np.ndarray,
+    tile_columns: int,
+    words: np.ndarray,
+    mantissas: np.ndarray,
+    exponents: np.ndarray,
+    nans: np.ndarray,
+    out: np.ndarray,
+) -> None:
     """Some kernels at some tiles."""
     kernels = words.shape[0]
     parts = (kernels + KERNEL_TILE - 1) // KERNEL_TILE
@@ -112,7 +123,7 @@ def _piece(number, bits, bases, offsets, tile_columns, words, mantissas, exponen
 
 
 @njit(cache=True, nogil=True)
-def _deliver(totals, first, top, used, tile_columns, out):
+def _deliver(totals: np.ndarray, first: int, top: int, used: int, tile_columns: int, out: np.ndarray) -> None:
     """The accumulators of the first ``used`` lanes to where their tiles lie."""
     atom = out.shape[3]
     for row in range(totals.shape[1]):
@@ -125,7 +136,18 @@ def _deliver(totals, first, top, used, tile_columns, out):
 
 
 @njit(cache=True, nogil=True, shared=True)
-def _convolve(crew, bits, bases, offsets, tile_columns, words, mantissas, exponents, nans, out):
+def _convolve(
+    crew: int,
+    bits: np.ndarray,
+    bases: np.ndarray,
+    offsets: np.ndarray,
+    tile_columns: int,
+    words: np.ndarray,
+    mantissas: np.ndarray,
+    exponents: np.ndarray,
+    nans: np.ndarray,
+    out: np.ndarray,
+) -> None:
     pieces = ((bases.size + LANES - 1) // LANES) * ((words.shape[0] + KERNEL_TILE - 1) // KERNEL_TILE)
     arguments = (bits, bases, offsets, tile_columns, words, mantissas, exponents, nans, out)
     share(crew, pieces, _piece, arguments)

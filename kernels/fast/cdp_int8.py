@@ -66,7 +66,16 @@ def loop_settings(function: Function, icvt: Converter, ocvt: Converter) -> Setti
 
 
 @njit(cache=True, nogil=True)
-def _tabulate(low, le, lo, le_entries, lo_entries, priority, values, kinds):  # type: ignore[no-untyped-def]
+def _tabulate(
+    low: int,
+    le: Table,
+    lo: Table,
+    le_entries: np.ndarray,
+    lo_entries: np.ndarray,
+    priority: Priority,
+    values: np.ndarray,
+    kinds: np.ndarray,
+) -> None:
     counters = np.zeros(COUNTERS, np.int64)
     for i in range(values.size):
         total = np.int64(low + i)
@@ -110,7 +119,9 @@ def answers(
 
 
 @njit(cache=True, nogil=True)
-def _convert_in(elements, channels, lanes, settings, x, squares):  # type: ignore[no-untyped-def]
+def _convert_in(
+    elements: np.ndarray, channels: int, lanes: int, settings: Settings, x: np.ndarray, squares: np.ndarray
+) -> None:
     """The input converter; squares (or x itself). Channels behind the last one are 0."""
     offset, factor, power = settings.in_offset, settings.in_factor, settings.reach > 0
     half, low, high = np.float32(0.5), np.float32(-256.0), np.float32(255.0)
@@ -127,7 +138,7 @@ def _convert_in(elements, channels, lanes, settings, x, squares):  # type: ignor
 
 
 @njit(cache=True, nogil=True)
-def _sum_window(squares, lanes, reach, sums):  # type: ignore[no-untyped-def]
+def _sum_window(squares: np.ndarray, lanes: int, reach: int, sums: np.ndarray) -> None:
     """Sums over ``reach`` neighbours to either side; ``squares`` has HALO zeros at both ends.
 
     The neighbours are first taken without regard to where a pixel ends, then those of other pixels are taken off
@@ -158,7 +169,9 @@ def _sum_window(squares, lanes, reach, sums):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _look_up(sums, low, values, steps, chosen, counted):  # type: ignore[no-untyped-def]
+def _look_up(
+    sums: np.ndarray, low: int, values: np.ndarray, steps: np.ndarray, chosen: np.ndarray, counted: np.ndarray
+) -> None:
     """The table's answers, and how many sums reach each of the ``steps``."""
     for i in range(sums.size):
         chosen[i] = np.int32(sums[i]) - low
@@ -172,7 +185,7 @@ def _look_up(sums, low, values, steps, chosen, counted):  # type: ignore[no-unty
 
 
 @njit(cache=True, nogil=True)
-def _convert_out(chosen, x, settings, elements):  # type: ignore[no-untyped-def]
+def _convert_out(chosen: np.ndarray, x: np.ndarray, settings: Settings, elements: np.ndarray) -> int:
     """Product with the element, output converter; the number of results that the hardware counts as saturated: those
     that differ from the shifted product by more than one (IntShiftRightSat)."""
     offset, factor = settings.out_offset, settings.out_factor
@@ -189,7 +202,18 @@ def _convert_out(chosen, x, settings, elements):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _pixels(source, out, first, last, channels, settings, low, values, steps, counted):  # type: ignore[no-untyped-def]
+def _pixels(
+    source: np.ndarray,
+    out: np.ndarray,
+    first: int,
+    last: int,
+    channels: int,
+    settings: Settings,
+    low: int,
+    values: np.ndarray,
+    steps: np.ndarray,
+    counted: np.ndarray,
+) -> None:
     """Pixels ``first`` to ``last``, a block at a time, all channels of a pixel side by side."""
     surfaces, _, words = source.shape
     lanes = surfaces * words * WORD
@@ -219,13 +243,35 @@ def _pixels(source, out, first, last, channels, settings, low, values, steps, co
 
 
 @njit(cache=True, nogil=True)
-def _piece(number, source, out, job, channels, settings, low, values, steps, counted):  # type: ignore[no-untyped-def]
+def _piece(
+    number: int,
+    source: np.ndarray,
+    out: np.ndarray,
+    job: int,
+    channels: int,
+    settings: Settings,
+    low: int,
+    values: np.ndarray,
+    steps: np.ndarray,
+    counted: np.ndarray,
+) -> None:
     last = min(source.shape[1], (number + 1) * job)
     _pixels(source, out, number * job, last, channels, settings, low, values, steps, counted[number])
 
 
 @njit(cache=True, nogil=True, shared=True)
-def _shared(crew, source, out, job, channels, settings, low, values, steps, counted):  # type: ignore[no-untyped-def]
+def _shared(
+    crew: int,
+    source: np.ndarray,
+    out: np.ndarray,
+    job: int,
+    channels: int,
+    settings: Settings,
+    low: int,
+    values: np.ndarray,
+    steps: np.ndarray,
+    counted: np.ndarray,
+) -> None:
     arguments = (source, out, job, channels, settings, low, values, steps, counted)
     share(crew, counted.shape[0], _piece, arguments)
 

@@ -90,7 +90,7 @@ def _aligned(shape: tuple[int, ...]) -> np.ndarray:
 
 
 @njit(cache=True, nogil=True)
-def _padded_row(y, cube, top, left, pad_value, out):  # type: ignore[no-untyped-def]
+def _padded_row(y: int, cube: np.ndarray, top: int, left: int, pad_value: int, out: np.ndarray) -> None:
     """Row ``y`` of :func:`padded_cube`."""
     surfaces, rows, columns, atom = cube.shape
     width, stored_channels = out.shape[1:]
@@ -111,7 +111,7 @@ def _padded_row(y, cube, top, left, pad_value, out):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True, shared=True)
-def padded_cube(crew, cube, top, left, pad_value, out):  # type: ignore[no-untyped-def]
+def padded_cube(crew: int, cube: np.ndarray, top: int, left: int, pad_value: int, out: np.ndarray) -> None:
     """Feature cube (S, H, W, A) int8 -> ``out`` (height, width, C') uint8 = value + 128, with the padding in place.
 
     Rows and columns outside the cube hold ``pad_value``, channels that do not exist anything (the weights of these are
@@ -121,7 +121,7 @@ def padded_cube(crew, cube, top, left, pad_value, out):  # type: ignore[no-untyp
 
 
 @padded_cube.plain(lambda cube, top, left, pad_value, out: cube.size + out.size)
-def _padded_cube_plain(cube, top, left, pad_value, out):  # type: ignore[no-untyped-def]
+def _padded_cube_plain(cube: np.ndarray, top: int, left: int, pad_value: int, out: np.ndarray) -> None:
     height, width, _ = out.shape
     out[:] = (pad_value + 128) & 255
     _, rows, columns, _ = cube.shape
@@ -135,7 +135,7 @@ def _padded_cube_plain(cube, top, left, pad_value, out):  # type: ignore[no-unty
 
 
 @njit(cache=True, nogil=True)
-def _place_words(line, atom, target, group, count):  # type: ignore[no-untyped-def]
+def _place_words(line: np.ndarray, atom: int, target: np.ndarray, group: int, count: int) -> None:
     """The first ``count`` words of every atom + 128 in each byte; ``atom`` and ``group``: words from one to the
     next."""
     for word in range(count):
@@ -144,7 +144,18 @@ def _place_words(line, atom, target, group, count):  # type: ignore[no-untyped-d
 
 
 @njit(cache=True, nogil=True)
-def _blocked_row(flat, shape, strides, image, y, top, left, pad_value, out, block):  # type: ignore[no-untyped-def]
+def _blocked_row(
+    flat: np.ndarray,
+    shape: tuple[int, int, int, int],
+    strides: tuple[int, int, int],
+    image: int,
+    y: int,
+    top: int,
+    left: int,
+    pad_value: int,
+    out: np.ndarray,
+    block: int,
+) -> None:
     """Row ``y`` of channel group ``block`` of one image of :func:`blocked_cubes`."""
     surfaces, rows, columns, atom = shape
     width, group = out.shape[3:]
@@ -184,7 +195,15 @@ def _blocked_row(flat, shape, strides, image, y, top, left, pad_value, out, bloc
 
 
 @njit(cache=True, nogil=True)
-def _blocked_rows(flat, shape, strides, top, left, pad_value, out):  # type: ignore[no-untyped-def]
+def _blocked_rows(
+    flat: np.ndarray,
+    shape: tuple[int, int, int, int],
+    strides: tuple[int, int, int],
+    top: int,
+    left: int,
+    pad_value: int,
+    out: np.ndarray,
+) -> None:
     for image in range(out.shape[0]):
         for block in range(out.shape[1]):
             for y in range(out.shape[2]):
@@ -192,7 +211,16 @@ def _blocked_rows(flat, shape, strides, top, left, pad_value, out):  # type: ign
 
 
 @njit(cache=True, nogil=True)
-def _blocked_piece(number, flat, shape, strides, top, left, pad_value, out):  # type: ignore[no-untyped-def]
+def _blocked_piece(
+    number: int,
+    flat: np.ndarray,
+    shape: tuple[int, int, int, int],
+    strides: tuple[int, int, int],
+    top: int,
+    left: int,
+    pad_value: int,
+    out: np.ndarray,
+) -> None:
     """Some rows of :func:`blocked_cubes`."""
     _, blocks, rows, _, _ = out.shape
     height = _rows_of_piece(out)
@@ -203,12 +231,21 @@ def _blocked_piece(number, flat, shape, strides, top, left, pad_value, out):  # 
 
 
 @njit(cache=True, nogil=True)
-def _rows_of_piece(out):  # type: ignore[no-untyped-def]
+def _rows_of_piece(out: np.ndarray) -> int:
     return max(1, PIECE_BYTES // (out.shape[3] * out.shape[4]))
 
 
 @njit(cache=True, nogil=True, shared=True)
-def _blocked_rows_shared(crew, flat, shape, strides, top, left, pad_value, out):  # type: ignore[no-untyped-def]
+def _blocked_rows_shared(
+    crew: int,
+    flat: np.ndarray,
+    shape: tuple[int, int, int, int],
+    strides: tuple[int, int, int],
+    top: int,
+    left: int,
+    pad_value: int,
+    out: np.ndarray,
+) -> None:
     rows, height = out.shape[0] * out.shape[1] * out.shape[2], _rows_of_piece(out)
     pieces = (rows + height - 1) // height
     share(crew, pieces, _blocked_piece, (flat, shape, strides, top, left, pad_value, out))
@@ -235,14 +272,23 @@ def blocked_cubes(
 
 
 @njit(cache=True, nogil=True)
-def _chunk_of(out):  # type: ignore[no-untyped-def]
+def _chunk_of(out: np.ndarray) -> tuple[int, int]:
     """Tiles of pixels that a piece of :func:`accumulate` has."""
     tiles = (out.shape[1] + PIXELS - 1) // PIXELS
     return max(1, min(16, tiles // 4)), tiles
 
 
 @njit(cache=True, nogil=True)
-def _accumulate_piece(number, data, pixels, taps, steps, packed, correction, out):  # type: ignore[no-untyped-def]
+def _accumulate_piece(
+    number: int,
+    data: np.ndarray,
+    pixels: np.ndarray,
+    taps: np.ndarray,
+    steps: int,
+    packed: np.ndarray,
+    correction: np.ndarray,
+    out: np.ndarray,
+) -> None:
     """Some tiles for one block of kernels."""
     surfaces, count, atom = out.shape
     chunk, tiles = _chunk_of(out)
@@ -272,7 +318,16 @@ def _accumulate_piece(number, data, pixels, taps, steps, packed, correction, out
 
 
 @njit(cache=True, nogil=True, shared=True)
-def accumulate(crew, data, pixels, taps, steps, packed, correction, out):  # type: ignore[no-untyped-def]
+def accumulate(
+    crew: int,
+    data: np.ndarray,
+    pixels: np.ndarray,
+    taps: np.ndarray,
+    steps: int,
+    packed: np.ndarray,
+    correction: np.ndarray,
+    out: np.ndarray,
+) -> None:
     """Sums of all kernels at all ``pixels``: ``out`` (S, P, A) int32, surface by surface.
 
     ``data`` flat uint8; ``pixels`` (P,) and ``taps`` (T,) int64 byte offsets into it; ``packed`` and ``correction``
@@ -283,12 +338,28 @@ def accumulate(crew, data, pixels, taps, steps, packed, correction, out):  # typ
     share(crew, pieces, _accumulate_piece, (data, pixels, taps, steps, packed, correction, out))
 
 
-def _accumulate_cost(data, pixels, taps, steps, packed, correction, out) -> int:  # type: ignore[no-untyped-def]
+def _accumulate_cost(
+    data: np.ndarray,
+    pixels: np.ndarray,
+    taps: np.ndarray,
+    steps: int,
+    packed: np.ndarray,
+    correction: np.ndarray,
+    out: np.ndarray,
+) -> int:
     return packed.size + pixels.size * (4 * taps.size * steps + packed.size // 2)
 
 
 @accumulate.plain(_accumulate_cost)
-def _accumulate_plain(data, pixels, taps, steps, packed, correction, out):  # type: ignore[no-untyped-def]
+def _accumulate_plain(
+    data: np.ndarray,
+    pixels: np.ndarray,
+    taps: np.ndarray,
+    steps: int,
+    packed: np.ndarray,
+    correction: np.ndarray,
+    out: np.ndarray,
+) -> None:
     """As a product of int32 matrices, modulo 2^32 too (no BLAS: to wake its threads would take longer)."""
     surfaces, count, atom = out.shape
     places = (taps[:, None] + np.arange(4 * steps)).reshape(-1)

@@ -106,7 +106,7 @@ def sums_fit(weights: np.ndarray, alu: np.ndarray) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _convert(sums, rows, alu, mul, stage, out):  # type: ignore[no-untyped-def]
+def _convert(sums: np.ndarray, rows: int, alu: np.ndarray, mul: np.ndarray, stage: Stage, out: np.ndarray) -> None:
     """X1 and the output converter on a tile (rows, 64 kernels). Sums are exact modulo 2^32, hence the int32 casts.
 
     ``(p + half + (p >> 63)) >> s`` rounds p / 2**s half away from zero (``half`` = 2**(s-1), 0 for s = 0: then the sign
@@ -137,7 +137,7 @@ def _convert(sums, rows, alu, mul, stage, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _ending(alu, kernel, wanted, narrow, place):  # type: ignore[no-untyped-def]
+def _ending(alu: np.ndarray, kernel: int, wanted: int, narrow: np.ndarray, place: Place) -> np.ndarray:
     """What tiles of kernels ``kernel`` .. ``kernel`` + ``wanted`` - 1 end with; OUT is still to be set."""
     ending = np.empty(ENDING, np.int64)
     ending[ALU] = alu.ctypes.data + 4 * kernel
@@ -153,7 +153,23 @@ def _ending(alu, kernel, wanted, narrow, place):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _tiles(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place, image, first, last, block):  # type: ignore[no-untyped-def]
+def _tiles(
+    data: np.ndarray,
+    pixels: np.ndarray,
+    taps: np.ndarray,
+    steps: int,
+    packed: np.ndarray,
+    alu: np.ndarray,
+    mul: np.ndarray,
+    stage: Stage,
+    narrow: np.ndarray,
+    out: np.ndarray,
+    place: Place,
+    image: int,
+    first: int,
+    last: int,
+    block: int,
+) -> None:
     """Tiles ``first`` to ``last`` - 1 of kernel block ``block`` of one image."""
     sums = np.empty((NARROW_PIXELS, KERNELS), np.int32)
     results = np.empty((NARROW_PIXELS, KERNELS), np.int8)
@@ -198,7 +214,7 @@ def _tiles(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, plac
 
 
 @njit(cache=True, nogil=True)
-def _jobs(packed, pixels, place):  # type: ignore[no-untyped-def]
+def _jobs(packed: np.ndarray, pixels: np.ndarray, place: Place) -> tuple[int, int, int]:
     """(jobs, chunks of an image, tiles of a chunk): a job is a chunk of an image for one block of kernels."""
     tiles = (pixels.size + PIXELS - 1) // PIXELS
     chunk = max(1, min(16, tiles // 4))
@@ -207,7 +223,22 @@ def _jobs(packed, pixels, place):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _job(number, chunks, chunk, data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place):  # type: ignore[no-untyped-def]
+def _job(
+    number: int,
+    chunks: int,
+    chunk: int,
+    data: np.ndarray,
+    pixels: np.ndarray,
+    taps: np.ndarray,
+    steps: int,
+    packed: np.ndarray,
+    alu: np.ndarray,
+    mul: np.ndarray,
+    stage: Stage,
+    narrow: np.ndarray,
+    out: np.ndarray,
+    place: Place,
+) -> None:
     """Job ``number``. What is larger stays in the cache: the weights of a block, or the data of an image."""
     blocks, images = packed.shape[0], place.images
     tiles = (pixels.size + PIXELS - 1) // PIXELS
@@ -221,14 +252,39 @@ def _job(number, chunks, chunk, data, pixels, taps, steps, packed, alu, mul, sta
 
 
 @njit(cache=True, nogil=True)
-def _serial(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place):  # type: ignore[no-untyped-def]
+def _serial(
+    data: np.ndarray,
+    pixels: np.ndarray,
+    taps: np.ndarray,
+    steps: int,
+    packed: np.ndarray,
+    alu: np.ndarray,
+    mul: np.ndarray,
+    stage: Stage,
+    narrow: np.ndarray,
+    out: np.ndarray,
+    place: Place,
+) -> None:
     jobs, chunks, chunk = _jobs(packed, pixels, place)
     for number in range(jobs):
         _job(number, chunks, chunk, data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place)
 
 
 @njit(cache=True, nogil=True, shared=True)
-def _shared(crew, data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place):  # type: ignore[no-untyped-def]
+def _shared(
+    crew: int,
+    data: np.ndarray,
+    pixels: np.ndarray,
+    taps: np.ndarray,
+    steps: int,
+    packed: np.ndarray,
+    alu: np.ndarray,
+    mul: np.ndarray,
+    stage: Stage,
+    narrow: np.ndarray,
+    out: np.ndarray,
+    place: Place,
+) -> None:
     jobs, chunks, chunk = _jobs(packed, pixels, place)
     arguments = (chunks, chunk, data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place)
     share(crew, jobs, _job, arguments)

@@ -7,6 +7,7 @@ lane, without saturation; numba cannot find it by itself, so the tile is emitted
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from functools import cache
@@ -51,9 +52,8 @@ def available() -> bool:
 def _compiles_for_another() -> bool:
     """True where numba was told to compile for another processor; numba itself is only asked if it must be."""
     if "numba" in sys.modules or Path(".numba_config.yaml").exists():
-        from numba import config
-
-        return bool(config.CPU_NAME or config.CPU_FEATURES)
+        settings: Any = importlib.import_module("numba.core.config")
+        return bool(settings.CPU_NAME or settings.CPU_FEATURES)
     return bool(os.environ.get("NUMBA_CPU_NAME") or os.environ.get("NUMBA_CPU_FEATURES"))
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from nvdla.kernels.fast.dot_tile import (
     ALU,
@@ -29,6 +28,7 @@ from nvdla.kernels.fast.dot_tile import (
     VECTORS,
     WIDE,
 )
+from nvdla.kernels.jit.intrinsic_code import intrinsic
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _VECTOR = ir.VectorType(_INT32, LANES)
@@ -102,7 +102,7 @@ class _Emitter:
         counts: list[ir.Value],
         weights: ir.Value,
         flip: ir.Value,
-    ) -> list:
+    ) -> list[ir.Value]:
         """The accumulators after all taps and steps."""
         builder = self.builder
         flips = self.splat(flip)
@@ -134,7 +134,7 @@ class _Emitter:
 
         return self.loop(counts[0], [weights, *zeros], tap)[1:]
 
-    def store(self, sums: list, out: ir.Value) -> None:
+    def store(self, sums: list[ir.Value], out: ir.Value) -> None:
         for at, value in enumerate(sums):
             row, v = divmod(at, self.vectors)
             self.put(value, self.builder.add(out, self.constant(4 * (row * KERNELS + v * LANES))), 4)
@@ -143,7 +143,7 @@ class _Emitter:
         stored = self.builder.store(value, self.builder.inttoptr(address, value.type.as_pointer()))
         stored.align = align
 
-    def convert(self, sums: list, ending: ir.Value) -> None:
+    def convert(self, sums: list[ir.Value], ending: ir.Value) -> None:
         """Sums through X1 and the output converter to memory (:data:`~nvdla.kernels.fast.dot_tile.ENDING`)."""
         builder = self.builder
 
@@ -189,7 +189,7 @@ class _Emitter:
         lanes = ir.Constant(ir.VectorType(_INT32, HALF), list(range(part * HALF, (part + 1) * HALF)))
         return self.builder.shuffle_vector(line, ir.Constant(line.type, ir.Undefined), lanes)
 
-    def _put_lines(self, lines: list, rows: list[ir.Value], place: ir.Value) -> None:
+    def _put_lines(self, lines: list[ir.Value], rows: list[ir.Value], place: ir.Value) -> None:
         for line, row in zip(lines, rows, strict=True):
             self.put(line, self.builder.add(row, place), 1)
 

@@ -73,12 +73,12 @@ def add_atoms() -> Any:
 
 
 @njit(nogil=True)
-def _digit_class(digit):  # type: ignore[no-untyped-def]
+def _digit_class(digit: int) -> int:
     return digit if digit >= 0 else 2 - digit
 
 
 @njit(cache=True, nogil=True)
-def _pack(bits, words, mantissas, exponents, nans):  # type: ignore[no-untyped-def]
+def _pack(bits: np.ndarray, words: np.ndarray, mantissas: np.ndarray, exponents: np.ndarray, nans: np.ndarray) -> None:
     for kernel in range(bits.shape[0]):
         nans[kernel] = -1
         for i in range(bits.shape[1]):
@@ -109,7 +109,7 @@ def pack_weights(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, 
 
 
 @njit(cache=True, nogil=True)
-def decode(bits, mantissas, exponents, nans):  # type: ignore[no-untyped-def]
+def decode(bits: np.ndarray, mantissas: np.ndarray, exponents: np.ndarray, nans: np.ndarray) -> None:
     """One place of the data, a value a lane: signed mantissas and exponents; ``nans`` keeps each lane's first NaN."""
     for lane in range(LANES):
         value = np.int64(bits[lane])
@@ -121,7 +121,15 @@ def decode(bits, mantissas, exponents, nans):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def accumulate_atom(nan, nans, any_nan, exponents, mantissas, largest, sums):  # type: ignore[no-untyped-def]
+def accumulate_atom(
+    nan: int,
+    nans: np.ndarray,
+    any_nan: bool,
+    exponents: np.ndarray,
+    mantissas: np.ndarray,
+    largest: np.ndarray,
+    sums: np.ndarray,
+) -> None:
     """Add an atom to the accumulators (``exponents``, ``mantissas``) of all lanes; all arrays int64 but ``nans`` and
     ``largest``. ``nan`` is the weights' first NaN, or -1."""
     if nan < 0 and not any_nan:
@@ -136,7 +144,16 @@ def accumulate_atom(nan, nans, any_nan, exponents, mantissas, largest, sums):  #
 
 
 @njit(cache=True, nogil=True)
-def gather(bits, bases, first, offsets, values, mantissas, exponents, nans):  # type: ignore[no-untyped-def]
+def gather(
+    bits: np.ndarray,
+    bases: np.ndarray,
+    first: int,
+    offsets: np.ndarray,
+    values: np.ndarray,
+    mantissas: np.ndarray,
+    exponents: np.ndarray,
+    nans: np.ndarray,
+) -> bool:
     """Decode one atom at LANES pixels; lanes behind the last pixel hold zeros. Returns whether there is a NaN."""
     nans[:] = -1
     count = min(LANES, bases.size - first)
@@ -151,7 +168,16 @@ def gather(bits, bases, first, offsets, values, mantissas, exponents, nans):  # 
 
 
 @njit(cache=True, nogil=True)
-def atom_sums(kernels, at, used, data, data_exponents, weights, largest, sums):  # type: ignore[no-untyped-def]
+def atom_sums(
+    kernels: tuple[int, int],
+    at: int,
+    used: int,
+    data: np.ndarray,
+    data_exponents: np.ndarray,
+    weights: tuple[np.ndarray, np.ndarray, np.ndarray],
+    largest: np.ndarray,
+    sums: np.ndarray,
+) -> None:
     """Sums of the products of one atom, whose places begin at ``at``, for some kernels: ``sums`` (kernels, groups,
     LANES) int64. PLACES at a time go to the groups in turn."""
     words, mantissas, exponents = weights
@@ -177,7 +203,18 @@ def atom_sums(kernels, at, used, data, data_exponents, weights, largest, sums): 
 
 
 @njit(cache=True, nogil=True)
-def _piece(number, bits, bases, offsets, used, words, mantissas, exponents, nans, out):  # type: ignore[no-untyped-def]
+def _piece(
+    number: int,
+    bits: np.ndarray,
+    bases: np.ndarray,
+    offsets: np.ndarray,
+    used: np.ndarray,
+    words: np.ndarray,
+    mantissas: np.ndarray,
+    exponents: np.ndarray,
+    nans: np.ndarray,
+    out: np.ndarray,
+) -> None:
     """Some kernels at some pixels."""
     kernels = words.shape[0]
     tiles = (kernels + KERNEL_TILE - 1) // KERNEL_TILE
@@ -206,7 +243,18 @@ def _piece(number, bits, bases, offsets, used, words, mantissas, exponents, nans
 
 
 @njit(cache=True, nogil=True, shared=True)
-def _convolve(crew, bits, bases, offsets, used, words, mantissas, exponents, nans, out):  # type: ignore[no-untyped-def]
+def _convolve(
+    crew: int,
+    bits: np.ndarray,
+    bases: np.ndarray,
+    offsets: np.ndarray,
+    used: np.ndarray,
+    words: np.ndarray,
+    mantissas: np.ndarray,
+    exponents: np.ndarray,
+    nans: np.ndarray,
+    out: np.ndarray,
+) -> None:
     pixel_tiles = (bases.size + LANES - 1) // LANES
     kernel_tiles = (words.shape[0] + KERNEL_TILE - 1) // KERNEL_TILE
     arguments = (bits, bases, offsets, used, words, mantissas, exponents, nans, out)

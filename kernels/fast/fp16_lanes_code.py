@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic
 
 from nvdla.kernels.fast.fp16_layout import CLASSES, DIGITS, ENTRY, HIGH_TABLE, LANES, LOW_TABLE
+from nvdla.kernels.jit.intrinsic_code import intrinsic
 
 _INT16, _INT32, _INT64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
 _SHORTS, _WORDS, _LONGS = (ir.VectorType(each, LANES) for each in (_INT16, _INT32, _INT64))
@@ -214,16 +214,14 @@ def add_products(typing_context, low, high, data, data_exponents, words, mantiss
             values = emitter.load(emitter.at(data, vector), _SHORTS)
             own = builder.add(emitter.load(emitter.at(data_exponents, vector), _SHORTS), exponent)
             shift = builder.sub(top, own)
-            tables = [
-                emitter.at(table, builder.mul(index, emitter.number(2 * size)))
-                for table, size in ((low, LOW_TABLE), (high, HIGH_TABLE))
-            ]
+            lows = emitter.at(low, builder.mul(index, emitter.number(2 * LOW_TABLE)))
+            highs = emitter.at(high, builder.mul(index, emitter.number(2 * HIGH_TABLE)))
             product = builder.mul(builder.sext(values, _WORDS), builder.sext(factor, _WORDS))
             near = builder.icmp_unsigned("<", shift, emitter.every(32))
             product = builder.select(near, product, emitter.every(0, _WORDS))
             by = builder.zext(builder.and_(shift, emitter.every(31)), _WORDS)
             total = builder.add(total, builder.ashr(product, by))
-            return [total, _Product(emitter, *tables, word).lost(values, factor, shift, lost)]
+            return [total, _Product(emitter, lows, highs, word).lost(values, factor, shift, lost)]
 
         total, lost = emitter.loop(count, [emitter.every(0, _WORDS), emitter.every(0)], place)
         exact = builder.sub(total, builder.sext(lost, _WORDS))

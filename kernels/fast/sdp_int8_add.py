@@ -31,7 +31,7 @@ def sum_fits(weights: tuple[int, int]) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _add(first, second, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+def _add(first: np.ndarray, second: np.ndarray, floor: float, offset: float, factor: float, out: np.ndarray) -> None:
     """``first``, ``second``, ``out`` flat int8 of one length."""
     for i in range(out.size):
         x = max(np.float32(np.int32(first[i]) + np.int32(second[i])), floor)
@@ -42,7 +42,18 @@ def _add(first, second, floor, offset, factor, out):  # type: ignore[no-untyped-
 
 
 @njit(cache=True, nogil=True)
-def _rows(first, second, strides, steps, length, shape, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+def _rows(
+    first: np.ndarray,
+    second: np.ndarray,
+    strides: tuple[int, int, int],
+    steps: tuple[int, int, int],
+    length: int,
+    shape: tuple[int, int],
+    floor: float,
+    offset: float,
+    factor: float,
+    out: np.ndarray,
+) -> None:
     for image in range(shape[0]):
         for row in range(shape[1]):
             a, b, c = _places(image, row, steps, strides, 0)
@@ -50,7 +61,19 @@ def _rows(first, second, strides, steps, length, shape, floor, offset, factor, o
 
 
 @njit(cache=True, nogil=True)
-def _add_piece(number, first, second, strides, steps, length, shape, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+def _add_piece(
+    number: int,
+    first: np.ndarray,
+    second: np.ndarray,
+    strides: tuple[int, int, int],
+    steps: tuple[int, int, int],
+    length: int,
+    shape: tuple[int, int],
+    floor: float,
+    offset: float,
+    factor: float,
+    out: np.ndarray,
+) -> None:
     chunks = (length + CHUNK - 1) // CHUNK
     line, start = number // chunks, number % chunks * CHUNK
     n = min(length - start, CHUNK)
@@ -59,20 +82,42 @@ def _add_piece(number, first, second, strides, steps, length, shape, floor, offs
 
 
 @njit(cache=True, nogil=True, shared=True)
-def _rows_shared(crew, first, second, strides, steps, length, shape, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+def _rows_shared(
+    crew: int,
+    first: np.ndarray,
+    second: np.ndarray,
+    strides: tuple[int, int, int],
+    steps: tuple[int, int, int],
+    length: int,
+    shape: tuple[int, int],
+    floor: float,
+    offset: float,
+    factor: float,
+    out: np.ndarray,
+) -> None:
     pieces = shape[0] * shape[1] * ((length + CHUNK - 1) // CHUNK)
     share(crew, pieces, _add_piece, (first, second, strides, steps, length, shape, floor, offset, factor, out))
 
 
 @njit(cache=True, nogil=True)
-def _places(image, row, steps, strides, start):  # type: ignore[no-untyped-def]
+def _places(
+    image: int, row: int, steps: tuple[int, int, int], strides: tuple[int, int, int], start: int
+) -> tuple[int, int, int]:
     a = image * steps[0] + row * strides[0] + start
     b = image * steps[1] + row * strides[1] + start
     return a, b, image * steps[2] + row * strides[2] + start
 
 
 @njit(cache=True, nogil=True)
-def _add_weighted(first, second, weights, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+def _add_weighted(
+    first: np.ndarray,
+    second: np.ndarray,
+    weights: tuple[float, float],
+    floor: float,
+    offset: float,
+    factor: float,
+    out: np.ndarray,
+) -> None:
     """As ``_add``; everything float64."""
     for i in range(out.size):
         x = max(np.float64(first[i]) * weights[0] + np.float64(second[i]) * weights[1], floor)
@@ -81,7 +126,20 @@ def _add_weighted(first, second, weights, floor, offset, factor, out):  # type: 
 
 
 @njit(cache=True, nogil=True)
-def _weighted_piece(number, first, second, strides, steps, length, shape, weights, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+def _weighted_piece(
+    number: int,
+    first: np.ndarray,
+    second: np.ndarray,
+    strides: tuple[int, int, int],
+    steps: tuple[int, int, int],
+    length: int,
+    shape: tuple[int, int],
+    weights: tuple[float, float],
+    floor: float,
+    offset: float,
+    factor: float,
+    out: np.ndarray,
+) -> None:
     chunks = (length + CHUNK - 1) // CHUNK
     line, start = number // chunks, number % chunks * CHUNK
     n = min(length - start, CHUNK)
@@ -90,7 +148,20 @@ def _weighted_piece(number, first, second, strides, steps, length, shape, weight
 
 
 @njit(cache=True, nogil=True, shared=True)
-def _weighted_shared(crew, first, second, strides, steps, length, shape, weights, floor, offset, factor, out):  # type: ignore[no-untyped-def]
+def _weighted_shared(
+    crew: int,
+    first: np.ndarray,
+    second: np.ndarray,
+    strides: tuple[int, int, int],
+    steps: tuple[int, int, int],
+    length: int,
+    shape: tuple[int, int],
+    weights: tuple[float, float],
+    floor: float,
+    offset: float,
+    factor: float,
+    out: np.ndarray,
+) -> None:
     pieces = shape[0] * shape[1] * ((length + CHUNK - 1) // CHUNK)
     arguments = (first, second, strides, steps, length, shape, weights, floor, offset, factor, out)
     share(crew, pieces, _weighted_piece, arguments)

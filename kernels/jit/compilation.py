@@ -19,7 +19,7 @@ import importlib
 import threading
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from nvdla.kernels.jit.cache_folder import cache_folder
 
@@ -61,19 +61,21 @@ def late(find: Callable[[], Any]) -> Any:
     return Late(find)
 
 
-class Kernel:
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Kernel(Generic[P, R]):
     """A function on arrays and numbers, compiled on demand. ``py_func`` is the function itself.
 
     One that is ``shared`` takes the handle of the crew first, which calls from Python leave out
     (:mod:`nvdla.kernels.jit.crew`).
     """
 
-    def __init__(
-        self, function: types.FunctionType, options: dict[str, Any], cached: bool, shared: bool = False
-    ) -> None:
+    def __init__(self, function: Callable[..., R], options: dict[str, Any], cached: bool, shared: bool = False) -> None:
         functools.update_wrapper(self, function)
         self.py_func = function
-        self.plain_form: Callable[..., Any] | None = None
+        self.plain_form: Callable[..., R] | None = None
         self._cost: Callable[..., int] | None = None
         self._options = options
         self._cached = cached
@@ -81,28 +83,29 @@ class Kernel:
         self._called: Any = None
         self._shared = shared
 
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        if self._compiled is None and self._cost and plain_work.take(self._cost(*args, **named)):
+    def __call__(self, *args: P.args, **named: P.kwargs) -> R:
+        if self._compiled is None and self.plain_form and self._cost and plain_work.take(self._cost(*args, **named)):
             return self.plain_form(*args, **named)
         return self.compiled_form(*args, **named)
 
-    def compiled_form(self, *args: Any, **named: Any) -> Any:
+    def compiled_form(self, *args: P.args, **named: P.kwargs) -> R:
         """The same, but never by the plain form."""
         compiled = self._compiled or self.compiled
-        return compiled(_crew().crew_handle(), *args, **named) if self._shared else compiled(*args, **named)
+        result = compiled(_crew().crew_handle(), *args, **named) if self._shared else compiled(*args, **named)
+        return cast(R, result)
 
-    def joined(self, *args: Any) -> Any:
+    def joined(self, *args: P.args, **named: P.kwargs) -> R:
         """:meth:`compiled_form` of a shared kernel with the helpers that are awake: for too little work to wake one."""
-        return (self._compiled or self.compiled)(_crew().crew_handle(False), *args)
+        return cast(R, (self._compiled or self.compiled)(_crew().crew_handle(False), *args, **named))
 
-    def for_work(self, nanoseconds: float, *args: Any) -> Any:
+    def for_work(self, nanoseconds: float, *args: P.args, **named: P.kwargs) -> R:
         """The shared kernel on so much work: helpers that sleep are woken for what takes much longer than that."""
-        return self(*args) if nanoseconds > WORTH_WAKING else self.joined(*args)
+        return self(*args, **named) if nanoseconds > WORTH_WAKING else self.joined(*args, **named)
 
-    def plain(self, cost: Callable[..., int]) -> Callable[[Any], Any]:
+    def plain(self, cost: Callable[..., int]) -> Callable[[Callable[..., R]], Callable[..., R]]:
         """Decorates the plain form; ``cost`` takes the same arguments and tells its work in nanoseconds or so."""
 
-        def keep(form: Any) -> Any:
+        def keep(form: Callable[..., R]) -> Callable[..., R]:
             self.plain_form, self._cost = form, cost
             return form
 
@@ -141,7 +144,7 @@ class Kernel:
 
     def _function(self) -> Any:
         """The function with dispatchers for the kernels that it calls, and with what was to be found late."""
-        function = self.py_func
+        function = cast(types.FunctionType, self.py_func)
         names = {**function.__globals__}
         for name in _names(function.__code__):
             value = names.get(name)
@@ -155,7 +158,15 @@ class Kernel:
         return functools.update_wrapper(made, function, updated=("__dict__",))
 
 
-def njit(**options: Any) -> Callable[[Any], Any]:
+@overload
+def njit(*, shared: Literal[True], **options: Any) -> Callable[[Callable[Concatenate[int, P], R]], Kernel[P, R]]: ...
+
+
+@overload
+def njit(**options: Any) -> Callable[[Callable[P, R]], Kernel[P, R]]: ...
+
+
+def njit(**options: Any) -> Callable[[Callable[..., Any]], Kernel[Any, Any]]:
     """``numba.njit`` with keywords; ``cache=True``: this package's cache, ``shared=True``: a kernel for the crew."""
     cached, shared = options.pop("cache", False), options.pop("shared", False)
     return lambda function: Kernel(function, options, cached, shared)

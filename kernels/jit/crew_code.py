@@ -13,9 +13,9 @@ from typing import Any
 from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
 from nvdla.kernels.jit.crew_state import CLOSED, GENERATION, JOINED, LIMIT_SHIFT, LOCK, MEMBERS, NEXT, PAGE, TASK
+from nvdla.kernels.jit.intrinsic_code import intrinsic
 
 _INT64 = ir.IntType(64)
 _PIECE = ir.FunctionType(ir.VoidType(), [_INT64, _INT64])
@@ -101,7 +101,7 @@ def _call(typing_context, function, environment, number):  # type: ignore[no-unt
     return types.void(types.int64, types.int64, types.int64), generate
 
 
-_usleep = types.ExternalFunction("usleep", types.int32(types.uint32))
+_usleep: Any = types.ExternalFunction("usleep", types.int32(types.uint32))
 
 
 @njit(nogil=True)

@@ -67,7 +67,7 @@ class FastAdd(Job):
         """Work on these cubes: two operands and the result."""
         first, second, out = self._views = views
         self._flat = flat_bytes(first), flat_bytes(second), flat_bytes(out)
-        self._strides = tuple(view.strides[0] for view in views)
+        self._strides = first.strides[0], second.strides[0], out.strides[0]
 
     def run(self, source: Handed = None) -> None:
         """Add and convert. Every element is read before it is written, so the result may replace an operand."""

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     _InLanes = tuple[np.ndarray | None, np.ndarray | None, tuple[np.ndarray, Place]]
 
 
+_Cubes = tuple[np.ndarray, tuple[int, int, int, int], tuple[int, int, int]]
+"""Flat cubes; (surfaces, height, width, atom) of one; strides of image, surface and line."""
+
+
 class FusedConvolution(Job):
     """A direct int8 convolution and its SDP, prepared for runs on ever new data or on a batch of images."""
 
@@ -223,7 +227,7 @@ class FusedConvolution(Job):
             place,
         )
 
-    def _blocked(self, count: int, cubes: tuple[np.ndarray, tuple[int, ...], tuple[int, ...]]) -> np.ndarray:
+    def _blocked(self, count: int, cubes: _Cubes) -> np.ndarray:
         """The padded data of ``count`` images as the dots take them, flat."""
         from nvdla.kernels.fast import conv_int8_dot as dot
 
@@ -236,14 +240,14 @@ class FusedConvolution(Job):
         dot.blocked_cubes(*cubes, settings.pad_top, left, int(pad_element(settings)), out)
         return data
 
-    def _cubes(
-        self, lanes: Lanes | None, count: int, source: np.ndarray | None
-    ) -> tuple[np.ndarray, tuple[int, ...], tuple[int, ...]]:
+    def _cubes(self, lanes: Lanes | None, count: int, source: np.ndarray | None) -> _Cubes:
         """The input of one image, or of ``count`` in lanes: flat int8, the shape (surfaces, height, width, atom) of a
         cube, and strides of image, surface and line: from memory as it lies (``source``), or one surface of lines."""
         if source is not None:
             view = self.conv.source.views[0]
-            return source, view.shape, (0 if lanes is None else lanes.stride, *view.strides[:2])
+            surfaces, height, width, atom = view.shape
+            image = 0 if lanes is None else lanes.stride
+            return source, (surfaces, height, width, atom), (image, view.strides[0], view.strides[1])
         images = self._lines() if lanes is None else self._lines_of(lanes, count)
         _, rows, columns, channels = images.shape
         strides = (rows * columns * channels, 0, columns * channels)

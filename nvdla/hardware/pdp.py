@@ -173,15 +173,15 @@ class PdpJob(Job):
         from nvdla.kernels.pdp import Cubes
 
         dtype = self.settings.elements.bits
-        *_, atom = expected = self._expected_shape()
-        shape = expected[:3]
+        surfaces, height, width, atom = self._expected_shape()
         step = out_step = lanes.stride // dtype.itemsize
         view = self._source_view(lanes)
         if view is None:
-            step = math.prod(shape) * atom
+            step = surfaces * height * width * atom
         else:
-            shape = view.shape[:3]
-        cubes = Cubes(count, *shape, *self.destination.shape[1:3], atom, step, out_step)
+            surfaces, height, width, _ = view.shape
+        _, out_height, out_width, _ = self.destination.shape
+        cubes = Cubes(count, surfaces, height, width, out_height, out_width, atom, step, out_step)
         out = lanes.flat(self.destination, 1, count).view(dtype)
         _pool_shared(self.settings, source.view(dtype), out, cubes, self._geometry(self.settings.pieces[0]))
 
@@ -195,7 +195,7 @@ class PdpJob(Job):
             destination[...] = out
         return nans
 
-    def _expected_shape(self) -> tuple[int, ...]:
+    def _expected_shape(self) -> tuple[int, int, int, int]:
         atom = self.destination.shape[3] // self.settings.elements.bytes
         return (self.settings.surfaces, self.settings.height, self.settings.width, atom)
 
@@ -246,7 +246,8 @@ def _pool_integers(settings: PdpSettings, cubes: tuple[np.ndarray, np.ndarray], 
 
     source, out = cubes
     if source.size >= pdp.SHARED_SIZE:
-        one = pdp.Cubes(1, *source.shape[:3], *out.shape[1:], 0, 0)
+        (surfaces, height, width, _), (_, out_height, out_width, atom) = source.shape, out.shape
+        one = pdp.Cubes(1, surfaces, height, width, out_height, out_width, atom, 0, 0)
         _pool_shared(settings, source.reshape(-1), out.reshape(-1), one, window)
     elif settings.method == AVERAGE:
         bits = _SUM_BITS[settings.elements.title]

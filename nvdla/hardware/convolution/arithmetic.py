@@ -269,13 +269,13 @@ class WinogradIntegers(_Winograd):
 class WinogradHalves(_Winograd):
     """fp16 in Winograd mode."""
 
-    def pack(self, elements: np.ndarray) -> tuple[np.ndarray, ...]:
+    def pack(self, elements: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Weight elements in memory order to the form that ``compute`` takes."""
         from nvdla.kernels.fast import fp16_lanes
 
         return fp16_lanes.pack_weights(self.unpack(elements).reshape(self.settings.kernels, -1))
 
-    def compute(self, lines: np.ndarray, packed: tuple[np.ndarray, ...]) -> np.ndarray:
+    def compute(self, lines: np.ndarray, packed: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]) -> np.ndarray:
         """The sums of a convolution: prepared input lines and packed weights to the output cube."""
         from nvdla.kernels import winograd, winograd_fp16
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import numpy as np
 
@@ -66,10 +65,10 @@ class IntegerPipeline:
         return counts
 
     def _x_pass(
-        self, data: np.ndarray, stages: list[sdp.XStage], converter: sdp.Converter, out: np.ndarray
+        self, data: np.ndarray, stages: list[sdp.Stage], converter: sdp.Converter, out: np.ndarray
     ) -> tuple[np.ndarray, int]:
         """X1, X2 (as ``stages`` say) and a converter. Returns ``out`` and the number of saturated elements."""
-        arguments: list[Any] = []
+        blocks: list[tuple[np.ndarray, np.ndarray, sdp.Stage]] = []
         for index, block in enumerate((self.settings.x1, self.settings.x2)):
             alu, mul = self._registers[index]
             source = self._sources[index]
@@ -77,10 +76,10 @@ class IntegerPipeline:
                 from_memory = source.read()
                 alu = from_memory[0] if block.needs_alu else alu
                 mul = from_memory[1] if block.needs_mul else mul
-            arguments += [alu, mul, stages[index]]
-        return out, int(sdp.x_and_convert(data, *arguments, converter, out))
+            blocks.append((alu, mul, stages[index]))
+        return out, int(sdp.x_and_convert(data, *blocks[0], *blocks[1], converter, out))
 
-    def _to_fp16(self, data: np.ndarray, stages: list[sdp.XStage], out: np.ndarray, counts: dict[str, int]) -> None:
+    def _to_fp16(self, data: np.ndarray, stages: list[sdp.Stage], out: np.ndarray, counts: dict[str, int]) -> None:
         """17-bit integers from the converter to fp16; the saturation counter counts the largest number then
         (cmod/hls_wrapper/sdp_hls_wrapper.cpp:490)."""
         from nvdla.kernels.sdp_fp16_output import integers_to_fp16
