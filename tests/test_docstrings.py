@@ -18,6 +18,8 @@ def public(tree: ast.AST, path: str = ""):
     """(dotted name, node) of public functions and classes, and of public parts of public classes."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
+            if "overload" in [each.id for each in node.decorator_list if isinstance(each, ast.Name)]:
+                continue  # types alone: what they are the types of follows
             yield path + node.name, node
             if isinstance(node, ast.ClassDef):
                 yield from public(node, f"{path}{node.name}.")
