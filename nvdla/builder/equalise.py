@@ -38,7 +38,8 @@ def fold(network: Network) -> Network:
     for group in group_layers(network):
         if group.layer.kind not in ("convolution", "deconvolution"):
             continue
-        changes[group.layer.name] = {"weights": group.weights, "bias": group.bias}
+        weights = group.kernels.astype(group.layer.weights.dtype)
+        changes[group.layer.name] = {"weights": weights, "bias": group.bias}
         for member in group.members[1:]:
             layer = network.layer(member)
             if layer.kind == "scale":
@@ -134,10 +135,15 @@ def equalise(
     folded = fold(network)
     groups = group_layers(folded)
     numbers, free = _trace(folded, groups, held)
+    matrices = {
+        group.layer.name: _matrix(group.layer)
+        for group in groups
+        if group.layer.kind in ("convolution", "deconvolution")
+    }
     factors = np.zeros(len(free))  # logarithms
     for _ in range(ROUNDS):
         pull, weight = np.zeros(len(free)), np.zeros(len(free))
-        for sizes, ids, sign in _sizes(folded, groups, numbers, factors, peaks, per_channel):
+        for sizes, ids, sign in _sizes(folded, groups, matrices, numbers, factors, peaks, per_channel):
             # Channels of nothing have no size to bring to that of others.
             some = sizes > _SMALLEST * max(float(sizes.max()), 1e-30)
             if np.any(some):
@@ -153,6 +159,7 @@ def equalise(
 def _sizes(
     folded: Network,
     groups: list[Group],
+    matrices: Mapping[str, np.ndarray],
     numbers: Mapping[str, np.ndarray],
     factors: np.ndarray,
     peaks: Mapping[str, np.ndarray],
@@ -164,10 +171,10 @@ def _sizes(
             ids = numbers[tensor.name]
             yield peaks[tensor.name] / np.exp(factors[ids]), ids, 1
     for group in groups:
-        if group.layer.kind not in ("convolution", "deconvolution"):
+        if group.layer.name not in matrices:
             continue
         ids, source = numbers[group.output.name], numbers[group.layer.inputs[0].name]
-        sizes = _matrix(group.layer) * np.exp(factors[source]) / np.exp(factors[ids])[:, None]
+        sizes = matrices[group.layer.name] * np.exp(factors[source]) / np.exp(factors[ids])[:, None]
         largest = sizes.max(axis=1)
         if not per_channel:
             yield largest, ids, 1
@@ -202,6 +209,8 @@ def _scaled(layer: Layer, source: np.ndarray, out: np.ndarray) -> dict[str, np.n
         return {"factors": layer.factors * source / out}
     weights, groups = layer.weights, layer.settings.get("groups", 1)
     if layer.kind == "deconvolution":
-        return {"weights": weights * source[:, None, None, None] / out[:, None, None]}
-    own = np.repeat(source.reshape(groups, -1), weights.shape[0] // groups, axis=0)  # (K, C / groups)
-    return {"weights": weights * own[:, :, None, None] / out[:, None, None, None]}
+        scaled = weights * source[:, None, None, None] / out[:, None, None]
+    else:
+        own = np.repeat(source.reshape(groups, -1), weights.shape[0] // groups, axis=0)  # (K, C / groups)
+        scaled = weights * own[:, :, None, None] / out[:, None, None, None]
+    return {"weights": scaled.astype(weights.dtype)}

@@ -35,7 +35,7 @@ class Group:
     def kernels(self) -> np.ndarray:
         """``weights`` of a convolution."""
         assert self.weights is not None, f"{self.name} has no weights"
-        return self.weights
+        return np.asarray(self.weights, np.float64)
 
     @property
     def biases(self) -> np.ndarray:
@@ -81,7 +81,8 @@ def _absorb(group: Group, follower: Layer) -> bool:
         axis = 0 if group.layer.kind == "convolution" else 1
         shape = [1] * 4
         shape[axis] = -1
-        group.weights = group.kernels * follower.factors.reshape(shape)
+        if np.any(follower.factors != 1):
+            group.weights = group.kernels * follower.factors.reshape(shape)
         group.bias = group.biases * follower.factors + follower.bias
         return True
     if follower.kind in ACTIVATIONS and group.layer.kind in _TAKES_ACTIVATION:

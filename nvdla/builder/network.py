@@ -138,7 +138,7 @@ class Network:
 
     def fully_connected(self, name: str, source: Tensor, weights: np.ndarray, bias: np.ndarray | None = None) -> Tensor:
         """An inner product; ``weights`` (kernels, channels * height * width) in the order channel, row, column."""
-        weights = np.asarray(weights, np.float64)
+        weights = np.asarray(weights)
         size = int(np.prod(self._own(source, name).shape))
         if weights.ndim != 2 or weights.shape[1] != size:
             raise BuildError(f"layer {name}: weights {weights.shape} must be (kernels, {size}) for input {source}")
@@ -457,7 +457,9 @@ class Network:
 
     @staticmethod
     def _weights(name: str, weights: np.ndarray) -> np.ndarray:
-        weights = np.asarray(weights, np.float64)
+        weights = np.asarray(weights)
+        if weights.dtype != np.float32:  # which stay as they are: large networks take half the memory
+            weights = weights.astype(np.float64)
         if weights.ndim != 4 or weights.size == 0:
             raise BuildError(f"layer {name}: weights {weights.shape} must have four dimensions, none of them zero")
         if not np.all(np.isfinite(weights)):

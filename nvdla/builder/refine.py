@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from nvdla.builder.rounding import Patches, adapt
 from nvdla.builder.statistics import Statistics, check_method, gather
 from nvdla.errors import BuildError
 
+# Samples that the sizes of channels are taken from: they need not be exact.
+PEAK_SAMPLES = 32
 Batches = Callable[[], Iterable[Mapping[str, np.ndarray]]]
 
 
@@ -57,7 +60,8 @@ def refine(
 
     ``batches()`` gives the float values of tensors, arrays (N, C, H, W) by name of layer, for one batch of samples
     after the other; at least those of the inputs and of the last layer of every group (nvdla.builder.fuse). It is
-    called once, or twice where tensors are equalised. ``held``: tensors whose channels equalisation leaves alone.
+    called once, or twice where tensors are equalised (the first time 32 batches are enough). ``held``: tensors whose
+    channels equalisation leaves alone.
     """
     recipe = recipe or Recipe()
     check_method(recipe.method, recipe.percentile)
@@ -66,7 +70,7 @@ def refine(
     factors: Mapping[str, np.ndarray] = {}
     peaks = Statistics(histograms=False)
     if recipe.equalise:
-        gather(batches(), peaks)
+        gather(islice(batches(), PEAK_SAMPLES), peaks)
         folded, factors = equalise(network, peaks.peaks, recipe.per_channel, held)
     patches = Patches(folded) if int8 and recipe.adaptive_rounding else None
     statistics = Statistics(histograms=recipe.method != "max")

@@ -114,7 +114,7 @@ def adapt(network: Network, patches: Patches, calibration: Calibration, per_chan
         moments = patches.moments(layer.name)
         if moments is None:
             continue
-        weights = network.layer(layer.name).weights
+        weights = np.asarray(network.layer(layer.name).weights, np.float64)
         own = lowering.kernel_scales(groups[layer.name], weights)
         kernels = weights.reshape(layer.groups, len(weights) // layer.groups, -1)
         parts = [

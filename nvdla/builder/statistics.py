@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.errors import BuildError
+from nvdla.kernels.magnitudes import count, measure
 
 BINS = 4096
 METHODS = ("max", "percentile", "entropy", "mse")
@@ -32,15 +33,8 @@ class Histogram:
             self.zeros += values.size
             return
         self._reach(peak)
-        magnitudes = np.abs(values).ravel()
         # A power of two divides exactly, so that float32 and float64 give the same bin.
-        bins = (magnitudes * magnitudes.dtype.type(1.0 / self.width)).astype(np.intp)
-        found = np.bincount(bins, minlength=BINS)
-        self.counts[:] += found[:BINS]
-        self.counts[-1] += found[BINS:].sum()
-        zeros = values.size - int(np.count_nonzero(magnitudes))
-        self.counts[0] -= zeros
-        self.zeros += zeros
+        self.zeros += count(np.ascontiguousarray(values).reshape(-1), 1.0 / self.width, self.counts)
 
     def _reach(self, peak: float) -> None:
         """Make the bins wide enough for ``peak``."""
@@ -151,18 +145,22 @@ class Statistics:
 
     def update(self, values: Mapping[str, np.ndarray]) -> None:
         """Take in one batch: arrays (N, C, H, W) by name. Raises NotFiniteError for NaN and infinities."""
-        unbounded = [name for name, array in values.items() if not np.all(np.isfinite(array))]
+        unbounded = []
+        for name, array in values.items():
+            samples, channels = array.shape[:2]
+            planes = np.ascontiguousarray(array).reshape(samples, channels, -1)
+            peaks, sums = np.zeros(channels), np.zeros(channels)
+            measure(planes, peaks, sums)
+            if not np.all(np.isfinite(sums)):
+                unbounded.append(name)
+                continue
+            self._peaks[name] = np.maximum(self._peaks.get(name, 0.0), peaks)
+            self._sums[name] = self._sums.get(name, 0.0) + sums
+            self._counts[name] = self._counts.get(name, 0) + samples * planes.shape[2]
+            if self._with_histograms:
+                self.histograms.setdefault(name, Histogram()).add(planes, float(peaks.max()))
         if unbounded:
             raise NotFiniteError(unbounded)
-        for name, array in values.items():
-            planes = array.reshape(array.shape[0], array.shape[1], -1)
-            peaks = np.maximum(planes.max(axis=(0, 2)), -planes.min(axis=(0, 2))).astype(np.float64)
-            total = planes.sum(axis=(0, 2), dtype=np.float64)
-            self._peaks[name] = np.maximum(self._peaks.get(name, 0.0), peaks)
-            self._sums[name] = self._sums.get(name, 0.0) + total
-            self._counts[name] = self._counts.get(name, 0) + planes.shape[0] * planes.shape[2]
-            if self._with_histograms:
-                self.histograms.setdefault(name, Histogram()).add(array, float(peaks.max()))
 
     def __contains__(self, name: str) -> bool:
         return name in self._peaks

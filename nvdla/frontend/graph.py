@@ -87,10 +87,14 @@ class Node:
 
     def required(self, index: int, what: str) -> np.ndarray:
         """A constant input; Cut where it is computed."""
+        return np.asarray(self.weights(index, what), np.float64)
+
+    def weights(self, index: int, what: str) -> np.ndarray:
+        """A constant input that may be large: float32 as it is, all else as float64; Cut where it is computed."""
         array = self.constant(index)
         if array is None:
             raise Cut(f"{what} ({self.inputs[index]}) is computed at run time, not a constant", "bind it as a constant")
-        numbers = np.asarray(array, np.float64)
+        numbers = np.asarray(array, np.float32 if array.dtype == np.float32 else np.float64)
         if not np.all(np.isfinite(numbers)):
             raise Cut(f"{what} ({self.inputs[index]}) holds NaN or infinity")
         return numbers

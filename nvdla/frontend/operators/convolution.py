@@ -34,7 +34,7 @@ def conv(graph: Graph, node: Node) -> Value:
     groups with the same weights. Zero padding before it (Pad) is taken into it.
     """
     value = graph.source(node)
-    weights = node.required(1, "weights")
+    weights = node.weights(1, "weights")
     bias = node.required(2, "bias").ravel() if node.has(2) else None
     spatial = weights.ndim - 2
     if spatial not in (1, 2) or len(value.shape) != spatial + 2:
@@ -68,7 +68,7 @@ def conv_transpose(graph: Graph, node: Node) -> Value:
     dilation above 1 in both directions beyond what a kernel of 32 holds (dilated kernels are written out with zeros).
     """
     value = graph.source(node)
-    weights = node.required(1, "weights")
+    weights = node.weights(1, "weights")
     bias = node.required(2, "bias").ravel() if node.has(2) else None
     spatial = weights.ndim - 2
     if spatial not in (1, 2):
@@ -145,7 +145,9 @@ def gemm(graph: Graph, node: Node) -> Value:
     Flatten, to 32x32). C is one row, a column or a number; any other C is added as a constant.
     """
     value = graph.source(node)
-    matrix = node.required(1, "B") * float(node.get("alpha", 1.0))
+    matrix, alpha = node.weights(1, "B"), float(node.get("alpha", 1.0))
+    if alpha != 1:
+        matrix = matrix.astype(np.float64) * alpha
     matrix = matrix.T if node.get("transB") else matrix
     order = np.arange(value.size).reshape(value.shape)
     order = order.T if node.get("transA") else order
@@ -163,7 +165,7 @@ def matmul(graph: Graph, node: Node) -> Value:
     if len(computed) != 1:
         raise Cut("both matrices are computed; CONV multiplies with constant weights")
     value = graph.source(node, computed[0])
-    constant = node.required(1 - computed[0], "matrix")
+    constant = node.weights(1 - computed[0], "matrix")
     order = np.arange(value.size).reshape(value.shape)
     if computed[0] == 0:
         order, constant = _wide(order, 1), _wide(constant, 0)
@@ -230,8 +232,12 @@ def _whole(
 ) -> Tensor:
     """One row: a kernel as large as the cube, weights in the order of its elements."""
     places: np.ndarray = order if value.index is None else np.asarray(value.index.ravel()[order])
-    weights = np.zeros((matrix.shape[1], math.prod(value.placed.shape)))
-    np.add.at(weights, (np.arange(len(weights))[:, None], places), matrix.T)
+    once = len(np.unique(places)) == len(places)
+    weights = np.zeros((matrix.shape[1], math.prod(value.placed.shape)), matrix.dtype if once else np.float64)
+    if once:
+        weights[:, places] = matrix.T
+    else:
+        np.add.at(weights, (np.arange(len(weights))[:, None], places), matrix.T)
     return graph.network.fully_connected(name, value.placed, weights, bias)
 
 

@@ -7,6 +7,7 @@ model, and copies in another order, are computed from them by the builder's own 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
@@ -109,6 +110,12 @@ class Activations:
         return flat.reshape(1, *shape)
 
     def batches(self, feeds: Iterable[Mapping[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
-        """The values for one feed after the other."""
-        for feed in feeds:
-            yield self.values(feed)
+        """The values for one feed after the other; the next ones are computed while the caller works on these."""
+        with ThreadPoolExecutor(1) as ahead:
+            waiting: Future[dict[str, np.ndarray]] | None = None
+            for feed in feeds:
+                ready, waiting = waiting, ahead.submit(self.values, feed)
+                if ready is not None:
+                    yield ready.result()
+            if waiting is not None:
+                yield waiting.result()

@@ -121,7 +121,10 @@ def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[s
         if origin in magnitudes:
             magnitudes[name] = magnitudes[origin]
     if imported.precision != "fp16":
-        _complete(part.layers, magnitudes)
+        _spread(part.layers, magnitudes)
+        if imported.model.magnitudes:
+            _bound_summands(part.layers, magnitudes)
+        _check_complete(part.layers, magnitudes)
     for layer in part.layers.layers:
         if layer.kind in ("constant", "softmax"):
             magnitudes.setdefault(layer.name, 1.0)
@@ -129,8 +132,22 @@ def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[s
     return replace(refined, calibration=replace(refined.calibration, magnitudes=magnitudes, weight_scales=scales))
 
 
-def _complete(network: Network, magnitudes: dict[str, float]) -> None:
-    """Tensors that keep the scale of their neighbours take it; the first one without a scale is an error."""
+def _bound_summands(network: Network, magnitudes: dict[str, float]) -> None:
+    """Summands that a quantised model leaves in floats: at most as large as the sum and the other summand together.
+
+    Models for hardware that adds behind the convolution have no integers there, ours (--export-qdq) among them.
+    """
+    for group in group_layers(network):
+        names = [tensor.name for tensor in group.layer.inputs]
+        if group.layer.kind != "elementwise" or group.layer.operation != "add" or len(names) != 2:
+            continue
+        for name, other in (names, names[::-1]):
+            if name not in magnitudes and other in magnitudes and group.output.name in magnitudes:
+                magnitudes[name] = magnitudes[other] + magnitudes[group.output.name]
+
+
+def _spread(network: Network, magnitudes: dict[str, float]) -> None:
+    """Tensors that keep the scale of their neighbours take it."""
     groups = group_layers(network)
     keepers = [group for group in groups if group.layer.kind in KEEPS_SCALE]
     for group in [*keepers, *reversed(keepers), *keepers]:
@@ -139,6 +156,11 @@ def _complete(network: Network, magnitudes: dict[str, float]) -> None:
         if found:
             for name in names:
                 magnitudes.setdefault(name, max(found))
+
+
+def _check_complete(network: Network, magnitudes: Mapping[str, float]) -> None:
+    """The first tensor without a scale is an error."""
+    groups = group_layers(network)
     for name in [*(tensor.name for tensor in network.inputs), *(group.output.name for group in groups)]:
         if name not in magnitudes and network.layer(name).kind not in ("constant", "softmax"):
             raise BuildError(f"tensor {name} has no scale in the model or table; give calibration data (--calibrate)")
