@@ -1,6 +1,7 @@
 """What is installed is what is in the tree, and arrows between rooms point down only."""
 
 import ast
+import importlib
 import re
 import sys
 from pathlib import Path
@@ -119,6 +120,31 @@ def test_nothing_asks_for_the_name_of_a_register_map():
     """What differs between generations is a field of the configuration."""
     asking = [name for name, path in modules().items() if re.search(r"register_map [!=]=", path.read_text("utf-8"))]
     assert not asking
+
+
+PACKAGES = sorted(
+    name for name, path in modules().items() if path.name == "__init__.py" and "generated" not in path.parts
+)
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_package_says_what_of_it_is_public(package):
+    """Names, or the modules through which one comes in; each is there."""
+    module = importlib.import_module(package)
+    for name in module.__all__:
+        if not hasattr(module, name):
+            importlib.import_module(f"{package}.{name}")
+    tree = ast.parse(Path(module.__file__).read_text(encoding="utf-8"))
+    made = {node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
+    passed_on = {
+        each.asname or each.name
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(package.partition(".")[0] + ".")
+        for each in node.names
+        if (node.module or "").startswith(f"{package}.")
+    }
+    public = {name for name in made | passed_on if not name.startswith("_")}
+    assert public <= set(module.__all__)
 
 
 def test_the_package_shows_what_it_has():

@@ -1,0 +1,3 @@
+"""Commands, one file each: arguments and printing."""
+
+__all__ = ["entry", "main"]

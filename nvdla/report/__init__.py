@@ -1,1 +1,3 @@
 """One self-contained page about a loadable."""
+
+__all__ = ["document", "page", "server"]

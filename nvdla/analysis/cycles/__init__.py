@@ -13,3 +13,5 @@ Without a loadable, for a compiler that chooses among tilings (:mod:`nvdla.analy
 A convolution alone takes some 0.2 ms of computing, a queue the same for each of its operations. Nothing here runs an
 operation or needs its data. Errors against NVIDIA's RTL, by kind of operation: docs/cycles.md.
 """
+
+__all__ = ["estimate", "model", "queue", "simulation"]

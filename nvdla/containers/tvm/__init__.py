@@ -2,3 +2,5 @@
 
 The formats register themselves with :mod:`nvdla.containers.registry`; the modules here can also be used directly.
 """
+
+__all__ = ["mlf", "params", "rpc_server"]

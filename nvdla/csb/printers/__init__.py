@@ -12,6 +12,8 @@ from types import ModuleType
 
 from nvdla.errors import FormatError
 
+__all__ = ["printer", "printers"]
+
 
 @cache
 def printers() -> dict[str, ModuleType]:

@@ -1,1 +1,3 @@
 """The single-point data processor."""
+
+__all__ = ["engine", "settings"]
