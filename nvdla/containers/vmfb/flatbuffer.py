@@ -26,6 +26,7 @@ class Buffer:
         self.base = base
         self.name = name
         self.work = _WORK_FACTOR * len(data) + _WORK_FLOOR
+        self.end = 0  # behind what has been looked at
         self._strings: dict[int, str] = {}
         self._vtables: dict[int, tuple[int, array[int]]] = {}
 
@@ -43,6 +44,7 @@ class Buffer:
         """A little-endian number; its bytes must be in the buffer."""
         if offset < 0 or offset + size > len(self.data):
             raise self.fail(where, max(offset, 0), f"{size} bytes do not lie in the FlatBuffer of {len(self.data)}")
+        self.end = max(self.end, offset + size)
         return int.from_bytes(self.data[offset : offset + size], "little", signed=signed)
 
     def follow(self, offset: int, where: str) -> int:
@@ -71,6 +73,7 @@ class Buffer:
         if extent < 4 or position + extent > len(self.data):
             raise self.fail(where, position, f"a table of {extent} bytes does not fit")
         self.spend(2 * len(slots) + 8, where, position)
+        self.end = max(self.end, position + extent)
         return Table(self, position, extent, slots, where)
 
     def _vtable(self, vtable: int, where: str) -> tuple[int, array[int]]:
@@ -83,8 +86,13 @@ class Buffer:
             slots.byteswap()
         if slots and max(slots) >= max(extent, 4):
             raise self.fail(where, vtable, f"a field lies outside its table of {extent} bytes")
+        self.end = max(self.end, vtable + length)
         self._vtables[vtable] = extent, slots
         return extent, slots
+
+    def vtables(self) -> list[int]:
+        """Where the tables of fields lie that have been looked at."""
+        return list(self._vtables)
 
     def vector(self, position: int, size: int, where: str) -> tuple[int, int]:
         """(position of the first element, count) of a vector of elements of ``size`` bytes."""
@@ -93,6 +101,7 @@ class Buffer:
         if count * size > len(self.data) - start:
             raise self.fail(where, position, f"{count} elements of {size} bytes do not fit")
         self.spend(4 + count * size, where, position)
+        self.end = max(self.end, start + count * size)
         return start, count
 
     def string(self, position: int, where: str) -> str:

@@ -162,6 +162,7 @@ class Module:
     bytecode_offset: int
     locations: list[Location]
     source_maps: list[SourceMap]
+    flatbuffer_end: int
 
     @property
     def major(self) -> int | None:
@@ -319,7 +320,19 @@ class _Reader:
             self.bytecode_offset(root),
             locations,
             maps,
+            self.written(root),
         )
+
+    def written(self, root: Table) -> int:
+        """How long the compiler wrote the FlatBuffer, without what a ZIP archive pads it with.
+
+        flatcc ends with the tables of fields, and pads them by their size modulo the greatest alignment in the buffer:
+        16 for rodata, 4 otherwise (8 with rodata outside of it, where nobody asks)."""
+        tables = self.buffer.end - min(self.buffer.vtables())
+        kind = "RodataSegmentDef"
+        slot = self.slot(root, kind, "embedded_data")
+        inside = any(t.has(slot) for t in self.tables(root, "rodata_segments", kind))
+        return self.buffer.end + (tables & (15 if inside else 3))
 
     def check_version(self, root: Table) -> None:
         version = self.version(root)

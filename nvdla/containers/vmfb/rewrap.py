@@ -9,6 +9,7 @@ from __future__ import annotations
 from nvdla.containers.vmfb.module import Module
 from nvdla.containers.vmfb.wrapping import ALIGNMENT, MODULE_MEMBER, zip_members
 from nvdla.errors import FormatError
+from nvdla.rounding import align
 
 MODES = ("keep", "zip", "prefixed")
 
@@ -26,6 +27,8 @@ def rewrap(module: Module, mode: str) -> bytes:
             f"{module.source.name}: modules of {module.generation.name} are bare; IREE of that time "
             "loads no other wrapping"
         )
+    if around.rodata_offset is not None and not any(segment.is_external for segment in module.rodata):
+        return _whole(module, mode)
     if around.rodata_offset is None:
         body = around.flatbuffer_length.to_bytes(4, "little") + bytes(data[around.flatbuffer_offset :])
         return zip_members([(MODULE_MEMBER, body)]) if mode == "zip" else body
@@ -34,12 +37,19 @@ def rewrap(module: Module, mode: str) -> bytes:
             f"{module.source.name}: the module lies at byte {around.module_offset}, no multiple of "
             f"{ALIGNMENT}, so its rodata would move"
         )
-    end = max(
-        [
-            around.flatbuffer_offset + around.flatbuffer_length,
-            *(segment.offset + len(segment.data) for segment in module.rodata if segment.is_external),
-        ]
-    )
-    body = bytes(data[around.module_offset : end])
+    end = max(segment.offset + len(segment.data) for segment in module.rodata if segment.is_external)
+    body = bytes(data[around.module_offset : max(end, around.flatbuffer_offset + around.flatbuffer_length)])
     # The compiler pads a file without a ZIP directory to its alignment.
     return zip_members([(MODULE_MEMBER, body)]) if mode == "zip" else body + bytes(-len(body) % ALIGNMENT)
+
+
+def _whole(module: Module, mode: str) -> bytes:
+    """A module with all rodata in its FlatBuffer, as the compiler writes it: in a ZIP archive the size prefix counts
+    the padding to 64 bytes (with the prefix counted twice, ArchiveWriter.cpp), elsewhere the FlatBuffer alone."""
+    start = module.wrapping.flatbuffer_offset
+    written = min(module.flatbuffer_end, module.wrapping.flatbuffer_length)
+    flatbuffer = bytes(module.source.data[start : start + written])
+    if mode == "zip":
+        size = align(8 + written, ALIGNMENT) - 4
+        return zip_members([(MODULE_MEMBER, size.to_bytes(4, "little") + flatbuffer + bytes(size - written))])
+    return written.to_bytes(4, "little") + flatbuffer + bytes(-(4 + written) % ALIGNMENT)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+from pathlib import Path
 
 import pytest
 from support.iree_corpus import FORMATS, vmfb_records
@@ -255,3 +257,34 @@ def test_locations_that_lead_in_circles_end():
     module.source_maps[:] = [SourceMap("mix64", ((0, 0), (1, 1), (2, 2), (3, 99)))]
     lines = source_lines(module, next(f for f in module.functions if f.name == "mix64"))
     assert set(lines) == {0, 1, 2, 3} and all(len(line) < 400 for line in lines.values())
+
+
+MODULES = {
+    "code": (
+        "vm.export @f vm.func @f(%a: i32) -> i32 "
+        "{ %c = vm.const.i32 SIZE %0 = vm.add.i32 %a, %c : i32 vm.return %0 : i32 }"
+    ),
+    "rodata": (
+        "vm.rodata private @r dense<7> : tensor<SIZExi8> vm.export @g vm.func @g() -> !vm.buffer "
+        "{ %r = vm.const.ref.rodata @r : !vm.buffer vm.return %r : !vm.buffer }"
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 3, 17, 30, 3000])
+@pytest.mark.parametrize("kind", MODULES)
+def test_rewrapping_gives_the_bytes_of_irees_compiler(kind, size, tmp_path):
+    """Each way, for a module that the compiler has written both ways."""
+    compiler = pytest.importorskip("iree.compiler", reason="needs iree-base-compiler")
+    tool = next(iter(Path(compiler.__file__).parent.rglob("iree-compile")))
+    (tmp_path / "m.mlir").write_text(f"vm.module @m {{ {MODULES[kind].replace('SIZE', str(size))} }}")
+    made = {}
+    for mode, zipped in (("zip", "true"), ("prefixed", "false")):
+        words = ["--compile-mode=vm", f"--iree-vm-emit-polyglot-zip={zipped}", str(tmp_path / "m.mlir")]
+        subprocess.run([tool, *words, "-o", str(tmp_path / mode)], check=True, capture_output=True)
+        made[mode] = (tmp_path / mode).read_bytes()
+    for data in made.values():
+        container = registry.open(data)
+        for mode, wanted in made.items():
+            assert container.convert(container.format, {"wrapping": mode}) == wanted
