@@ -1,6 +1,7 @@
 """Models become loadables and packages whose bytes are those of the integer reference."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -223,6 +224,12 @@ def test_the_backend_takes_infinities():
     x = np.array([[np.inf, np.nan, 1.0]], "f4")
     found = onnx_backend.run_node(helper.make_node("IsNaN", ["x"], ["y"]), [x], "nv_small")
     np.testing.assert_array_equal(found[0], np.isnan(x))
+
+
+def test_without_the_onnx_package_the_message_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(nvdla.FormatError, match=r"needs onnx: pip install 'nvdla\[onnx\]'"):
+        nvdla.compile(tmp_path / "net.onnx", "nv_small")
 
 
 def test_the_page_of_operators_is_current():
