@@ -20,8 +20,16 @@ from typing import NamedTuple
 import numpy as np
 
 from nvdla.kernels.cdp import COUNTERS, SATURATED, Converter, Function, Priority, Table, choose, look_up
+from nvdla.kernels.fast.forms import FastForm
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
+
+FORM = FastForm(
+    "cdp_int8.normalise_int8",
+    ("cdp.normalise",),
+    "int8; totals of at most nine squares, of which the tables are asked beforehand",
+    "tests/kernels/test_cdp_kernels.py",
+)
 
 HALO = 4  # channels that the widest window reaches to either side
 WORD = 8  # bytes; every memory atom is a multiple

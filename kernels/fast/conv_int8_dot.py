@@ -10,8 +10,16 @@ from __future__ import annotations
 import numpy as np
 
 from nvdla.kernels.fast.dot_tile import FLIP, KERNELS, PIXELS, available, dot_row, dot_tile
+from nvdla.kernels.fast.forms import FastForm
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
+
+FORM = FastForm(
+    "conv_int8_dot.accumulate",
+    ("conv.exact_sums",),
+    "int8; at most MAX_TERMS = 2^17 - 1 products a sum, so that an int32 holds every sum",
+    "tests/kernels/test_conv_int8_dot.py",
+)
 
 MAX_TERMS = (1 << 17) - 1
 GROUP = 32

@@ -33,8 +33,16 @@ from nvdla.kernels.fast.dot_tile import (
     dot_row,
     dot_tile,
 )
+from nvdla.kernels.fast.forms import FastForm
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
+
+FORM = FastForm(
+    "conv_sdp_int8.convolve_and_convert",
+    ("conv.exact_sums", "conv.deliver", "sdp.x_and_convert"),
+    "int8; sums_fit: sums and sums with the ALU operand fit an int32; X2 and Y bypassed",
+    "tests/kernels/test_conv_sdp_int8.py",
+)
 
 INT32_LOW, INT32_HIGH = -(1 << 31), (1 << 31) - 1
 SHARED_WORK = 1 << 21

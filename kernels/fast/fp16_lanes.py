@@ -28,10 +28,18 @@ from typing import Any
 
 import numpy as np
 
+from nvdla.kernels.fast.forms import FastForm
 from nvdla.kernels.fast.fp16_layout import DIGITS, HIGH_TABLE, LANES, LOW_TABLE, PLACES
 from nvdla.kernels.fp16_mac import ATOM, exponent_of, fp48_add, fp48_to_fp32, mantissa_of, nan_of
 from nvdla.kernels.jit.compilation import late, njit
 from nvdla.kernels.jit.crew import share
+
+FORM = FastForm(
+    "fp16_lanes.convolve",
+    ("fp16_mac.convolve",),
+    "always (the theorem in its module)",
+    "tests/kernels/test_fp16_lanes.py",
+)
 
 KERNEL_TILE = 128
 COST = 0.5

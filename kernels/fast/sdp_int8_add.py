@@ -11,8 +11,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from nvdla.kernels.fast.forms import FastForm
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
+
+FORM = FastForm(
+    "sdp_int8_add.add_and_convert",
+    ("sdp.x_and_convert",),
+    "int8; sum_fits: the weighted sum does not saturate in the SDP; float32 where fits, else float64",
+    "tests/kernels/test_sdp_int8_add.py",
+)
 
 LARGEST_SUM = 256
 CHUNK = 1 << 13
