@@ -1,6 +1,6 @@
 """How good the code is that the builder makes, in cycles of the calibrated model: ``python benchmarks/bars.py``.
 
-    python benchmarks/bars.py                  the bars of issue I, and memory against its lower bound (half a minute)
+    python benchmarks/bars.py                  the limits, and memory against its lower bound (half a minute)
     python benchmarks/bars.py --against        also every network that NVIDIA's compiler has compiled (a minute)
     python benchmarks/bars.py --against lenet  some of them
     python benchmarks/bars.py --write          both, into docs/code.md
@@ -34,21 +34,21 @@ FULL, NARROW, NARROWEST = Memory(), Memory(bytes_per_cycle=20, shared=True), Mem
 
 @dataclass(frozen=True)
 class Bar:
-    """A network on a configuration and memory; ``bar`` and ``moonshot`` in cycles at most, or in frames a second at 1
+    """A network on a configuration and memory; ``limit`` and ``goal`` in cycles at most, or in frames a second at 1
     GHz at least (``frames``)."""
 
     network: str
     config: str
     memory: Memory
-    bar: float
-    moonshot: float
+    limit: float
+    goal: float
     frames: bool = False
 
     def verdict(self, count: int) -> str:
         """What so many cycles reach."""
         value = -GIGAHERTZ / count if self.frames else float(count)
-        bar, moonshot = (-self.bar, -self.moonshot) if self.frames else (self.bar, self.moonshot)
-        return "moonshot" if value <= moonshot else "bar" if value <= bar else "missed"
+        limit, goal = (-self.limit, -self.goal) if self.frames else (self.limit, self.goal)
+        return "goal" if value <= goal else "limit" if value <= limit else "missed"
 
 
 BARS = (
@@ -80,13 +80,13 @@ def built(name: str, config: str) -> tuple[Built, float]:
 
 def bars() -> Iterator[tuple[str, ...]]:
     """The rows of the first table."""
-    for bar in BARS:
-        count = cycles(built(bar.network, bar.config)[0].loadable, bar.config, bar.memory)
-        memory = "full bus" if bar.memory == FULL else f"{bar.memory.bytes_per_cycle:g} B/cycle shared"
-        unit = " frames/s" if bar.frames else ""
-        limits = [f"{each:,g}{unit}" if bar.frames else f"{each:,.0f}" for each in (bar.bar, bar.moonshot)]
+    for limit in BARS:
+        count = cycles(built(limit.network, limit.config)[0].loadable, limit.config, limit.memory)
+        memory = "full bus" if limit.memory == FULL else f"{limit.memory.bytes_per_cycle:g} B/cycle shared"
+        unit = " frames/s" if limit.frames else ""
+        limits = [f"{each:,g}{unit}" if limit.frames else f"{each:,.0f}" for each in (limit.limit, limit.goal)]
         frames = f"{GIGAHERTZ / count:.1f}"
-        yield f"{bar.network} int8", bar.config, memory, f"{count:,}", frames, *limits, bar.verdict(count)
+        yield f"{limit.network} int8", limit.config, memory, f"{count:,}", frames, *limits, limit.verdict(count)
 
 
 def memories() -> Iterator[tuple[str, ...]]:
@@ -123,7 +123,7 @@ def summary(found: list[Pair]) -> str:
     made = [pair for pair in found if pair.ours]
     worse = [pair for pair in made if pair.ratio > 1]
     return (
-        f"{len(made)} of {len(found)} are built; geometric mean of the ratios {geometric_mean(made):.3f} (bar 0.85), "
+        f"{len(made)} of {len(found)} are built; geometric mean of the ratios {geometric_mean(made):.3f} (limit 0.85), "
         f"{len(worse)} above 1, the worst {max((pair.ratio for pair in made), default=0):.2f}."
     )
 
@@ -139,7 +139,7 @@ def table(head: tuple[str, ...], rows: Callable[[], Iterator[tuple[str, ...]]]) 
 
 def lines(against: list[Pair] | None) -> Iterator[str]:
     """The page's generated part."""
-    head = ("network", "configuration", "memory", "cycles", "frames/s at 1 GHz", "bar", "moonshot", "reached")
+    head = ("network", "configuration", "memory", "cycles", "frames/s at 1 GHz", "limit", "goal", "reached")
     yield from table(head, bars)
     yield ""
     head = ("network", "configuration", "cycles", "bytes of surfaces", "at the least", "ratio", "blobs", "seconds")

@@ -34,26 +34,26 @@ class Options:
 
 @dataclass(frozen=True)
 class Result:
-    """One row. ``value`` in ``unit`` is what ``bar`` and ``moonshot`` limit: at most, or at least for "x faster"."""
+    """One row. ``value`` in ``unit`` is what ``limit`` and ``goal`` limit: at most, or at least for "x faster"."""
 
     row: str
     value: float
     unit: str
-    bar: float
-    moonshot: float
+    limit: float
+    goal: float
     loadable: str
     details: dict[str, Any] = field(default_factory=dict)
 
     @property
     def verdict(self) -> str:
         better = self.value.__ge__ if self.unit == "x faster" else self.value.__le__
-        return "moonshot" if better(self.moonshot) else "bar" if better(self.bar) else "MISSED"
+        return "goal" if better(self.goal) else "limit" if better(self.limit) else "MISSED"
 
     def as_dict(self) -> dict[str, Any]:
         return {**asdict(self), "verdict": self.verdict}
 
 
-def against_float(name: str, config: str, bar: float, moonshot: float, options: Options) -> Result:
+def against_float(name: str, config: str, limit: float, goal: float, options: Options) -> Result:
     """int8 against onnxruntime in float32: one image, the same layers, the same number of threads."""
     runtime, surface, source = prepared(name, config, "int8", options)
     session, feed = float_session(name, options.threads)
@@ -67,10 +67,10 @@ def against_float(name: str, config: str, bar: float, moonshot: float, options: 
         "onnxruntime_gmacs": macs / times["float32"] / 1e9,
         "noise": times["nvdla"].noise,
     }
-    return Result(f"{name}-{config}", times["nvdla"] / times["float32"], "x float32", bar, moonshot, source, details)
+    return Result(f"{name}-{config}", times["nvdla"] / times["float32"], "x float32", limit, goal, source, details)
 
 
-def against_int8(name: str, config: str, bar: float, moonshot: float, options: Options, busy: bool = False) -> Result:
+def against_int8(name: str, config: str, limit: float, goal: float, options: Options, busy: bool = False) -> Result:
     """int8 against onnxruntime in int8 (QDQ): one image, the same layers and number of threads; ``busy``: beside twice
     as many spinning processes as cores, with our own quiet time of the same row."""
     runtime, surface, source = prepared(name, config, "int8", options)
@@ -87,19 +87,19 @@ def against_int8(name: str, config: str, bar: float, moonshot: float, options: O
     details |= {"nvdla_ms": times["nvdla"] * 1e3, "int8_ms": times["int8"] * 1e3, "noise": times["nvdla"].noise}
     details["best_ratio"] = times["nvdla"].best / times["int8"].best
     row = f"{'busy' if busy else 'int8'}-{name}-{config}"
-    return Result(row, times["nvdla"] / times["int8"], "x int8", bar, moonshot, source, details)
+    return Result(row, times["nvdla"] / times["int8"], "x int8", limit, goal, source, details)
 
 
-def in_process(name: str, config: str, precision: str, bar: float, moonshot: float, options: Options) -> Result:
-    """One image in a process that has run before. ``bar`` and ``moonshot`` in milliseconds."""
+def in_process(name: str, config: str, precision: str, limit: float, goal: float, options: Options) -> Result:
+    """One image in a process that has run before. ``limit`` and ``goal`` in milliseconds."""
     runtime, surface, source = prepared(name, config, precision, options)
     least = 3 if precision == "fp16" else 20
     times = measure.interleaved({"run": lambda: runtime.run_raw([surface])}, options.seconds, least, warm=2)
     details = {"noise": times["run"].noise}
-    return Result(_named(name, config, precision), times["run"] * 1e3, "ms", bar, moonshot, source, details)
+    return Result(_named(name, config, precision), times["run"] * 1e3, "ms", limit, goal, source, details)
 
 
-def batch(name: str, config: str, bar: float, moonshot: float, options: Options) -> Result:
+def batch(name: str, config: str, limit: float, goal: float, options: Options) -> Result:
     """Images a second of a batch of 64 against one at a time."""
     runtime, surface, source = prepared(name, config, "int8", options)
     images = [[surface]] * BATCH
@@ -110,19 +110,19 @@ def batch(name: str, config: str, bar: float, moonshot: float, options: Options)
         "batch_images_per_s": BATCH / times["batch"],
     }
     ratio = times["single"] / times["batch"]
-    return Result(f"batch-{name}-{config}", ratio, "x faster", bar, moonshot, source, details)
+    return Result(f"batch-{name}-{config}", ratio, "x faster", limit, goal, source, details)
 
 
-def new_process(name: str, bar: float, moonshot: float, options: Options) -> Result:
+def new_process(name: str, limit: float, goal: float, options: Options) -> Result:
     """``nvdla run`` from start to end, compiled kernels at hand."""
     with tempfile.TemporaryDirectory() as folder:
         words, source = _command(name, Path(folder), options)
         installed = _installed(words, Path(folder))
         times = measure.interleaved({"run": lambda: measure.process(words, installed)}, options.seconds, warm=1)
-    return Result(_of("new-process", name), times["run"], "s", bar, moonshot, source)
+    return Result(_of("new-process", name), times["run"], "s", limit, goal, source)
 
 
-def first_run(name: str, bar: float, moonshot: float, options: Options) -> Result:
+def first_run(name: str, limit: float, goal: float, options: Options) -> Result:
     """``nvdla run`` with nothing compiled yet: what the first run after an installation takes."""
     with tempfile.TemporaryDirectory() as folder:
         words, source = _command(name, Path(folder), options)
@@ -130,7 +130,7 @@ def first_run(name: str, bar: float, moonshot: float, options: Options) -> Resul
         kernels = Path(folder) / "kernels"
         seconds, _ = measure.process(words, {**installed, "NVDLA_CACHE_DIR": str(kernels)})
         files = sum(path.is_file() for path in kernels.rglob("*"))
-    return Result(_of("first-run", name), seconds, "s", bar, moonshot, source, {"compiled_kernels": files})
+    return Result(_of("first-run", name), seconds, "s", limit, goal, source, {"compiled_kernels": files})
 
 
 def _installed(words: list[str], folder: Path) -> dict[str, str]:
@@ -159,7 +159,7 @@ print(before, measure.peak_memory(), surfaces)
 """
 
 
-def memory(name: str, config: str, bar: float, moonshot: float, options: Options) -> Result:
+def memory(name: str, config: str, limit: float, goal: float, options: Options) -> Result:
     """Peak memory that a network adds to a process that has run a small one, against loadable and surfaces."""
     with tempfile.TemporaryDirectory() as folder:
         loadable, source = loadable_of(name, config, "int8", options.corpus)
@@ -176,7 +176,7 @@ def memory(name: str, config: str, bar: float, moonshot: float, options: Options
         "process_ratio": peak / (size + surfaces),
     }
     ratio = (peak - before) / (size + surfaces)
-    return Result(f"memory-{name}", ratio, "x loadable + surfaces", bar, moonshot, source, details)
+    return Result(f"memory-{name}", ratio, "x loadable + surfaces", limit, goal, source, details)
 
 
 def _command(name: str, folder: Path, options: Options) -> tuple[list[str], str]:

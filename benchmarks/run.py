@@ -73,8 +73,8 @@ def _cells(row: dict[str, Any]) -> dict[str, Any]:
         "row": row["row"],
         "result": float(f"{row['value']:.3g}"),
         "unit": row["unit"],
-        "bar": row["bar"],
-        "moonshot": row["moonshot"],
+        "limit": row["limit"],
+        "goal": row["goal"],
         "verdict": row["verdict"],
         "loadable": row["loadable"],
     }

@@ -193,8 +193,8 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
 def _ran(engines: Sequence[str]) -> str:
     """The engines in order; of a long run how often each ran."""
     if len(engines) > 20:
-        return ", ".join(f"{count} {engine}" for engine, count in Counter(engines).items())
-    return ", ".join(engines) or "nothing"
+        return ", ".join(f"{count} {engine.upper()}" for engine, count in Counter(engines).items())
+    return ", ".join(engines).upper() or "nothing"
 
 
 def _pair(word: str) -> tuple[str, str]:

@@ -107,7 +107,7 @@ def _step(step: int | None, steps: list[dict[str, Any]]) -> str | None:
         return "before"
     if step >= len(steps):
         return "after"
-    return f"{steps[step]['operations'][-1]} {steps[step]['engines'][-1]}"
+    return f"{steps[step]['operations'][-1]} {steps[step]['engines'][-1].upper()}"
 
 
 def _hex(row: dict[str, Any]) -> dict[str, Any]:

@@ -118,7 +118,7 @@ def plain(value: Any) -> Any:
 
 def print_table(title: str, rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> None:
     """A table with one column a key. Numbers stand right; columns in which nothing stands are left out."""
-    rows = list(rows)
+    rows = [_engine_upper(row) for row in rows]
     if not rows:
         print(f"{title}: none" + "\n" * for_people())
         return
@@ -129,6 +129,11 @@ def print_table(title: str, rows: Iterable[Mapping[str, Any]], columns: Sequence
     texts = {key: [key.replace("_", " "), *(_cell(row.get(key)) for row in rows)] for key in shown}
     for number, part in enumerate(_parts(texts, terminal_width())):
         _print_part(f"{title} (further columns)" if number else title, rows, {key: texts[key] for key in part})
+
+
+def _engine_upper(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Engines are printed as NVIDIA writes them; documents have them in lower case."""
+    return {**row, "engine": row["engine"].upper()} if isinstance(row.get("engine"), str) else row
 
 
 def _shown(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None) -> list[str]:

@@ -298,7 +298,7 @@ def _report(
     if print_document(document, args):
         return
     for name, tensor in tensors.items():
-        shape = " x ".join(map(str, tensor.shape))
+        shape = "x".join(map(str, tensor.shape))
         say(f"{name}: {shape} {tensor.dtype} on {runtime.config.name} in {seconds * 1e3:.1f} ms")
         for number, image in enumerate(ranks.get(name, [])):
             _print_ranks(number if len(tensor) > 1 else None, image)
@@ -320,7 +320,7 @@ def _print_profile(rows: list[ProfileRow]) -> None:
             {
                 "task": row.task,
                 "operations": ", ".join(map(str, row.operations)),
-                "engines": " > ".join(["+".join(row.engines[: row.fused]), *row.engines[row.fused :]]),
+                "engines": " > ".join(["+".join(row.engines[: row.fused]), *row.engines[row.fused :]]).upper(),
                 "ms": round(row.seconds * 1e3, 3),
                 "mmac": round(row.multiplications / 1e6, 3) or None,
                 "gmac/s": row.gmacs and float(f"{row.gmacs:.3g}"),

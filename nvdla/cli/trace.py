@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         else:
             say(f"FAIL  line {check.line}: {check.name}: expected {check.expected}, got {check.actual}")
     failed = sum(not check.passed for check in result.checks)
-    engines = ", ".join(f"{each['engine']} (group {each['group']})" for each in operations) or "nothing"
+    engines = ", ".join(f"{str(each['engine']).upper()} (group {each['group']})" for each in operations) or "nothing"
     made = f"{len(result.checks) - failed} checks passed, {failed} failed"
     say(f"{result.path.name} on {result.config.name}: ran {engines}; {made}")
     return 1 if failed else 0

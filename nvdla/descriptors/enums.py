@@ -160,6 +160,11 @@ class EmuFormat(OpenEnum):
     UINT8 = 4
     UINT16 = 5
 
+    @property
+    def title(self) -> str:
+        """The precision: "int8", "int16", "fp16" ..."""
+        return _EMU_TITLES.get(self.name, self.name.lower())
+
 
 class OldEmuFormat(OpenEnum):
     """Element of a CPU task's buffer in the old ABI, which numbered formats before there were atoms of 8 bytes."""
@@ -170,6 +175,12 @@ class OldEmuFormat(OpenEnum):
     UINT8 = 3
     UINT16 = 4
 
+    @property
+    def title(self) -> str:
+        """The precision: "int8", "int16", "fp16" ..."""
+        return _EMU_TITLES.get(self.name, self.name.lower())
 
+
+_EMU_TITLES = {"INT8_8": "int8", "FF16": "fp16"}
 #: the new ABI's format of each number of the old one
 OLD_EMU_FORMATS = (EmuFormat.INT8, EmuFormat.INT16, EmuFormat.FF16, EmuFormat.UINT8, EmuFormat.UINT16)

@@ -153,13 +153,13 @@ class Operation:
 
     @property
     def precision(self) -> str | None:
-        """ "INT8" or "FP16 -> INT8"; a CPU operation's element format."""
+        """ "int8" or "fp16 -> int8"; a CPU operation's element format."""
         if isinstance(self.descriptors, EmuOperation):
-            return self.descriptors.src.element_format.name
+            return self.descriptors.src.element_format.title
         if self.precisions is None:
             return None
         source, destination = self.precisions
-        return source.name if source == destination else f"{source.name} -> {destination.name}"
+        return source.title if source == destination else f"{source.title} -> {destination.title}"
 
     def element_bytes(self, cube: str) -> int:
         """Bytes of an element of ``src_data`` or ``dst_data``; 1 for BDMA, and for a precision that does not exist."""

@@ -23,7 +23,7 @@ def _convolution(operation: DlaOperation) -> str:
     op, surface = operation.op, operation.surface
     kernels = surface.dst_data.channel
     words = [
-        f"{kernels} kernels {op.kernel_width_csc} x {op.kernel_height_csc} x {op.kernel_channel_csc}",
+        f"{kernels} kernels {op.kernel_width_csc}x{op.kernel_height_csc}x{op.kernel_channel_csc}",
         f"stride {op.conv_stride_x},{op.conv_stride_y}",
     ]
     padding = (op.pad_x_left, op.pad_x_right, op.pad_y_top, op.pad_y_bottom)
@@ -66,7 +66,7 @@ def _sdp_stage(name: str, stage: Any) -> str:
 def _pdp(operation: DlaOperation) -> str:
     op = operation.op
     padding = (op.pad_left, op.pad_right, op.pad_top, op.pad_bottom)
-    text = f"{PoolMode(op.pool_mode).name.lower()} {op.pool_width + 1} x {op.pool_height + 1}"
+    text = f"{PoolMode(op.pool_mode).name.lower()} {op.pool_width + 1}x{op.pool_height + 1}"
     text += f", stride {op.stride_x},{op.stride_y}"
     if any(padding):
         text += ", pad left,right,top,bottom " + ",".join(map(str, padding))

@@ -28,6 +28,7 @@ graph lenet.loadable
 cycles lenet.loadable
 explain lenet.loadable
 timeline lenet.loadable -o trace.json
+layers lenet.loadable --caffe lenet.prototxt lenet.caffemodel
 run lenet.loadable --input digit7.pgm --stats --profile 1
 tensor layout --layout feature-x8 --shape 1,20,3,4
 tensor info digit7.pgm
@@ -49,7 +50,7 @@ completion bash
 version --verbose
 cache info
 """.strip().splitlines()
-ELSEWHERE = {"evaluate", "explore", "serve"}
+ELSEWHERE = {"evaluate", "explore", "serve", "view"}
 """Commands whose tables are seen on their pages (they start processes), or that have none."""
 
 
@@ -83,7 +84,7 @@ def headings(monkeypatch) -> list[str]:
 
 def test_every_heading_is_in_the_glossary(headings, nvdla_command, tmp_path, monkeypatch):
     for path in (ROOT / "samples").iterdir():
-        if path.suffix in (".loadable", ".json", ".pgm", ".onnx"):
+        if path.suffix in (".loadable", ".json", ".pgm", ".onnx", ".prototxt", ".caffemodel"):
             shutil.copy(path, tmp_path)
     monkeypatch.chdir(tmp_path)
     for line in RUNS:

@@ -27,5 +27,5 @@ def test_a_run_on_a_terminal_shows_its_progress_and_result():
     os.close(leader)
     assert process.wait(timeout=60) == 0
     assert b"internal error" not in shown
-    assert b"prob: 1 x 10 x 1 x 1 int8 on nv_small" in shown
+    assert b"prob: 1x10x1x1 int8 on nv_small" in shown
     assert b"\x1b[" in shown  # the progress bar

@@ -94,8 +94,8 @@ def test_a_row_says_ratio_limits_verdict_and_machine(folder):
     words = [sys.executable, folder / "run.py", "lenet-nv_small", "--json", "--inline", "--seconds", "0.1"]
     document = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
     (row,) = document["rows"]
-    assert set(row) == {"row", "value", "unit", "bar", "moonshot", "loadable", "details", "verdict"}
-    assert row["verdict"] == ("moonshot" if row["value"] <= 1 else "bar" if row["value"] <= 3 else "MISSED")
+    assert set(row) == {"row", "value", "unit", "limit", "goal", "loadable", "details", "verdict"}
+    assert row["verdict"] == ("goal" if row["value"] <= 1 else "limit" if row["value"] <= 3 else "MISSED")
     assert document["machine"]["cores"] >= 1
     assert document["machine"]["versions"]["numba"]
 

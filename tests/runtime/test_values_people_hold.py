@@ -151,7 +151,7 @@ def test_representations_are_one_line(runtime):
     operations = Program.of(runtime.loadable).operations
     for value in (runtime, runtime.loadable, operations[0]):
         assert len(repr(value)) < 200 and "\n" not in repr(value)
-    assert repr(operations[0]).startswith("<Operation CONV 0/0: 6 kernels 5 x 5 x 1")
+    assert repr(operations[0]).startswith("<Operation CONV 0/0: 6 kernels 5x5x1")
 
 
 def test_tables_for_notebooks_hold_no_markup_of_a_file(runtime):

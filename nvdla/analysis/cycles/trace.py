@@ -127,8 +127,8 @@ def _about(study: Study, node: Operation) -> dict[str, Any]:
     return {
         "what": node.what,
         "layer": node.layer,
-        "input": " x ".join(map(str, node.input)) if node.input else None,
-        "output": " x ".join(map(str, node.output)) if node.output else None,
+        "input": "x".join(map(str, node.input)) if node.input else None,
+        "output": "x".join(map(str, node.output)) if node.output else None,
         "bound": estimate.bound,
         "macs": estimate.macs,
         "read_bytes": estimate.read_bytes,

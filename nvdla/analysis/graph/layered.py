@@ -119,14 +119,14 @@ def _graph(study: Study, constants: bool, events: bool) -> _Graph:
     for node in study.operations:
         lines = [node.title, short(node.what, 40)]
         if node.output:
-            lines.append(" x ".join(map(str, node.output)) + (f"  {node.precision}" if node.precision else ""))
+            lines.append("x".join(map(str, node.output)) + (f"  {node.precision}" if node.precision else ""))
         name = key_id(node.key)
         graph.boxes[name] = _Box(name, lines, COLORS.get(node.engine, "#6e7781"), False)
     for first, second in (pair for chain in study.chains for pair in itertools.pairwise(chain)):
         graph.edges.append((key_id(first.key), key_id(second.key), ""))
     for value in study.values:
         if constants or value.kind != "constant":
-            shape = " x ".join(map(str, value.shape)) if value.shape else f"{value.bytes} bytes"
+            shape = "x".join(map(str, value.shape)) if value.shape else f"{value.bytes} bytes"
             lines = [short(tensor_name(study, value), 34), f"{shape}, memory {value.memory}+{value.offset}"]
             graph.boxes[f"t{value.id}"] = _Box(f"t{value.id}", lines, KINDS[value.kind], True)
             if value.writer:

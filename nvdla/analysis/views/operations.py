@@ -31,9 +31,9 @@ def _cpu_row(task_id: int, operation: EmuOperation) -> Row:
         "task": task_id,
         "operation": operation.index,
         "type": operation.op_type.name,
-        "precision": source.element_format.name,
-        "input": f"{source.channel} x {source.height} x {source.width}",
-        "output": f"{target.channel} x {target.height} x {target.width}",
+        "precision": source.element_format.title,
+        "input": shape_of(source),
+        "output": shape_of(target),
         "source": f"address {source.address_index}",
         "destination": f"address {target.address_index}",
         "what": operation.op_type.name.lower(),
@@ -68,8 +68,8 @@ def _dla_row(task_id: int, operation: DlaOperation) -> Row:
 
 
 def shape_of(cube: Any) -> str:
-    """ "C x H x W" of a data cube."""
-    return f"{cube.channel} x {cube.height} x {cube.width}"
+    """ "6x24x24": channels, height, width of a data cube."""
+    return f"{cube.channel}x{cube.height}x{cube.width}"
 
 
 def place_of(cube: Any) -> str:
@@ -84,12 +84,12 @@ def place_of(cube: Any) -> str:
 
 
 def precision_of(operation: DlaOperation) -> str | None:
-    """Input and output precision of an operation: "INT8", "FP16 -> INT8", None for BDMA."""
+    """Input and output precision of an operation: "int8", "fp16 -> int8", None for BDMA."""
     found = precisions_of(operation.op_type, operation.op)
     if found is None:
         return None
     source, destination = found
-    return source.name if source == destination else f"{source.name} -> {destination.name}"
+    return source.title if source == destination else f"{source.title} -> {destination.title}"
 
 
 def consumers_of(operation: DlaOperation) -> list[tuple[int, int, str]]:

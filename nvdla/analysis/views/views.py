@@ -7,7 +7,7 @@ from typing import Any
 
 from nvdla.descriptors import DlaTask, EmuTask
 from nvdla.loadable import Loadable, MemoryEntry, TensorDesc
-from nvdla.loadable.enums import MemoryDomain, MemoryFlags
+from nvdla.loadable.enums import DataType, MemoryDomain, MemoryFlags
 from nvdla.program.program import Program, Tasks
 
 Row = dict[str, Any]
@@ -46,8 +46,13 @@ def operation_counts(tasks: Tasks) -> Counter[str]:
 def describe_tensor(loadable: Loadable, memory: MemoryEntry) -> str:
     """One line about a bound tensor: name, NCHW, element type, layout."""
     tensor = loadable.tensor(memory.tensor_desc_id)
-    shape = " x ".join(str(n) for n in (tensor.n, tensor.c, tensor.h, tensor.w))
-    return f"{tensor.name}: {shape} {tensor.data_type.name}, {tensor.pixel_format.name}, {tensor.size} bytes"
+    shape = "x".join(str(n) for n in (tensor.n, tensor.c, tensor.h, tensor.w))
+    return f"{tensor.name}: {shape} {_element(tensor)}, {tensor.pixel_format.name}, {tensor.size} bytes"
+
+
+def _element(tensor: TensorDesc) -> str:
+    """ "int8", "int16" or "fp16" of a bound tensor."""
+    return "fp16" if tensor.data_type == DataType.HALF else tensor.data_type.name.lower()
 
 
 def task_rows(loadable: Loadable, tasks: Tasks) -> list[Row]:
