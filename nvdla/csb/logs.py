@@ -18,6 +18,7 @@ from nvdla.errors import TraceError
 from nvdla.files import read_file
 from nvdla.hardware.register_file import RegisterMap, register_map
 from nvdla.memory.address_space import Space
+from nvdla.trace.commands import at_line
 
 LOG_LIMIT = 512 << 20
 CSB_SPAN = 0x40000  # bytes; no register map is larger
@@ -73,7 +74,20 @@ _TRANSACTION = re.compile(r"(write_reg|read_reg|load_mem|dump_mem)\s+(\S+)\s+(\S
 _STATEMENT = re.compile(
     r"reg_write\s*\(\s*(?:NVDLA_)?([A-Z0-9_]+)[._]([DSC][A-Z]*_[A-Z0-9_]+|[A-Z0-9_]+?)_0\s*,\s*(\w+)\s*\)"
 )
+_BEGINS = re.compile(r"\s*(?:write_reg|read_reg|load_mem|dump_mem)\b|W\s+0x")  # what must be a whole access
 _PLAIN = re.compile(r"(?:0x)?([0-9a-fA-F]{1,8})[\s,:=]+(?:0x)?([0-9a-fA-F]{1,8})\s*$")
+
+#: how the last line of a log begins that was cut off within it, by form
+_HALF = {
+    form: re.compile(pattern)
+    for form, pattern in (
+        ("nvdla", r"W"),
+        ("virtual-platform", r".*_adaptor: GP"),
+        ("txn", r"[wrld]"),
+        ("statements", r".*\breg_write"),
+        ("plain", r"[0-9a-fA-F]"),
+    )
+}
 
 Line = Callable[[int, str], Access | Transfer | None]
 
@@ -88,14 +102,18 @@ def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: in
     text = read_file(path, LOG_LIMIT, "log").decode("utf-8", "replace")
     form = _form(path.name, text)
     reader = _Reader(path, form)
-    events = []
+    events: list[Access | Transfer] = []
     for number, line in enumerate(text.split("\n"), 1):
         try:
             event = reader.line(number, line)
+            if event is None and _BEGINS.match(line) and form != "statements":
+                raise TraceError(f"{line[:60]!r} is half an access")
         except TraceError as error:
-            raise TraceError(f"{path.name}:{number}: {error}") from error
+            raise at_line(path.name, number, text, error) from error
         if event is not None:
             events.append(event)
+    if event is None and _HALF[form].match(line):
+        raise TraceError(f"{path.name}:{number}: the log ends within {line.strip()[:60]!r}: cut off?")
     events = _based(events, base)
     chosen = register_map(map_name) if map_name else _known_best(events, reader)
     events = [reader.named(each, chosen) for each in events]

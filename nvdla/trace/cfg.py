@@ -27,6 +27,7 @@ from nvdla.trace.commands import (
     Trace,
     Wait,
     WriteRegister,
+    at_line,
 )
 from nvdla.trace.images import TraceFolder, number
 from nvdla.trace.memory import PATTERNS
@@ -47,7 +48,7 @@ def parse_cfg(text: str, name: str, registers: RegisterMap, folder: TraceFolder)
         try:
             commands.append(parser.command(line, content))
         except TraceError as error:
-            raise TraceError(f"{name}:{line}: {error}") from error
+            raise at_line(name, line, text, error) from error
     return Trace(name, tuple(commands), sequential=False)
 
 

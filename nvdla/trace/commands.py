@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from nvdla.errors import TraceError
 from nvdla.hardware.register_file import Register
 from nvdla.memory.address_space import Space
 from nvdla.trace.images import MemoryImage
@@ -20,6 +21,12 @@ COMPARISONS = {
     "not_greater": lambda actual, expected: actual <= expected,
     "not_less": lambda actual, expected: actual >= expected,
 }
+
+
+def at_line(name: str, line: int, text: str, error: TraceError) -> TraceError:
+    """The error with file and line; where the file ends within that line, it was probably cut off."""
+    last = line == text.count("\n") + 1 and not text.endswith("\n")
+    return TraceError(f"{name}:{line}: {error}{' (the file ends within this line: cut off?)' if last else ''}")
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def parse_packets(data: bytes, name: str, limit: int) -> MemoryImage:
     A payload shorter than its size is filled up with zeros, as there; ``limit`` bounds the sizes together.
     """
     segments: list[tuple[int, bytearray]] = []
-    left = limit
+    left, lines = limit, data.count(b"\n") + 1
     for line_number, line in enumerate(data.split(b"\n"), 1):
         text = line.strip()
         if not text.strip(b"{}, \t") or text.startswith(b"#"):
@@ -107,12 +107,15 @@ def parse_packets(data: bytes, name: str, limit: int) -> MemoryImage:
         where = f"{name}:{line_number}"
         words = text[match.end() :].rstrip(b"}, \t") if match else b","
         if not match or b"," in words or b"}" in words or len(words) > LINE_LIMIT:
-            raise TraceError(f"{where}: {text[:60]!r} is no packet {{offset:.., size:.., payload:..}}")
+            cut = " (cut off?)" if line_number == lines and not data.endswith(b"\n") else ""
+            raise TraceError(f"{where}: {text[:60]!r} is no packet {{offset:.., size:.., payload:..}}{cut}")
         offset, size = number(match[1], f"{where}: offset"), number(match[2], f"{where}: size")
         payload = _payload(words, where)
         left -= size
         if len(payload) > size or left < 0:
             raise TraceError(f"{where}: packet of size {size} has {len(payload)} payload bytes (limit {limit})")
+        if len(payload) < size and line_number == lines and not data.endswith(b"\n"):
+            raise TraceError(f"{where}: the file ends in a packet with {len(payload)} of {size} bytes (cut off?)")
         payload += bytes(size - len(payload))
         if segments and segments[-1][0] + len(segments[-1][1]) == offset:
             segments[-1][1].extend(payload)
@@ -136,7 +139,7 @@ def parse_hex_lines(data: bytes, size: int, name: str) -> MemoryImage:
         if text.startswith(b"0x"):
             payload += _payload(text, f"{name}:{line_number}")
     if len(payload) < size:
-        raise TraceError(f"file {name!r} holds {len(payload)} bytes, the command asks for {size}")
+        raise TraceError(f"file {name!r} holds {len(payload)} bytes, the command asks for {size} (cut off?)")
     return MemoryImage(((0, bytes(payload[:size])),)) if size else MemoryImage(())
 
 

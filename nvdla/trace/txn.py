@@ -11,7 +11,16 @@ from __future__ import annotations
 from nvdla.errors import TraceError
 from nvdla.hardware.register_file import Register, RegisterMap
 from nvdla.memory.address_space import Space
-from nvdla.trace.commands import CheckMemory, Command, LoadMemory, ReadRegister, Trace, WaitInterrupt, WriteRegister
+from nvdla.trace.commands import (
+    CheckMemory,
+    Command,
+    LoadMemory,
+    ReadRegister,
+    Trace,
+    WaitInterrupt,
+    WriteRegister,
+    at_line,
+)
 from nvdla.trace.images import MemoryImage, TraceFolder, number
 
 
@@ -31,7 +40,7 @@ def parse_txn(text: str, name: str, registers: RegisterMap, folder: TraceFolder)
                 raise TraceError(f"{words[0]} takes {allowed} arguments, found {len(words) - 1}")
             commands.append(parse(line, words[1:], registers, folder))
         except TraceError as error:
-            raise TraceError(f"{name}:{line}: {error}") from error
+            raise at_line(name, line, text, error) from error
     return Trace(name, tuple(commands), sequential=True)
 
 

@@ -222,3 +222,41 @@ def test_of_each_byte_the_first_read_and_the_last_write_count(tmp_path):
     assert (check.address, check.size, check.different) == (0x1FFE, 4, 4)
     held = result.memory.view(Space.DRAM, 0x1FFC, 7, "test").tolist()
     assert held == [7, 7, 0, 0, 0, 0, 5]
+
+
+@pytest.mark.parametrize("name", ["lenet.cfg", "input.txn", "lenet.txn", "lenet_straight.c", "csb.txt", "sc.log"])
+def test_a_log_that_was_cut_off_within_a_line_is_told_so(made, tmp_path, name):
+    """Anywhere in a line, but where what is left is a line, too."""
+    own_log(made, made.folder / "csb.txt")
+    platform_log(made, made.folder / "sc.log")
+    for path in made.folder.glob("*.dat"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    text = (made.folder / name).read_text()
+    line = next(
+        each
+        for each in text.split("\n")[-40 if name == "sc.log" else 80 :]
+        if re.search("reg_write|write_reg|W 0x|GP", each)
+    )
+    start = text.index(line)
+    begun = line.index("GP") + 3 if "GP" in line else line.index("rite") + 9 if "rite" in line else 5
+    for end in range(start + begun, start + begun + 8):
+        (tmp_path / name).write_text(text[:end])
+        with pytest.raises(TraceError, match=rf"{name}:\d+: .*cut off\?"):
+            read_log(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["lenet.cfg", "input.txn"])
+def test_a_trace_that_was_cut_off_is_told_so(made, tmp_path, name):
+    for path in made.folder.glob("*.dat"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    text = (made.folder / name).read_text()
+    for word in ("reg_write(", "write_reg 0x"):
+        if word in text:
+            (tmp_path / name).write_text(text[: text.index(word) + len(word)])
+    with pytest.raises(TraceError, match=rf"{name}:\d+: .*cut off\?"):
+        nvdla.trace.replay(tmp_path / name, made.program.config)
+    (tmp_path / name).write_text(text)
+    data = next(path for path in tmp_path.glob("*.dat") if path.name in text)
+    data.write_bytes(data.read_bytes()[:1000])
+    with pytest.raises(TraceError, match=rf"{data.name}.*cut off\?"):
+        nvdla.trace.replay(tmp_path / name, made.program.config)

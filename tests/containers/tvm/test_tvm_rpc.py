@@ -395,6 +395,60 @@ def test_an_unmodified_tvm_client_runs_a_network_bit_exactly(formats, run_tvm, n
     assert said == "done\n"
 
 
+TWO_CLIENTS = """
+import gc, sys, threading, numpy, tvm
+from tvm import rpc
+data = bytearray(open(sys.argv[2], "rb").read())
+surface, golden = numpy.fromfile(sys.argv[3], "uint8"), numpy.fromfile(sys.argv[4], "uint8")
+failed = []
+
+def work(rounds):
+    try:
+        remote = rpc.connect("127.0.0.1", int(sys.argv[1]))
+        call, device = remote.get_function, remote.cpu()
+        for _ in range(rounds):
+            first = call("nvdla.load")(data)
+            call("nvdla.free")(first)
+            second = call("nvdla.load")(data)
+            try:
+                call("nvdla.run_raw")(first, tvm.runtime.tensor(surface, device))
+            except tvm.error.RPCError:
+                pass
+            else:
+                raise AssertionError("a freed network runs")
+            del first  # now the client sends its own FreeHandle, late
+            gc.collect()
+            result = call("nvdla.run_raw")(second, tvm.runtime.tensor(surface, device))
+            assert (result.numpy() == golden).all()
+    except BaseException as error:
+        failed.append(repr(error))
+
+clients = [threading.Thread(target=work, args=(3,)) for _ in range(2)]
+for each in clients:
+    each.start()
+for each in clients:
+    each.join()
+print(failed or "done")
+"""
+
+
+def test_two_tvm_clients_at_once_free_what_is_freed_already(formats, run_tvm):
+    """A handle's number is not given out again, so the FreeHandle that comes late destroys nobody's network."""
+    folder = formats.parent / "loadables"
+    name = "conv1x1/nv_small-int8-fast-math"
+    case = next(entry for entry in json.loads((folder / "manifest.json").read_text())["cases"] if entry["id"] == name)
+    files = (case["path"], case["inputs"][0]["file"], case["outputs"][0]["file"])
+    server = RpcServer(Service().session)
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    try:
+        said = run_tvm(TWO_CLIENTS, server.address[1], *(folder / file for file in files))
+    finally:
+        server.stop()
+        thread.join(10)
+    assert said == "done\n"
+
+
 def test_files_of_the_offered_folder_open_by_name_and_no_others(tmp_path):
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "junk.nvdla").write_bytes(b"junk")
