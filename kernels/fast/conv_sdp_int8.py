@@ -1,11 +1,13 @@
 """Convolution and SDP in one pass, int8: a tile's sums are processed while they lie in the first-level cache.
 
 Equal to :mod:`nvdla.kernels.fast.conv_int8_dot` followed by the integer pipeline of the SDP for the usual end of a
-convolution: X1 = per-channel ALU SUM, multiplier and shift, ReLU; X2 and Y bypassed; output converter to int8.
+convolution: X1 = per-channel ALU SUM, multiplier and shift, ReLU; X2 bypassed or the sum with a cube of int8 in memory
+and ReLU; Y bypassed; output converter to int8.
 
 Bounds that make it exact, to be checked by the caller for each operation: sums and sums + ALU operand fit an int32
 (:data:`~nvdla.kernels.fast.conv_int8_dot.MAX_TERMS` and :func:`sums_fit`), so X1's 32-bit saturation (which applies
-after its shift) cannot act before the multiplication; products fit an int64 (32 x 16 bits).
+after its shift) cannot act before the multiplication; products fit an int64 (32 x 16 bits). X2's summand fits 32 bits
+(its shift is at most :data:`LARGEST_X2_SHIFT`), so that nothing saturates but the sum.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from nvdla.kernels.fast.dot_tile import (
     PLACES,
     ROW_STRIDE,
     WIDE,
+    copy_half,
     dot_narrow_tile,
     dot_row,
     dot_tile,
@@ -36,6 +39,7 @@ from nvdla.kernels.fast.dot_tile import (
 from nvdla.kernels.fast.forms import FastForm
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
+from nvdla.kernels.sdp import clamp, rounding
 
 FORM = FastForm(
     "conv_sdp_int8.convolve_and_convert",
@@ -45,6 +49,7 @@ FORM = FastForm(
 )
 
 INT32_LOW, INT32_HIGH = -(1 << 31), (1 << 31) - 1
+LARGEST_X2_SHIFT = 24
 SHARED_WORK = 1 << 21
 WAKING_WORK = 1 << 23
 """Multiplications from which several threads pay: those that are awake (30 microseconds of work), and others (120)."""
@@ -82,6 +87,21 @@ class Place(NamedTuple):
     out_step: int
 
 
+class Summand(NamedTuple):
+    """The cube that X2 adds to the results: strides in bytes as in :class:`Place`; ``shift`` to the left, then the sum
+    is at least ``low`` (0 with ReLU) and within 32 bits."""
+
+    surface_stride: int
+    pixel_stride: int
+    image_step: int
+    shift: int
+    low: int
+
+
+NO_SUMMAND = Summand(0, 0, 0, 0, INT32_LOW)
+NOTHING = np.empty(0, np.int8)
+
+
 def narrow_settings(stage: Stage) -> np.ndarray:
     """How a tile can end: floor, ceiling, offset, scale, rounding, shift (int64), or an empty array where 32 bits do
     not suffice.
@@ -114,34 +134,47 @@ def sums_fit(weights: np.ndarray, alu: np.ndarray) -> bool:
 
 
 @njit(cache=True, nogil=True)
-def _convert(sums: np.ndarray, rows: int, alu: np.ndarray, mul: np.ndarray, stage: Stage, out: np.ndarray) -> None:
-    """X1 and the output converter on a tile (rows, 64 kernels). Sums are exact modulo 2^32, hence the int32 casts.
-
-    ``(p + half + (p >> 63)) >> s`` rounds p / 2**s half away from zero (``half`` = 2**(s-1), 0 for s = 0: then the sign
-    term must not act, so it is masked).
-    """
-    half = (np.int64(1) << stage.out_shift) >> 1
-    sign = np.int64(-1) if stage.out_shift else np.int64(0)
-    scale, shift, offset, low = np.int64(stage.scale), stage.out_shift, np.int64(stage.offset), np.int64(stage.low)
-    if not stage.multiply:
-        floor = np.int32(stage.low)
-        for row in range(rows):
-            for k in range(KERNELS):
-                x = np.int64(max(np.int32(sums[row, k] + alu[k]), floor))
-                p = (x - offset) * scale
-                p = (p + half + ((p >> 63) & sign)) >> shift
-                out[row, k] = np.int8(min(max(p, np.int64(-128)), np.int64(127)))
-        return
-    first_half = (np.int64(1) << stage.shift) >> 1
-    first_sign = np.int64(-1) if stage.shift else np.int64(0)
+def _convert(
+    sums: np.ndarray,
+    rows: int,
+    alu: np.ndarray,
+    factors: np.ndarray,
+    stage: Stage,
+    others: np.ndarray,
+    summand: Summand,
+    out: np.ndarray,
+) -> None:
+    """X1, X2 and the output converter on a tile (rows, 64 kernels), all float64, which holds every number exactly
+    (:mod:`nvdla.kernels.sdp`). Sums are exact modulo 2^32, hence the int32 cast. ``factors``: mul * 2**-shift, or 1."""
+    low, second_low, highest = np.float64(stage.low), np.float64(summand.low), np.float64(INT32_HIGH)
+    offset, scale = np.float64(stage.offset), stage.scale * 2.0**-stage.out_shift
+    power = np.float64(np.int64(1) << summand.shift)
     for row in range(rows):
         for k in range(KERNELS):
-            p = np.int64(np.int32(sums[row, k] + alu[k])) * np.int64(mul[k])
-            p = (p + first_half + ((p >> 63) & first_sign)) >> stage.shift
-            x = min(max(p, low), np.int64(2147483647))
-            p = (x - offset) * scale
-            p = (p + half + ((p >> 63) & sign)) >> shift
-            out[row, k] = np.int8(min(max(p, np.int64(-128)), np.int64(127)))
+            x = clamp(np.float64(np.int32(sums[row, k] + alu[k])) * factors[k], low, highest)
+            x = np.float64(np.int32(x + rounding(x))) + np.float64(others[row, k]) * power
+            y = clamp((clamp(x, second_low, highest) - offset) * scale, -128.0, 127.0)
+            out[row, k] = np.int8(np.int32(y + rounding(y)))
+
+
+@njit(cache=True, nogil=True)
+def _take_summand(
+    other: int, kernel: int, wanted: int, rows: int, summand: Summand, atom: int, out: np.ndarray
+) -> None:
+    """X2's summand for a tile whose first row is at the address ``other``: int8 (rows, 64 kernels)."""
+    for k in range(0, wanted, HALF):
+        at = other + (kernel + k) // atom * summand.surface_stride + k % atom
+        for row in range(rows):
+            copy_half(at + row * summand.pixel_stride, out[row, k:].ctypes.data)
+
+
+@njit(cache=True, nogil=True)
+def _put_results(results: np.ndarray, kernel: int, wanted: int, rows: int, place: Place, out: int) -> None:
+    """A tile to where its first row belongs, the address ``out``."""
+    for k in range(0, wanted, HALF):
+        at = out + (kernel + k) // place.atom * place.surface_stride + k % place.atom
+        for row in range(rows):
+            copy_half(results[row, k:].ctypes.data, at + row * place.pixel_stride)
 
 
 @njit(cache=True, nogil=True)
@@ -173,6 +206,8 @@ def _tiles(
     narrow: np.ndarray,
     out: np.ndarray,
     place: Place,
+    other: np.ndarray,
+    summand: Summand,
     image: int,
     first: int,
     last: int,
@@ -180,16 +215,19 @@ def _tiles(
 ) -> None:
     """Tiles ``first`` to ``last`` - 1 of kernel block ``block`` of one image."""
     sums = np.empty((NARROW_PIXELS, KERNELS), np.int32)
-    results = np.empty((NARROW_PIXELS, KERNELS), np.int8)
-    atom, pixel_stride = place.atom, place.pixel_stride
+    results, others = np.empty((NARROW_PIXELS, KERNELS), np.int8), np.zeros((NARROW_PIXELS, KERNELS), np.int8)
+    pixel_stride = place.pixel_stride
     count = pixels.size
     kernel = block * KERNELS
-    wanted = min(KERNELS, place.surfaces * atom - kernel)
+    wanted = min(KERNELS, place.surfaces * place.atom - kernel)
     is_narrow = wanted <= NARROW_VECTORS * LANES and count >= NARROW_PIXELS
     height = NARROW_PIXELS if is_narrow else PIXELS
     weights = packed[block].ctypes.data
     biases = alu[kernel : kernel + KERNELS]
-    factors = mul[kernel : kernel + KERNELS]
+    factors = np.ones(KERNELS)
+    if stage.multiply:
+        for k in range(KERNELS):
+            factors[k] = mul[kernel + k] * 2.0**-stage.shift
     ending = _ending(alu, kernel, wanted, narrow, place)
     end = ending.ctypes.data if narrow.size > 0 else 0
     source = data.ctypes.data + image * place.image_step
@@ -213,12 +251,11 @@ def _tiles(
                 ending[OUT] += pixel_stride
         if narrow.size > 0:
             continue
-        _convert(sums, rows, biases, factors, stage, results)
-        for k in range(0, wanted, atom):
-            base = begin + (kernel + k) // atom * place.surface_stride + start * pixel_stride
-            for row in range(rows):
-                for a in range(atom):
-                    out[base + row * pixel_stride + a] = results[row, k + a]
+        if other.size > 0:
+            base = other.ctypes.data + image * summand.image_step + start * summand.pixel_stride
+            _take_summand(base, kernel, wanted, rows, summand, place.atom, others)
+        _convert(sums, rows, biases, factors, stage, others, summand, results)
+        _put_results(results, kernel, wanted, rows, place, out.ctypes.data + begin + start * pixel_stride)
 
 
 @njit(cache=True, nogil=True)
@@ -246,6 +283,8 @@ def _job(
     narrow: np.ndarray,
     out: np.ndarray,
     place: Place,
+    other: np.ndarray,
+    summand: Summand,
 ) -> None:
     """Job ``number``. What is larger stays in the cache: the weights of a block, or the data of an image."""
     blocks, images = packed.shape[0], place.images
@@ -256,7 +295,25 @@ def _job(
     else:
         image, block = piece // blocks, piece % blocks
     last = min(tiles, first + chunk)
-    _tiles(data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place, image, first, last, block)
+    _tiles(
+        data,
+        pixels,
+        taps,
+        steps,
+        packed,
+        alu,
+        mul,
+        stage,
+        narrow,
+        out,
+        place,
+        other,
+        summand,
+        image,
+        first,
+        last,
+        block,
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -272,10 +329,29 @@ def _serial(
     narrow: np.ndarray,
     out: np.ndarray,
     place: Place,
+    other: np.ndarray,
+    summand: Summand,
 ) -> None:
     jobs, chunks, chunk = _jobs(packed, pixels, place)
     for number in range(jobs):
-        _job(number, chunks, chunk, data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place)
+        _job(
+            number,
+            chunks,
+            chunk,
+            data,
+            pixels,
+            taps,
+            steps,
+            packed,
+            alu,
+            mul,
+            stage,
+            narrow,
+            out,
+            place,
+            other,
+            summand,
+        )
 
 
 @njit(cache=True, nogil=True, shared=True)
@@ -292,9 +368,11 @@ def _shared(
     narrow: np.ndarray,
     out: np.ndarray,
     place: Place,
+    other: np.ndarray,
+    summand: Summand,
 ) -> None:
     jobs, chunks, chunk = _jobs(packed, pixels, place)
-    arguments = (chunks, chunk, data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place)
+    arguments = (chunks, chunk, data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place, other, summand)
     share(crew, jobs, _job, arguments)
 
 
@@ -310,14 +388,17 @@ def convolve_and_convert(
     narrow: np.ndarray,
     out: np.ndarray,
     place: Place,
+    other: np.ndarray | None = None,
+    summand: Summand = NO_SUMMAND,
 ) -> None:
     """All kernels at all pixels of all images, straight to their surfaces.
 
     ``data``, ``pixels``, ``taps``, ``steps``, ``packed`` as for ``conv_int8_dot.accumulate``; ``alu`` (K',) int32 is
     the ALU operand less the packing's correction, ``mul`` (K',) int32 the multiplier; ``narrow`` from
     :func:`narrow_settings`. ``data`` may also be int8, as it lies in memory (``place.flip`` = FLIP). ``out`` is flat
-    int8.
+    int8. ``other``, flat int8 and apart from ``out``, is the cube that X2 adds; then ``narrow`` is empty.
     """
     work = packed.size * pixels.size * place.images
     run = _shared if work > WAKING_WORK else _shared.joined if work > SHARED_WORK else _serial
-    run(data.view(np.uint8), pixels, taps, steps, packed, alu, mul, stage, narrow, out, place)
+    other = NOTHING if other is None else other
+    run(data.view(np.uint8), pixels, taps, steps, packed, alu, mul, stage, narrow, out, place, other, summand)

@@ -79,3 +79,11 @@ def dot_row() -> Any:
     from nvdla.kernels.fast.dot_tile_code import dot_row
 
     return dot_row
+
+
+@late
+def copy_half() -> Any:
+    """The compiled copy of a few bytes, imported when it is first asked for."""
+    from nvdla.kernels.fast.dot_tile_code import copy_half
+
+    return copy_half

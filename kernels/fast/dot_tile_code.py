@@ -231,3 +231,15 @@ def _tile_intrinsic(pixels: int, vectors: int) -> Any:
 dot_tile = _tile_intrinsic(PIXELS, VECTORS)
 dot_narrow_tile = _tile_intrinsic(NARROW_PIXELS, NARROW_VECTORS)
 dot_row = _tile_intrinsic(1, VECTORS)
+
+
+@intrinsic
+def copy_half(typing_context, source, target):  # type: ignore[no-untyped-def]
+    """``HALF`` bytes from one address to another."""
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        emitter = _Emitter(builder, 1, 1)
+        emitter.put(emitter.load(args[0], ir.VectorType(_INT8, HALF), 1), args[1], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate

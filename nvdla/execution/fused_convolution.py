@@ -23,10 +23,11 @@ from nvdla.memory.lanes import Lanes, Move
 from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
-    from nvdla.kernels.fast.conv_sdp_int8 import Place
+    from nvdla.kernels.fast.conv_sdp_int8 import Place, Summand
 
     # For images in lanes: where data lie as they are taken (None: by way of lane 0), where results go, and their order.
-    _InLanes = tuple[np.ndarray | None, np.ndarray | None, tuple[np.ndarray, Place]]
+    _Order = tuple[np.ndarray, Place, np.ndarray | None, Summand]
+    _InLanes = tuple[np.ndarray | None, np.ndarray | None, _Order]
 
 
 _Cubes = tuple[np.ndarray, tuple[int, int, int, int], tuple[int, int, int]]
@@ -65,7 +66,8 @@ class FusedConvolution(Job):
         self._alu = (_padded(alu, correction.size, 0) - correction).astype(np.int32)
         self._mul = _padded(mul, correction.size, 1).astype(np.int32)
         self._stage = Stage(*_stage(sdp.settings))
-        self._narrow = narrow_settings(self._stage)
+        # X2 works between the two parts of a narrow ending.
+        self._narrow = narrow_settings(self._stage) if sdp.settings.x2.bypass else np.empty(0, np.int64)
         rows, columns = self._plane = padded_size(settings)
         dilation = (1, 1) if image else (settings.dilation_y, settings.dilation_x)
         kernel = (settings.kernel.height, 1 if image else settings.kernel.width)
@@ -78,13 +80,13 @@ class FusedConvolution(Job):
             self._use_memory()
         self._packed = shared.packed(self._packed)
         self._place_in_memory()
-        self._single = self._order(1, 0, 0)
 
     def _place_in_memory(self) -> None:
         """Where data lie and results go."""
         self._source = flat_bytes(self.conv.source.views[0]) if self._direct else None
         self._target = None if self.destination is None else flat_bytes(self.destination)
         self._in_lanes: dict[int, _InLanes] = {}
+        self._single = self._order(1, 0, 0, None)
 
     def _lies_ready(self) -> bool:
         """True without padding for a 1 x 1 kernel or a single result: every dot takes its bytes from atoms of a line as
@@ -135,8 +137,9 @@ class FusedConvolution(Job):
 
     @property
     def reads(self) -> list[np.ndarray]:
-        """The data: weights and operands were read when the job was made."""
-        return list(self.conv.source.views)
+        """The data, and what X2 adds: weights and X1's operands were read when the job was made."""
+        summand = self.sdp.sources[1]
+        return [*self.conv.source.views, *([] if summand is None else [summand.view])]
 
     @property
     def writes(self) -> list[np.ndarray]:
@@ -191,11 +194,12 @@ class FusedConvolution(Job):
         step = lanes.stride if self._in_place else math.prod(self._blocks)
         if self.destination is None:
             settings = self.sdp.settings
-            return source, None, self._order(count, step, settings.surfaces * settings.pixels * settings.atom)
-        return source, lanes.flat(self.destination, 1, count), self._order(count, step, lanes.stride)
+            return source, None, self._order(count, step, settings.surfaces * settings.pixels * settings.atom, lanes)
+        return source, lanes.flat(self.destination, 1, count), self._order(count, step, lanes.stride, lanes)
 
-    def _order(self, count: int, step: int, out_step: int) -> tuple[np.ndarray, Place]:
-        """Pixels, and where images and results lie: ``count`` images, ``step`` bytes apart, results ``out_step``."""
+    def _order(self, count: int, step: int, out_step: int, lanes: Lanes | None) -> _Order:
+        """Pixels, and where images, results and summands lie: ``count`` images, ``step`` bytes apart, results
+        ``out_step``."""
         from nvdla.kernels.fast.conv_sdp_int8 import Place
         from nvdla.kernels.fast.dot_tile import FLIP
 
@@ -204,13 +208,37 @@ class FusedConvolution(Job):
         plane = settings.height * settings.width * atom
         surface_stride = plane if self.destination is None else self.destination.strides[0]
         size = self.conv.source.views[0].size if self._in_place else math.prod(self._blocks)
+        other, summand = self._summand(lanes, count)
         if pixels.size == 1:  # the images take the place of pixels: weights are read once for several of them
             pixels, pixel_stride = pixels + np.arange(count) * step, out_step
+            summand = summand._replace(pixel_stride=summand.image_step)
             count, step, out_step = 1, 0, 0
         flip = FLIP if self._in_place else 0
-        return pixels, Place(settings.surfaces, surface_stride, atom, pixel_stride, flip, count, step, size, out_step)
+        place = Place(settings.surfaces, surface_stride, atom, pixel_stride, flip, count, step, size, out_step)
+        return pixels, place, other, summand
 
-    def _compute(self, data: np.ndarray, out: np.ndarray, pixels: np.ndarray, place: Place) -> None:
+    def _summand(self, lanes: Lanes | None, count: int) -> tuple[np.ndarray | None, Summand]:
+        """The cube that X2 adds, flat, for one image or for ``count`` in lanes; None where there is none."""
+        from nvdla.kernels.fast.conv_sdp_int8 import INT32_LOW, NO_SUMMAND, Summand
+
+        operand, x2 = self.sdp.sources[1], self.sdp.settings.x2
+        if operand is None:
+            return None, NO_SUMMAND
+        view, low = operand.view, INT32_LOW if x2.relu_bypass else 0
+        in_lanes = lanes is not None and lanes.holds(view)
+        flat = lanes.flat(view, 1, count) if lanes is not None and in_lanes else flat_bytes(view)
+        step = lanes.stride if lanes is not None and in_lanes else 0
+        return flat, Summand(view.strides[0], view.shape[3], step, x2.alu_shift, low)
+
+    def _compute(
+        self,
+        data: np.ndarray,
+        out: np.ndarray,
+        pixels: np.ndarray,
+        place: Place,
+        other: np.ndarray | None,
+        summand: Summand,
+    ) -> None:
         from nvdla.kernels.fast.conv_sdp_int8 import convolve_and_convert
 
         convolve_and_convert(
@@ -225,6 +253,8 @@ class FusedConvolution(Job):
             self._narrow,
             out,
             place,
+            other,
+            summand,
         )
 
     def _blocked(self, count: int, cubes: _Cubes) -> np.ndarray:

@@ -100,6 +100,6 @@ def _weights_left(steps: Sequence[Step]) -> dict[int, ConvolutionJob | None]:
 
 
 def _constants(conv: ConvolutionJob, sdp: Job, weights: ConvolutionJob | None) -> list[np.ndarray]:
-    """What a fused job reads from memory only once: weights (of the convolution that fetched them) and operands."""
-    operands = sdp.sources if isinstance(sdp, SdpJob) else []
+    """What a fused job reads from memory once: weights (of the convolution that fetched them), operands of X1."""
+    operands = sdp.sources[:1] if isinstance(sdp, SdpJob) else []
     return (weights or conv).weight_source.views + [operand.view for operand in operands if operand is not None]

@@ -22,7 +22,7 @@ Cubes = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def convolution_and_sdp_fit(conv: ConvolutionJob, sdp: SdpJob) -> bool:
     """True for an int8 convolution and an SDP of the usual form, which write where a fused job can."""
-    return _convolution_fits(conv) and _sdp_fits(sdp.settings) and _destination_fits(sdp)
+    return _convolution_fits(conv) and _sdp_fits(sdp.settings) and _destination_fits(sdp) and _summand_fits(sdp)
 
 
 def _convolution_fits(conv: ConvolutionJob) -> bool:
@@ -31,13 +31,13 @@ def _convolution_fits(conv: ConvolutionJob) -> bool:
 
 
 def _sdp_fits(settings: SdpSettings) -> bool:
-    """int8 all through, X1 at most a sum, a multiplication and ReLU, X2 and Y bypassed."""
-    x1, converter = settings.x1, settings.converter
+    """int8 all through, X1 at most a sum, a multiplication and ReLU, X2 at most a sum and ReLU, Y bypassed."""
+    x1, x2, converter = settings.x1, settings.x2, settings.converter
     precisions = settings.processing is Precision.INT8 and settings.output is Precision.INT8
     return (
         precisions
         and settings.flying
-        and settings.x2.bypass
+        and (x2.bypass or _x2_fits(x2))
         and settings.y.bypass
         and (x1.bypass or _x1_fits(x1))
         and converter.shift <= LARGEST_SHIFT
@@ -47,6 +47,24 @@ def _sdp_fits(settings: SdpSettings) -> bool:
 def _x1_fits(x1: XBlock) -> bool:
     sums = x1.alu_bypass or x1.algorithm in (Algorithm.SUM, Algorithm.EQL)
     return sums and (x1.mul_bypass or not x1.prelu) and x1.mul_shift <= LARGEST_SHIFT
+
+
+def _x2_fits(x2: XBlock) -> bool:
+    from nvdla.kernels.fast.conv_sdp_int8 import LARGEST_X2_SHIFT
+
+    sums = x2.needs_alu and x2.algorithm in (Algorithm.SUM, Algorithm.EQL) and x2.alu_shift <= LARGEST_X2_SHIFT
+    return sums and x2.mul_bypass and x2.mul_shift == 0
+
+
+def _summand_fits(sdp: SdpJob) -> bool:
+    """X2's operands, if any: a byte an element of the cube, in packed lines that the results do not overwrite."""
+    operand, settings = sdp.sources[1], sdp.settings
+    if operand is None:
+        return True
+    view, destination = operand.view, sdp.destination
+    whole = view.shape[1:] == (settings.height, settings.width, settings.atom)
+    apart = destination is None or not np.may_share_memory(view, destination)
+    return operand.size == 1 and not operand.both and whole and apart and view.strides[1] == view[0, 0].size
 
 
 def _destination_fits(sdp: SdpJob) -> bool:

@@ -22,6 +22,8 @@ SUM = 2 << 2
 BIAS = SUM | MUL_BYPASS
 CHANNELS_OF_ALU = 1 << 1 | 1 << 5  # read DMA: one operand a channel, for the ALU, one byte, DRAM
 PER_ELEMENT = 1 << 4
+SUMMAND = {"D_NRDMA_CFG": CHANNELS_OF_ALU | PER_ELEMENT}
+FACTORS = 1 << 5 | PER_ELEMENT
 USUAL = {"D_DP_BS_CFG": BIAS, "D_DP_BS_ALU_CFG": 0, "D_DP_BS_ALU_SRC_VALUE": 9, "D_CVT_SCALE": 20, "D_CVT_SHIFT": 15}
 
 
@@ -39,8 +41,10 @@ def pair(seed: int, registers: dict[str, int], layer: dict[str, int], rdma: dict
     line = (width + gaps[0]) * 8
     values = {"D_DST_LINE_STRIDE": line, "D_DST_SURFACE_STRIDE": max(line * height + gaps[1] * 8, 8)}
     behind.write("SDP", **{**values, "D_FEATURE_MODE_CFG": 1, **registers})
+    addresses = {"D_BS_BASE_ADDR_LOW": sdp_bench.OPERANDS, "D_BN_BASE_ADDR_LOW": sdp_bench.OPERANDS + 64}
     strides = {"D_BS_LINE_STRIDE": width * 8, "D_BS_SURFACE_STRIDE": width * height * 8}
-    behind.write("SDP_RDMA", D_FEATURE_MODE_CFG=1, D_BS_BASE_ADDR_LOW=sdp_bench.OPERANDS, **{**strides, **rdma})
+    strides |= {"D_BN_LINE_STRIDE": width * 8, "D_BN_SURFACE_STRIDE": width * height * 8}
+    behind.write("SDP_RDMA", D_FEATURE_MODE_CFG=1, **{**addresses, **strides, **rdma})
     behind.start()
     groups = {unit: behind.machine.unit(unit).current for unit in ("SDP", "SDP_RDMA")}
     sdp = behind.machine.engine("sdp").prepare(groups)
@@ -79,9 +83,14 @@ def test_whatever_is_fused_writes_what_the_two_jobs_write(data):
         "D_CVT_SHIFT": draw(st.integers(0, 63)),
         "D_FEATURE_MODE_CFG": often(1, st.just(3)),
     }
+    summed = draw(st.booleans())
+    if summed:
+        registers["D_DP_BN_CFG"] = often(BIAS, st.sampled_from([SUM | RELU_BYPASS | MUL_BYPASS, MUL_BYPASS, SUM]))
+        registers["D_DP_BN_ALU_CFG"] = 1 | draw(st.integers(0, 26)) << 8
     flags = registers["D_DP_BS_CFG"]
     takes = from_memory and not flags & (BYPASS | ALU_BYPASS)
     rdma = {"D_BRDMA_CFG": CHANNELS_OF_ALU | often(0, st.just(PER_ELEMENT)) if takes else 1}
+    rdma |= SUMMAND if summed else {}
     layer = {"truncate": often(0, st.integers(0, 31))}
     gaps = (often(0, st.integers(0, 3)), often(0, st.integers(-6, 3)))
     conv, sdp, bench = pair(draw(st.integers(0, 1 << 16)), registers, layer, rdma, gaps)
@@ -100,6 +109,23 @@ def test_the_usual_pairs_are_fused(seed, to_pdp):
     assert len(np.unique(assert_equal(conv, sdp, bench, fused))) > 1
 
 
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("to_pdp", [False, True])
+@pytest.mark.parametrize("relu", [0, RELU_BYPASS])
+def test_sums_with_a_cube_in_memory_are_fused(seed, to_pdp, relu):
+    """X1 multiplies each channel, X2 adds the other summand: what the builder makes of a residual sum."""
+    second = {"D_DP_BN_CFG": BIAS | relu, "D_DP_BN_ALU_CFG": 1 | 9 << 8, "D_FEATURE_MODE_CFG": 3 if to_pdp else 1}
+    first = {"D_DP_BS_CFG": SUM | RELU_BYPASS, "D_DP_BS_MUL_CFG": 4 << 8, "D_DP_BS_MUL_SRC_VALUE": 300}
+    conv, sdp, bench = pair(seed, {**USUAL, **first, **second, "D_CVT_SHIFT": 17}, {}, SUMMAND)
+    fused = fuse(conv, sdp, Shared())
+    assert fused is not None
+    before = assert_equal(conv, sdp, bench, fused)
+    assert len(np.unique(before)) > 1
+    operands = bench.memory.view(Space.DRAM, sdp_bench.OPERANDS, 8192)
+    operands[:] = ~operands  # the summand is read at each run
+    assert not np.array_equal(assert_equal(conv, sdp, bench, fused), before)
+
+
 @pytest.mark.parametrize(
     ("registers", "layer", "rdma", "gaps"),
     [
@@ -108,7 +134,12 @@ def test_the_usual_pairs_are_fused(seed, to_pdp):
         ({"D_DST_SURFACE_STRIDE": 8}, {"output": (3, 2, 16)}, {}, (0, 0)),  # surfaces that overlap
         ({"D_DP_BS_CFG": MUL_BYPASS}, {}, {}, (0, 0)),  # X1 takes the maximum
         ({"D_DP_BS_CFG": SUM | PRELU}, {}, {}, (0, 0)),
-        ({"D_DP_BN_CFG": BIAS}, {}, {}, (0, 0)),  # X2 is at work
+        ({"D_DP_BN_CFG": BIAS}, {}, {}, (0, 0)),  # X2 adds a number from a register
+        ({"D_DP_BN_CFG": BIAS, "D_DP_BN_ALU_CFG": 1}, {"output": (3, 2, 8)}, {"D_NRDMA_CFG": CHANNELS_OF_ALU}, (0, 0)),
+        ({"D_DP_BN_CFG": BIAS, "D_DP_BN_ALU_CFG": 1 | 25 << 8}, {}, SUMMAND, (0, 0)),  # it may leave 32 bits
+        ({"D_DP_BN_CFG": SUM | ALU_BYPASS, "D_DP_BN_MUL_CFG": 1}, {}, {**SUMMAND, "D_NRDMA_CFG": FACTORS}, (0, 0)),
+        ({"D_DP_BN_CFG": BIAS, "D_DP_BN_ALU_CFG": 1, "D_DP_BN_MUL_CFG": 3 << 8}, {}, SUMMAND, (0, 0)),  # shifted again
+        ({"D_DP_BN_CFG": BIAS, "D_DP_BN_ALU_CFG": 1}, {}, {**SUMMAND, "D_BN_BASE_ADDR_LOW": sdp_bench.OUTPUT}, (0, 0)),
         ({"D_DP_EW_CFG": BIAS | 1 << 6}, {}, {}, (0, 0)),  # Y is
         ({"D_CVT_SHIFT": 61}, {}, {}, (0, 0)),
         ({"D_DP_BS_ALU_CFG": 1}, {"output": (3, 2, 8)}, {"D_BRDMA_CFG": CHANNELS_OF_ALU | PER_ELEMENT}, (0, 0)),

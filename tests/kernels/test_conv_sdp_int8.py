@@ -18,17 +18,18 @@ def shift_right(value, shift):
     return magnitude if value >= 0 else -magnitude
 
 
-def plain_result(total, alu, mul, stage):
-    """One element through X1 and the output converter, in Python's integers."""
+def plain_result(total, alu, mul, stage, other, summand):
+    """One element through X1, X2 and the output converter, in Python's integers."""
     x = total + alu
     if stage.multiply:
         x = min(max(shift_right(x * mul, stage.shift), -(1 << 31)), (1 << 31) - 1)
-    x = max(x, stage.low)
+    x = min(max(max(x, stage.low) + (other << summand.shift), summand.low), (1 << 31) - 1)
     return min(max(shift_right((x - stage.offset) * stage.scale, stage.out_shift), -128), 127)
 
 
-def fused_results(cube, channels, weights, geometry, alu, mul, stage, gap):
-    """Through the blocked cube, the packed weights and the tiles; surfaces lie ``gap`` bytes apart."""
+def fused_results(cube, channels, weights, geometry, alu, mul, stage, gap, others, summand):
+    """Through the blocked cube, the packed weights and the tiles; surfaces lie ``gap`` bytes apart. ``others`` (kernels
+    in whole atoms, pixels) is what X2 adds, or None."""
     (top, left, bottom, right), stride, dilation, pad_value = geometry
     kernels, _, rows, columns = weights.shape
     atom = cube.shape[3]
@@ -52,8 +53,13 @@ def fused_results(cube, channels, weights, geometry, alu, mul, stage, gap):
     out = np.full(surfaces * (plane + gap), 99, np.int8)
     place = fused.Place(surfaces, plane + gap, atom, atom, 0, 1, 0, flat.size, 0)
     operand = (full_alu - correction).astype(np.int32)
+    narrow, other = fused.narrow_settings(stage), None
+    if others is not None:
+        narrow, other = np.empty(0, np.int64), np.zeros((surfaces, plane + gap), np.int8)
+        other[:, :plane] = others.reshape(surfaces, atom, -1).transpose(0, 2, 1).reshape(surfaces, plane)
+        summand, other = summand._replace(surface_stride=plane + gap, pixel_stride=atom), other.reshape(-1)
     fused.convolve_and_convert(
-        flat, pixels, taps, packed.shape[2], packed, operand, full_mul, stage, fused.narrow_settings(stage), out, place
+        flat, pixels, taps, packed.shape[2], packed, operand, full_mul, stage, narrow, out, place, other, summand
     )
     by_surface = out.reshape(surfaces, plane + gap)
     assert (by_surface[:, plane:] == 99).all(), "bytes between surfaces are not touched"
@@ -84,13 +90,24 @@ def test_results_equal_plain_integer_arithmetic(data, in_parallel):
     )
     alu = random.integers(-(1 << 15), 1 << 15, kernels)
     mul = random.integers(-(1 << 15), 1 << 15, kernels)
+    sums = plain_sums(cube, channels, weights, *geometry)
+    others, summand = None, fused.NO_SUMMAND
+    if draw(st.booleans()):
+        others = random.integers(-128, 128, (-(-kernels // atom) * atom, sums[0].size), dtype=np.int8)
+        shift = draw(st.integers(0, fused.LARGEST_X2_SHIFT))
+        summand = summand._replace(shift=shift, low=draw(st.sampled_from([0, -(1 << 31)])))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fused, "SHARED_WORK", 0 if in_parallel else 1 << 60)
         patch.setattr(dot, "SHARED_BYTES", 0 if in_parallel else 1 << 60)
-        results = fused_results(cube, channels, weights, geometry, alu, mul, stage, draw(st.sampled_from([0, 64])))
-    sums = plain_sums(cube, channels, weights, *geometry)
+        gap = draw(st.sampled_from([0, 64]))
+        results = fused_results(cube, channels, weights, geometry, alu, mul, stage, gap, others, summand)
     expected = [
-        [plain_result(int(total), int(alu[k]), int(mul[k]), stage) for total in plane.reshape(-1)]
+        [
+            plain_result(
+                int(total), int(alu[k]), int(mul[k]), stage, 0 if others is None else int(others[k, i]), summand
+            )
+            for i, total in enumerate(plane.reshape(-1))
+        ]
         for k, plane in enumerate(sums)
     ]
     assert results[:kernels].reshape(kernels, -1).tolist() == expected

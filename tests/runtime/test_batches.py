@@ -68,7 +68,8 @@ def test_every_kind_of_layer_works_in_a_batch(config):
 
 
 def test_convolutions_that_are_not_fused_go_one_by_one_within_a_batch():
-    """A concatenation of 16 + 16 channels on nv_large, whose atoms have 32, adds the second part to the first."""
+    """A convolution with PReLU. (A concatenation of 16 + 16 channels on nv_large, whose atoms have 32, adds the second
+    part to the first: that is fused.)"""
     random = np.random.default_rng(3)
     net = Network("joined")
     x = net.input("data", (8, 9, 9))
@@ -78,7 +79,8 @@ def test_convolutions_that_are_not_fused_go_one_by_one_within_a_batch():
         )
         for size in (1, 3)
     ]
-    net.output(net.convolution("last", net.concat("joined", *parts), random.standard_normal((8, 32, 1, 1))))
+    last = net.convolution("last", net.concat("joined", *parts), random.standard_normal((8, 32, 1, 1)))
+    net.output(net.prelu("prelu", last, np.linspace(0.1, 0.9, 8)))
     ranges = calibrate(net, random.standard_normal((1, 8, 9, 9)))
     loadable = build(net, "nv_large", "int8", ranges).loadable
     runtime = nvdla.Runtime(loadable, "nv_large")
