@@ -187,3 +187,14 @@ def as_documented():
             jsonschema.Draft202012Validator(schema).validate(document)
 
     return check
+
+
+@pytest.fixture(scope="module")
+def chromium_browser():
+    """A browser of playwright; the test is skipped where there is none."""
+    from support.browser import started
+
+    driver, browser = started()
+    yield browser
+    browser.close()
+    driver.stop()

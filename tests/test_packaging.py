@@ -30,6 +30,7 @@ STOREYS = [
     ["exploration"],
     ["doctor"],
     ["report"],
+    ["explorer"],
     ["cli"],
     ["__main__"],
 ]

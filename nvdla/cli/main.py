@@ -40,6 +40,7 @@ COMMANDS = {
     "tensor": ("nvdla.cli.tensor", "tensors between files, layouts and element types"),
     "view": ("nvdla.cli.view", "look at a loadable in the browser, and run what is dropped on the page"),
     "report": ("nvdla.cli.report", "one self-contained HTML page about a loadable"),
+    "export": ("nvdla.cli.export", "a loadable for other viewers: ONNX (Netron), node data (Model Explorer)"),
     "trace": ("nvdla.cli.trace", "replay a hardware register trace"),
     "evaluate": ("nvdla.cli.evaluate", "accuracy over a data set, on one machine or many"),
     "explore": ("nvdla.cli.explore", "one network over configurations and memories: cycles, traffic, accuracy"),

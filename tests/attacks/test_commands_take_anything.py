@@ -22,6 +22,7 @@ LOADABLE_COMMANDS = {
     "cycles": ["cycles", "{file}"],
     "timeline": ["timeline", "{file}", "-o", "{out}.json"],
     "report": ["report", "{file}", "-o", "{out}.html"],
+    "export": ["export", "{file}", "--onnx", "{out}.onnx"],
 }
 BROKEN = [name for name, (way, *_) in ATTACKS.items() if way == "load"]
 

@@ -44,6 +44,7 @@ RUNS: dict[str, list[str]] = {
     "error": ["inspect missing.loadable"],
     "evaluation": ["evaluate lenet.loadable digits.npz --limit 10"],
     "explain": ["explain lenet.loadable"],
+    "export": ["export lenet.loadable --node-data folder"],
     "exploration": ["explore lenet.loadable --bandwidth 1 --latency 50"],
     "extract": ["extract lenet.loadable tb-0 -o blob.bin"],
     "graph": ["graph lenet.loadable"],

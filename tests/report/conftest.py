@@ -1,7 +1,7 @@
 from pathlib import Path
 
 import pytest
-from support.browser import Window, started
+from support.browser import Window
 
 import nvdla
 from nvdla.analysis.study import Study
@@ -59,21 +59,13 @@ def both(tmp_path_factory, lenet_path, digit_path):
     return path
 
 
-@pytest.fixture(scope="module")
-def chromium():
-    driver, browser = started()
-    yield browser
-    browser.close()
-    driver.stop()
-
-
 @pytest.fixture
-def window(chromium):
+def window(chromium_browser):
     """``window(...)`` opens a window; all are closed in the end."""
     opened = []
 
     def open_one(**how):
-        opened.append(Window(chromium, **how))
+        opened.append(Window(chromium_browser, **how))
         return opened[-1]
 
     yield open_one

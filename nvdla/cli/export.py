@@ -1,0 +1,79 @@
+"""``nvdla export``: a loadable for viewers that people have."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from nvdla.cli.output import add_format_options, print_document, say
+from nvdla.cli.study import study_of
+from nvdla.cli.viewing import add_viewing_options, sides_of
+from nvdla.errors import FormatError
+from nvdla.files import write_file
+
+HELP = """A loadable for other viewers: as an ONNX graph (Netron), as node data (Model Explorer).
+
+  nvdla export net.nvdla --onnx net.onnx                 a node an operation, in a domain of its own
+  nvdla export net.nvdla --node-data folder              cycles and use of the MAC array, one file each
+  nvdla export net.nvdla -i digit.pgm --node-data folder             and saturation
+  nvdla export net.nvdla other.nvdla -i digit.pgm --node-data folder             and SNR against the other
+
+The graph itself is opened by 'model-explorer net.nvdla --extensions=nvdla.explorer'."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    add_viewing_options(parser)
+    parser.add_argument("--onnx", metavar="FILE.onnx", help="the graph as ONNX (needs nvdla[onnx])")
+    parser.add_argument("--no-weights", action="store_true", help="leave the bytes of weights out of --onnx")
+    parser.add_argument("--node-data", metavar="FOLDER", help="numbers by operation as JSON files of Model Explorer")
+    add_format_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; returns its exit code."""
+    from nvdla.tensors.files import ending
+
+    if not args.onnx and not args.node_data:
+        raise FormatError("say what to write: --onnx FILE.onnx or --node-data FOLDER")
+    if args.onnx:
+        ending(args.onnx, (".onnx",), "an ONNX graph")
+    written: list[dict[str, Any]] = []
+    if args.onnx:
+        from nvdla.analysis.graph.onnx_graph import onnx_model
+
+        model = onnx_model(study_of(args), not args.no_weights)
+        data = model.SerializeToString()
+        write_file(args.onnx, data)
+        written.append({"output": args.onnx, "what": "ONNX graph", "nodes": len(model.graph.node), "bytes": len(data)})
+    if args.node_data:
+        written += _node_data(args)
+    if not print_document({"loadable": args.loadable, "files": written}, args):
+        for row in written:
+            say(f"{row['output']}: {row['what']} of {row['nodes']} operations")
+    return 0
+
+
+def _node_data(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """One file for each kind of number that is known."""
+    from nvdla.explorer import node_data
+
+    sides = [side for side, _ in sides_of(args)]
+    study = sides[0].study
+    found = {
+        "cycles": ("cycles", node_data.cycles(study), False),
+        "mac_use": ("MAC use, %", node_data.mac_use(study), True),
+        "saturation": ("saturation, %", node_data.saturation(sides[0]), False),
+        "snr": ("SNR, dB", node_data.snr(*sides) if len(sides) > 1 else {}, True),
+    }
+    folder, rows = Path(args.node_data), []
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (title, numbers, falling) in found.items():
+        if not numbers:
+            continue
+        data = json.dumps(node_data.document(study.title, title, numbers, falling), indent=1).encode()
+        write_file(folder / f"{name}.json", data)
+        rows.append({"output": str(folder / f"{name}.json"), "what": title, "nodes": len(numbers), "bytes": len(data)})
+    return rows

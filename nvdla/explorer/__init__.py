@@ -1,0 +1,1 @@
+"""An extension of Model Explorer: ``model-explorer net.nvdla --extensions=nvdla.explorer`` (docs/export.md)."""
