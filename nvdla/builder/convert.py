@@ -206,7 +206,7 @@ def _emu_format(edit: _Edit, number: int) -> int:
 def _emu_operation(edit: _Edit, container: Any) -> bytes:
     fresh = edit.target.EmuOperationContainer()
     common = container.power_op.common
-    member = "power_op" if common.op_type == EmuOpType.POWER else "softmax_op"
+    member = EmuOpType(common.op_type).member
     old, new = getattr(container, member), getattr(fresh, member)
     _fields(old, new, ("common", "reserved"))
     new.common.op_type = common.op_type

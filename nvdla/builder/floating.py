@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
+from nvdla.builder.layer_types import layer_type
 from nvdla.builder.network import Layer, Network
 from nvdla.builder.shapes import reach
 from nvdla.errors import BuildError
@@ -20,8 +21,14 @@ def run(network: Network, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict
         if layer.kind == "constant":
             values[layer.name] = np.broadcast_to(layer.values, (count, *layer.values.shape))
         elif layer.kind != "input":
-            values[layer.name] = FORMS[layer.kind](layer, *(values[tensor.name] for tensor in layer.inputs))
+            values[layer.name] = evaluate(layer, *(values[tensor.name] for tensor in layer.inputs))
     return values
+
+
+def evaluate(layer: Layer, *sources: np.ndarray) -> np.ndarray:
+    """One layer on arrays (N, C, H, W)."""
+    form: Callable[..., np.ndarray] = FORMS.get(layer.kind) or layer_type(layer.kind).form
+    return form(layer, *sources)
 
 
 def _inputs(network: Network, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
@@ -169,6 +176,5 @@ FORMS: dict[str, Callable[..., np.ndarray]] = {
     "pad": lambda layer, x: pad(x, layer.padding, layer.value),
     "pool": _pool,
     "lrn": _lrn,
-    "upsample": lambda layer, x: x.repeat(layer.factor[0], axis=2).repeat(layer.factor[1], axis=3),
     "softmax": _softmax,
 }

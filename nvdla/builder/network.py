@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from nvdla.builder.layer_types import layer_type
 from nvdla.builder.shapes import Padding, padding_of, pair, pooled, slid
 from nvdla.errors import BuildError
 
@@ -374,10 +375,13 @@ class Network:
 
     def upsample(self, name: str, source: Tensor, factor: int | tuple[int, int]) -> Tensor:
         """Nearest neighbour by whole factors (vertical, horizontal)."""
-        factor = pair(name, "factor", factor)
-        channels, height, width = self._own(source, name).shape
-        shape = (channels, height * factor[0], width * factor[1])
-        return self._add(name, "upsample", [source], shape, {"factor": factor})
+        return self.add_layer("upsample", name, [source], factor=factor)
+
+    def add_layer(self, kind: str, name: str, sources: Sequence[Tensor], **settings: Any) -> Tensor:
+        """A layer of a kind that is one file (:mod:`nvdla.builder.layer_types`). Raises BuildError."""
+        shapes = [self._own(source, name).shape for source in sources]
+        shape = layer_type(kind).shape(name, shapes, settings)
+        return self._add(name, kind, list(sources), shape, settings)
 
     def softmax(self, name: str, source: Tensor) -> Tensor:
         """Softmax over the channels of a 1x1 cube, on the CPU (the emulated task of NVIDIA's runtime)."""

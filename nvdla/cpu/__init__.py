@@ -1,10 +1,10 @@
 """CPU tasks ("EMU" in NVIDIA's sources): operations that the runtime computes itself, one file each.
 
-Adding one is a module with ``run(operation, source, destination)`` and a line in OPERATIONS.
+Adding one is a module with its ``TYPE`` and ``run`` (:mod:`nvdla.cpu.registry`).
 """
 
 from __future__ import annotations
 
-from nvdla.cpu.task import OPERATIONS, CpuTask
+from nvdla.cpu.task import CpuTask
 
-__all__ = ["OPERATIONS", "CpuTask"]
+__all__ = ["CpuTask"]

@@ -8,8 +8,10 @@ import numpy as np
 
 from nvdla.cpu.buffers import CpuBuffer
 from nvdla.cpu.half import saturate_int8, to_half
-from nvdla.descriptors.enums import EmuFormat
+from nvdla.descriptors.enums import EmuFormat, EmuOpType
 from nvdla.errors import DescriptorError
+
+TYPE = EmuOpType.POWER
 
 
 def run(operation: Any, scales: tuple[float, float], source: CpuBuffer, destination: CpuBuffer) -> None:

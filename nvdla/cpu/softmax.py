@@ -13,8 +13,10 @@ import numpy as np
 
 from nvdla.cpu.buffers import CpuBuffer
 from nvdla.cpu.half import saturate_int8, to_half
-from nvdla.descriptors.enums import EmuFormat
+from nvdla.descriptors.enums import EmuFormat, EmuOpType
 
+TYPE = EmuOpType.SOFTMAX
+IN_LINE = OF_LANES = True
 STEPS = 32
 LN2 = math.log(2)
 # Coefficients of r^3, r^2, r in 2^(r / 32).

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import importlib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nvdla.cpu.buffers import CpuBuffer
+from nvdla.cpu.registry import operations
 from nvdla.descriptors.abi import Abi
 from nvdla.descriptors.enums import EmuOpType
 from nvdla.descriptors.task import EmuTask, TaskLimits
@@ -21,12 +21,6 @@ from nvdla.memory.descriptor_source import MemorySource
 if TYPE_CHECKING:
     from nvdla.memory.lanes import Lanes, Move
     from nvdla.memory.linker import LinkedLoadable
-
-# Operations whose run takes the buffers of several images at once.
-OF_LANES = (EmuOpType.SOFTMAX,)
-
-# Operation -> module with run(operation, (input scale, output scale), source, destination).
-OPERATIONS = {EmuOpType.POWER: "nvdla.cpu.power", EmuOpType.SOFTMAX: "nvdla.cpu.softmax"}
 
 
 @dataclass(frozen=True)
@@ -46,14 +40,14 @@ class CpuOperation:
 
     def run_lanes(self, lanes: Lanes, count: int) -> None:
         """Compute for ``count`` images in lanes 1, 2 ..."""
-        if self.type in OF_LANES:
+        if getattr(operations()[self.type], "OF_LANES", False):
             self._run(self.source.across(lanes, count), self.destination.across(lanes, count))
             return
         for lane in range(1, count + 1):
             self._run(self.source.lane(lanes, lane), self.destination.lane(lanes, lane))
 
     def _run(self, source: CpuBuffer, destination: CpuBuffer) -> None:
-        importlib.import_module(OPERATIONS[self.type]).run(self.descriptor, self.scales, source, destination)
+        operations()[self.type].run(self.descriptor, self.scales, source, destination)
 
 
 class CpuTask:
@@ -104,6 +98,9 @@ class CpuTask:
 
     def _operation(self, found: Any) -> CpuOperation:
         what = f"task {self.id} CPU operation {found.index} ({found.op_type.name})"
+        if found.op_type not in operations():
+            known = ", ".join(each.name for each in operations())
+            raise DescriptorError(f"{what}: is not computed; known are {known}")
         source = CpuBuffer.from_descriptor(found.src, self._windows, self._abi, f"{what} source")
         destination = CpuBuffer.from_descriptor(found.dst, self._windows, self._abi, f"{what} destination")
         if source.format != destination.format:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 
 import numpy as np
 
 from nvdla.cpu.buffers import CpuBuffer
-from nvdla.cpu.task import OPERATIONS
+from nvdla.cpu.registry import operations
 from nvdla.csb.program import Await, CpuCube, CpuOperation, Flushed, RegisterProgram, Step, Write
 from nvdla.descriptors.enums import EmuFormat, EmuOpType
 from nvdla.errors import ScheduleError
@@ -83,7 +82,7 @@ class Player:
         descriptor = SimpleNamespace(shift=step.shift, scale=step.scale, power=step.power)
         source, destination = self._buffer(step, step.source), self._buffer(step, step.destination)
         scales = (step.input_scale, step.output_scale)
-        importlib.import_module(OPERATIONS[kind]).run(descriptor, scales, source, destination)
+        operations()[kind].run(descriptor, scales, source, destination)
 
     def _buffer(self, step: CpuOperation, cube: CpuCube) -> CpuBuffer:
         data = self.memory[cube.space][cube.offset : cube.offset + cube.size]

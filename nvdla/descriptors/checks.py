@@ -10,7 +10,7 @@ import ctypes
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from nvdla.descriptors.enums import Event, OpType
+from nvdla.descriptors.enums import EmuOpType, Event, OpType
 from nvdla.descriptors.structures import MAX_BDMA_TRANSFERS, NUM_OP_TYPES
 from nvdla.errors import DescriptorError
 
@@ -210,10 +210,10 @@ def cpu_operations_are_known(task: EmuTask) -> Iterator[str]:
     """A CPU operation is power or softmax."""
     for position, container in enumerate(task.containers):
         op_type = container.power_op.common.op_type
-        if op_type > 1:
+        if not EmuOpType(op_type).known:
             where = task.where("operation_desc_index", position, container, "op_type")
             offset = position * ctypes.sizeof(container)
-            yield f"{where}at byte {offset}: {op_type}, must be 0 POWER or 1 SOFTMAX"
+            yield f"{where}at byte {offset}: {op_type}, must be {EmuOpType.choices()}"
 
 
 @emu_rule

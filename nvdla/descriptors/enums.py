@@ -149,6 +149,16 @@ class EmuOpType(OpenEnum):
     POWER = 0
     SOFTMAX = 1
 
+    @property
+    def member(self) -> str:
+        """The member of a slot of the operation list (EmuOperationContainer) that describes it."""
+        return f"{self.name.lower()}_op"
+
+    @classmethod
+    def choices(cls) -> str:
+        """The known ones in words."""
+        return " or ".join(f"{each.value} {each.name}" for each in cls)
+
 
 class EmuFormat(OpenEnum):
     """Element and atom of a CPU task's buffer: INT8 and FF16 in atoms of 32 bytes, INT8_8 in atoms of 8."""

@@ -250,14 +250,14 @@ class EmuTask:
     def _operation(self, index: int) -> EmuOperation:
         container, buffers = self.containers[index], self.buffers[index]
         number = container.power_op.common.op_type
-        op = {EmuOpType.POWER: "power_op", EmuOpType.SOFTMAX: "softmax_op"}.get(number)
-        if op is None:
+        if not EmuOpType(number).known:
             offset = index * ctypes.sizeof(container)
             raise DescriptorError(
                 f"{self.where('operation_desc_index', index, container, 'op_type')}at byte {offset}: "
-                f"{number}, must be 0 POWER or 1 SOFTMAX"
+                f"{number}, must be {EmuOpType.choices()}"
             )
-        return EmuOperation(index, EmuOpType(number), getattr(container, op), buffers.src_data, buffers.dst_data)
+        op = getattr(container, EmuOpType(number).member)
+        return EmuOperation(index, EmuOpType(number), op, buffers.src_data, buffers.dst_data)
 
 
 def decode_tasks(loadable: Loadable, abi: Abi, limits: TaskLimits | None = None) -> dict[int, DlaTask | EmuTask]:

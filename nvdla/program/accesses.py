@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from nvdla.cpu.registry import computes_in_line
 from nvdla.descriptors.enums import (
     DataFormat,
     EmuFormat,
-    EmuOpType,
     MemType,
     OpType,
     RubikMode,
@@ -300,7 +300,7 @@ class AccessFinder:
 
     def _cpu(self, operation: EmuOperation) -> Iterator[Access | None]:
         """Softmax walks as many elements as there are channels, whatever the strides (nvdla.cpu.softmax)."""
-        walks = operation.op_type == EmuOpType.SOFTMAX
+        walks = computes_in_line(operation.op_type)
         for role, buffer, writes in (("src", operation.src, False), ("dst", operation.dst, True)):
             size, atom = EMU_ATOMS.get(buffer.element_format, DEFAULT_EMU_ATOM)
             shape = (buffer.channel, buffer.height, buffer.width)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nvdla.cpu import power, softmax
 from nvdla.cpu.buffers import CpuBuffer
 from nvdla.cpu.half import saturate_int8, to_half
-from nvdla.descriptors.enums import EmuFormat
+from nvdla.descriptors.enums import EmuFormat, EmuOpType
 from nvdla.errors import DescriptorError
 
 FORMATS = {EmuFormat.FF16: np.dtype(np.float16), EmuFormat.INT8: np.dtype(np.int8), EmuFormat.INT8_8: np.dtype(np.int8)}
@@ -178,3 +178,36 @@ def test_a_buffer_that_leaves_its_memory_is_refused():
         small.cube()
     with pytest.raises(DescriptorError, match="101 elements take 101 bytes"):
         small.line(101)
+
+
+DOUBLE = """
+from nvdla.descriptors.enums import EmuOpType
+
+TYPE = EmuOpType.POWER
+OF_LANES = IN_LINE = True
+
+
+def run(operation, scales, source, destination):
+    destination.line(source.channels)[:] = 2 * source.line(source.channels)
+"""
+
+
+def test_a_new_operation_is_one_new_file(tmp_path, monkeypatch):
+    """A file that is put beside the others is what CPU tasks run, and whose reads and writes are known."""
+    from nvdla import cpu
+    from nvdla.cpu import registry
+    from nvdla.cpu.task import CpuOperation
+
+    (tmp_path / "doubling.py").write_text(DOUBLE)
+    monkeypatch.setattr(cpu, "__path__", [str(tmp_path)])
+    registry.operations.cache_clear()
+    try:
+        assert set(registry.operations()) == {EmuOpType.POWER}
+        assert registry.computes_in_line(EmuOpType.POWER)
+        source, destination = (
+            buffer(EmuFormat.INT8, 1, 1, 3, np.array([1, -2, 3], np.int8).view(np.uint8)) for _ in range(2)
+        )
+        CpuOperation(0, EmuOpType.POWER, None, (1.0, 1.0), source, destination).run()
+        assert destination.line(3).tolist() == [2, -4, 6]
+    finally:
+        registry.operations.cache_clear()

@@ -8,6 +8,7 @@ import numpy as np
 
 from nvdla.builder.fuse import Group, group_layers
 from nvdla.builder.ir import BYTES, Convert, Operation, Process, Program, Quantised, Root, Softmax, Surface
+from nvdla.builder.layer_types import layer_type, says
 from nvdla.builder.lower import (
     activation,
     concat,
@@ -32,7 +33,12 @@ SOFTMAX_SCALE = 1 / 127
 # Largest bias in steps of the accumulator: int16 shifted by 4, which is below the noise of rounded weights.
 _LARGEST_BIAS = 32767.0 * 16
 # Layers whose result has the scale of their inputs.
-KEEPS_SCALE = ("pool", "concat", "join", "upsample", "slice", "pad")
+_KEEPING = ("pool", "concat", "join", "slice", "pad")
+
+
+def keeps_scale(kind: str) -> bool:
+    """Whether the result of such a layer has the scale of its inputs."""
+    return kind in _KEEPING or says(kind, "KEEPS_SCALE")
 
 
 class Lowering:
@@ -140,7 +146,7 @@ class Lowering:
             return name
 
         for group in self.groups:
-            if group.layer.kind not in KEEPS_SCALE:
+            if not keeps_scale(group.layer.kind):
                 continue
             for source in group.layer.inputs:
                 if group.layer.kind in ("concat", "join") and find(source.name) in inputs:
@@ -290,7 +296,7 @@ class Lowering:
             if group.output.name in waiting:
                 continue
             self.precision = self.precisions[group.output.name]
-            LOWER[group.layer.kind](self, group)
+            (LOWER.get(group.layer.kind) or layer_type(group.layer.kind).lower)(self, group)
         self.precision = self.default
         outputs = [self._as_output(tensor) for tensor in self.network.outputs]
         return Program(
@@ -326,7 +332,6 @@ def _softmax(lowering: Lowering, group: Group) -> None:
 LOWER: dict[str, Callable[[Lowering, Group], None]] = {
     "convolution": convolution.lower,
     "deconvolution": resample.deconvolution,
-    "upsample": resample.upsample,
     "scale": activation.scale,
     "relu": activation.relu,
     "prelu": activation.prelu,

@@ -1,4 +1,4 @@
-"""Upsampling and deconvolution: results interleaved by strides, so that no Rubik engine is needed."""
+"""Deconvolution: results interleaved by strides, so that no Rubik engine is needed."""
 
 from __future__ import annotations
 
@@ -13,21 +13,6 @@ from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
-
-
-def upsample(lowering: Lowering, group: Group) -> None:
-    """Columns first, then rows: each copy fills every factor-th column (row) of the result."""
-    fy, fx = group.layer.factor
-    source, destination = lowering.source(group.layer.inputs[0]), lowering.target(group.output)
-    wide = source
-    if fx > 1:
-        channels, height, width = source.shape
-        wide = destination if fy == 1 else lowering.temporary(group.name, channels, height, width * fx, source.scale)
-        for column in range(fx):
-            lowering.copy(group.name, source, wide.every(0, 1, height, column, fx, width))
-    if fy > 1 or fx == 1:
-        for row in range(fy):
-            lowering.copy(group.name, wide, destination.every(row, fy, wide.height, 0, 1, wide.width))
 
 
 def deconvolution(lowering: Lowering, group: Group) -> None:

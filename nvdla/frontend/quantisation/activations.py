@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from nvdla.builder.floating import FORMS
+from nvdla.builder.floating import evaluate
 from nvdla.builder.fuse import group_layers
 from nvdla.errors import FormatError
 from nvdla.frontend.importer import Imported, Part
@@ -97,7 +97,7 @@ class Activations:
             cubes[name] = self._cube(name, found[self.imported.tensors[name]])
         for name in self._computed:
             layer = self.network.layer(name)
-            cubes[name] = np.asarray(FORMS[layer.kind](layer, *(cubes[tensor.name] for tensor in layer.inputs)))
+            cubes[name] = np.asarray(evaluate(layer, *(cubes[tensor.name] for tensor in layer.inputs)))
         return {name: cubes[name] for name in cubes if name in self.ends or self.network.layer(name).kind == "input"}
 
     def _cube(self, name: str, value: np.ndarray) -> np.ndarray:

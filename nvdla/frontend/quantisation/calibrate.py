@@ -12,7 +12,7 @@ import numpy as np
 
 from nvdla.builder import Calibration, Network, Recipe, Refined, refine
 from nvdla.builder.fuse import group_layers
-from nvdla.builder.lower.lowering import KEEPS_SCALE
+from nvdla.builder.lower.lowering import keeps_scale
 from nvdla.builder.refine import divided
 from nvdla.errors import BuildError, FormatError
 from nvdla.frontend.data import Samples
@@ -149,7 +149,7 @@ def _bound_summands(network: Network, magnitudes: dict[str, float]) -> None:
 def _spread(network: Network, magnitudes: dict[str, float]) -> None:
     """Tensors that keep the scale of their neighbours take it."""
     groups = group_layers(network)
-    keepers = [group for group in groups if group.layer.kind in KEEPS_SCALE]
+    keepers = [group for group in groups if keeps_scale(group.layer.kind)]
     for group in [*keepers, *reversed(keepers), *keepers]:
         names = [group.output.name, *(tensor.name for tensor in group.layer.inputs)]
         found = [magnitudes[name] for name in names if name in magnitudes]

@@ -1,0 +1,30 @@
+"""The CPU operations that are known: every module of this package that says which ``TYPE`` it computes.
+
+Such a module has ``run(operation, scales, source, destination)`` and may say:
+
+* ``IN_LINE`` True: it takes as many elements as there are channels, as they lie in memory, whatever the strides;
+* ``OF_LANES`` True: its ``run`` takes the buffers of several images at once.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import cache
+from types import ModuleType
+
+from nvdla import cpu
+from nvdla.descriptors.enums import EmuOpType
+
+
+@cache
+def operations() -> dict[EmuOpType, ModuleType]:
+    """All CPU operations by their type."""
+    names = [f"{cpu.__name__}.{module.name}" for module in pkgutil.iter_modules(cpu.__path__)]
+    modules = [importlib.import_module(name) for name in names]
+    return {module.TYPE: module for module in modules if hasattr(module, "TYPE")}
+
+
+def computes_in_line(kind: EmuOpType) -> bool:
+    """Whether an operation takes its elements as they lie in memory."""
+    return bool(getattr(operations().get(kind), "IN_LINE", False))
