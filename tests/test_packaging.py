@@ -27,7 +27,7 @@ STOREYS = [
     ["containers", "csb", "frontend"],
     ["compare", "onnx_backend", "recognition"],
     ["evaluation"],
-    ["exploration"],
+    ["exploration", "vulnerability"],
     ["doctor"],
     ["report"],
     ["explorer"],

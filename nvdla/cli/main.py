@@ -43,6 +43,7 @@ COMMANDS = {
     "export": ("nvdla.cli.export", "a loadable for other viewers: ONNX (Netron), node data (Model Explorer)"),
     "trace": ("nvdla.cli.trace", "replay a hardware register trace"),
     "evaluate": ("nvdla.cli.evaluate", "accuracy over a data set, on one machine or many"),
+    "faults": ("nvdla.cli.faults", "faults in the hardware: which are masked, change the class, are refused, hang"),
     "explore": ("nvdla.cli.explore", "one network over configurations and memories: cycles, traffic, accuracy"),
     "program": ("nvdla.cli.program", "write the register program of a loadable: .cfg, .txn, C, JSON, images"),
     "csb": ("nvdla.cli.csb", "logs of register accesses: decode, compare, run"),

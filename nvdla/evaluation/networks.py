@@ -102,9 +102,15 @@ class LoadableNetwork(Network):
 
     def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
         """The outputs of samples, one row each."""
-        surfaces = _batched_pack(self._input.layout, samples)
-        raw = [each[0] for each in self.runtime.run_many([[surface] for surface in surfaces])]
-        return _batched_unpack(self._output.layout, raw).reshape(len(samples), -1)
+        return self.rows(self.runtime.run_many([[surface] for surface in self.surfaces(samples)]))
+
+    def surfaces(self, samples: Sequence[np.ndarray]) -> list[Any]:
+        """Raw surfaces of prepared samples."""
+        return _batched_pack(self._input.layout, samples)
+
+    def rows(self, raw: Sequence[Sequence[bytes]]) -> np.ndarray:
+        """The first of the raw outputs of each run as a row of numbers."""
+        return _batched_unpack(self._output.layout, [each[0] for each in raw]).reshape(len(raw), -1)
 
     def real(self, sample: np.ndarray) -> np.ndarray:
         """A sample as real numbers."""

@@ -46,6 +46,7 @@ RUNS: dict[str, list[str]] = {
     "explain": ["explain lenet.loadable"],
     "export": ["export lenet.loadable --node-data folder"],
     "exploration": ["explore lenet.loadable --bandwidth 1 --latency 50"],
+    "faults": ["faults lenet.loadable digits.npz --count 12 --where weight,mac"],
     "extract": ["extract lenet.loadable tb-0 -o blob.bin"],
     "graph": ["graph lenet.loadable"],
     "hexdump": ["hexdump lenet.loadable task-0-op_list"],

@@ -1,0 +1,206 @@
+"""``nvdla faults``: which faults in the hardware matter."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import random
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nvdla.cli.arguments import add_image_options, preprocessing_of
+from nvdla.cli.campaigns import add_campaign_options, journal_of, run_with_progress
+from nvdla.cli.output import print_document, print_table
+from nvdla.errors import FormatError
+from nvdla.files import read_file, write_file
+
+if TYPE_CHECKING:
+    from nvdla.evaluation.networks import LoadableNetwork
+
+COMMAND = "faults"
+HELP = """Faults in the hardware: how often a network shrugs them off, gives another class, is refused or hangs.
+
+  nvdla faults lenet.loadable digits.npz --where weight --count 1000
+  nvdla faults lenet.loadable digits.npz --where weight,surface,register --margin 0.02 --report page.html
+  nvdla faults lenet.loadable digits.npz --fault "mac kernel=3 channel=2 set=0 permanent" --every --images 360
+
+Places: weight, input, surface, memory, operand, cbuf, mac, cacc, lut, register, descriptor (docs/faults.md). Each
+fault is tried on one of the samples, or on all of them with --every."""
+
+MAX_FAULTS = 10_000_000
+MAX_LIST = 1 << 28
+DEFAULT_COUNT, DEFAULT_IMAGES = 400, 16
+COLUMNS = ("faults", "masked", "same top-1", "wrong top-1", "wrong top-5", "refused", "hang", "SDC-1")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The command's arguments."""
+    parser.add_argument("network", help="a loadable")
+    parser.add_argument("data", help="samples, as nvdla evaluate takes them; labels are not needed")
+    parser.add_argument("--labels", metavar="FILE.npy", help="labels of a .npy of samples")
+    parser.add_argument("--config", default="auto", metavar="NAME", help="hardware configuration (default: auto)")
+    parser.add_argument("--input-scale", type=float, metavar="S", help="real number of one step of the input")
+    group = parser.add_argument_group("the faults")
+    group.add_argument("--where", default="weight", metavar="A,B", help="places, in equal shares (default weight)")
+    group.add_argument("--what", default="flip", metavar="A,B", help="flip, stuck0, stuck1, random, set=V (flip)")
+    group.add_argument("--bits", default="", metavar="A,B", help="bits that are struck (default: all of the word)")
+    group.add_argument("--operation", default="", metavar="T/O", help="only in one operation")
+    group.add_argument("--permanent", action="store_true", help="broken cells, instead of faults of one operation")
+    group.add_argument("--count", type=int, metavar="N", help=f"how many faults (default {DEFAULT_COUNT})")
+    group.add_argument("--margin", type=float, metavar="E", help="as many as keep the error of shares below E")
+    group.add_argument("--confidence", type=float, default=0.95, metavar="C", help="of margin and intervals (0.95)")
+    group.add_argument("--seed", type=int, default=0, metavar="S", help="of the choice of faults and samples (0)")
+    group.add_argument("--fault", action="append", metavar="TEXT", help="this fault (may be given several times)")
+    group.add_argument("--list", metavar="FILE", help="faults from a file, one a line")
+    group.add_argument("--images", type=int, default=DEFAULT_IMAGES, metavar="N", help="samples, at random (16)")
+    group.add_argument("--every", action="store_true", help="each fault on every sample, not on one of them")
+    parser.add_argument("--table", metavar="FILE.csv", help="one row a fault")
+    parser.add_argument("--report", metavar="PAGE.html", help="a page with a picture of layers and bits")
+    add_image_options(parser)
+    add_campaign_options(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the command; 1 when faults could not be tried."""
+    from nvdla.campaign.journal import read
+    from nvdla.evaluation import open_network, open_source
+    from nvdla.tensors.images import Preprocessing
+    from nvdla.vulnerability import FaultCampaign, summarise
+    from nvdla.vulnerability.statistics import normal_quantile
+    from nvdla.vulnerability.table import loadable_of
+
+    normal_quantile(args.confidence)
+    if args.images < 1:
+        raise FormatError(f"--images {args.images}: must be at least 1")
+    source = open_source(args.data, args.labels)
+    pixels = preprocessing_of(args) or Preprocessing()
+    network = loadable_of(open_network(args.network, args.config, 1, pixels, args.input_scale), args.network)
+    faults = _faults(network, args)
+    positions = _positions(len(source), args)
+    network.prepare(next(iter(source.payloads(positions)))[1].value if len(source) == sys.maxsize else
+                    source.sample(positions[0]).value)  # fmt: skip  # what does not fit is said here, once
+    table = FaultCampaign(
+        str(Path(args.network).resolve()), source, faults, positions, args.config, pixels, args.input_scale, args.every
+    )
+    with journal_of(table, args) as journal:
+        run_with_progress(table, journal, args, len(faults))
+        if args.table:
+            _write_table(args.table, read(journal.path))
+        summary = summarise(read(journal.path), args.confidence)
+    document = {
+        "format": "nvdla-faults",
+        "version": 1,
+        "network": args.network,
+        "data": args.data,
+        "samples": len(positions),
+        "settings": table.settings(),
+        "summary": summary,
+    }
+    _tell(document, args)
+    return 1 if summary["not_tried"] else 0
+
+
+def _faults(network: LoadableNetwork, args: argparse.Namespace) -> list[str]:
+    """The texts of the faults: those that were given, or drawn from all that the network has."""
+    from itertools import islice
+
+    from nvdla.faults import parse
+    from nvdla.faults.resolve import resolve
+    from nvdla.vulnerability import draw, sample_size, strata
+
+    known = network.runtime.injector().network()
+    given = [*(args.fault or []), *(_lines(args.list) if args.list else [])]
+    if given:
+        if args.count is not None or args.margin is not None:
+            raise FormatError("--fault and --list name the faults: leave out --count and --margin")
+        faults = [parse(text) for text in given]
+        for fault in faults:
+            resolve(known, [fault])
+        return [str(fault) for fault in faults]
+    found = strata(known, args.where.split(","), args.operation, args.permanent)
+    count = DEFAULT_COUNT if args.count is None else args.count
+    if args.margin is not None:
+        if args.count is not None:
+            raise FormatError("--count and --margin say the same: leave one out")
+        count = sample_size(sum(each.population for each in found), args.margin, args.confidence)
+    if not 1 <= count <= MAX_FAULTS:
+        raise FormatError(f"{count} faults: must be 1 .. {MAX_FAULTS}")
+    bits = [_bit(word) for word in args.bits.split(",") if word]
+    chosen = islice(draw(found, _effects(args.what, args), bits, args.permanent, args.seed), count)
+    return [str(fault) for fault in chosen]
+
+
+def _effects(text: str, args: argparse.Namespace) -> list[str]:
+    words = text.split(",")
+    for word in words:
+        kind, _, value = word.partition("=")
+        if kind not in ("flip", "stuck0", "stuck1", "random", "set") or (kind == "set") != bool(value):
+            raise FormatError(f"--what {word!r}: must be flip, stuck0, stuck1, random or set=VALUE")
+        if kind == "flip" and args.permanent and {"lut", "register"} & set(args.where.split(",")):
+            raise FormatError("--permanent: a bit of a register or table that is always wrong is stuck0 or stuck1")
+    return words
+
+
+def _bit(word: str) -> int:
+    if not word.isdecimal():
+        raise FormatError(f"--bits {word!r}: must be numbers of bits, 0 the lowest")
+    return int(word)
+
+
+def _lines(path: str) -> list[str]:
+    text = read_file(path, MAX_LIST, "list of faults").decode("utf-8", "replace")
+    return [line for line in (each.split("#")[0].strip() for each in text.splitlines()) if line]
+
+
+def _positions(count: int, args: argparse.Namespace) -> list[int]:
+    """The samples: at random; of a Python function the first ones."""
+    if count == sys.maxsize:
+        return list(range(args.images))
+    return sorted(random.Random(args.seed).sample(range(count), min(count, args.images)))
+
+
+def _write_table(path: str, records: Iterable[dict[str, Any]]) -> None:
+    from nvdla.vulnerability.table import OUTCOMES
+
+    stream = io.StringIO()
+    columns = ("fault", "kind", "engine", "operation", "layer", "bit", "effect", "samples", *OUTCOMES, "right", "error")
+    writer = csv.DictWriter(stream, columns, lineterminator="\n", extrasaction="ignore")
+    writer.writeheader()
+    for record in records:
+        writer.writerow({**record, **record.get("outcomes", {})})
+    write_file(path, stream.getvalue().encode())
+
+
+def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
+    from nvdla.vulnerability.page import WORDS, page
+
+    summary = document["summary"]
+    if args.output:
+        write_file(args.output, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())
+    if args.report:
+        title = f"Faults in {Path(args.network).name} on {Path(args.data).name}"
+        write_file(args.report, page(document, title).encode())
+    if print_document(document, args):
+        return
+    print_table(f"Faults in {args.network} on {args.data}", [_row("", "all", summary["all"])])
+    for name, heading in WORDS.items():
+        rows = summary[f"by_{name}"]
+        if len(rows) > 1 or (name == "layer" and rows):
+            print_table(heading, [_row(name, row[name], row) for row in rows])
+    accuracy = summary["all"].get("accuracy")
+    if accuracy:
+        print(f"right classes: {accuracy['healthy']:.2%} without faults, {accuracy['faulty']:.2%} with them")
+    for each in summary["problems"]:
+        print(f"not tried: {each['fault']}: {each['error']}", file=sys.stderr)
+
+
+def _row(name: str, key: Any, found: dict[str, Any]) -> dict[str, Any]:
+    from nvdla.vulnerability.page import percent
+    from nvdla.vulnerability.table import OUTCOMES
+
+    values = [found["faults"], *(found["outcomes"][each] for each in OUTCOMES), percent(found["sdc1"])]
+    return {name or "group": key, **dict(zip(COLUMNS, values, strict=True))}
