@@ -17,7 +17,19 @@ import pytest
 from nvdla import samples
 
 ROOT = Path(__file__).resolve().parents[2]
-    "troubleshooting", "docs",
+ELSEWHERE = ("README", "troubleshooting")
+"""Pages whose blocks tests/test_documentation.py runs: they show parts of the output."""
+CONSOLE = re.compile(r"(?:<!-- not run: ([^>]+) -->\n)?```console\n(.*?)```", flags=re.S)
+BLOCK = re.compile(
+    r"(?:<!-- not run: (?P<reason>[^>]+) -->\n)?```console\n(?P<console>.*?)```"
+    r"|<!-- (?P<what>file|excerpt): (?P<where>.*?) -->\n```(?P<language>\w*)\n(?P<content>.*?)```",
+    flags=re.S,
+)
+PAGES = sorted(
+    path.stem
+    for path in (ROOT / "docs").glob("*.md")
+    if path.stem not in ELSEWHERE and any(not why for why, _ in CONSOLE.findall(path.read_text(encoding="utf-8")))
+)
 TEXT_OF_ERRORS = ("$ nvdla lint lenet.loadable --config nv_smal",)
 UPDATE = bool(os.environ.get("NVDLA_UPDATE_DOCS"))
 
