@@ -1,5 +1,5 @@
 FROM python:3.13-slim
-COPY pyproject.toml README.md LICENSE /src/
+COPY pyproject.toml setup.py README.md LICENSE /src/
 COPY nvdla /src/nvdla
 COPY kernels /src/kernels
 COPY samples /src/samples

@@ -180,3 +180,28 @@ def test_the_picture_stands_on_the_ground():
     arrows = re.findall(r"^  (\w+) --> (\w+)$", page_module("house").picture(), flags=re.M)
     assert len(arrows) > 40
     assert all(levels[start] > levels[end] for start, end in arrows)
+
+
+def test_links_of_the_long_description_hold_on_a_package_index():
+    """Relative links become text, or absolute ones where the project says where its files are shown."""
+    import runpy
+
+    made = runpy.run_path(str(ROOT / "setup.py"), run_name="not_main")
+    text = made["long_description"]((ROOT / "README.md").read_text(encoding="utf-8"))
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert links and all(link.startswith("https://") for link in links)
+    source = made["source_page"]('"Source files" = "https://example.org/nvdla/blob/main"\n')
+    assert made["long_description"]("[a](docs/x.md)", source) == "[a](https://example.org/nvdla/blob/main/docs/x.md)"
+
+
+def test_samples_of_every_kind_are_installed():
+    """Each file of samples/ that 'nvdla samples' writes matches a pattern of pyproject.toml."""
+    from fnmatch import fnmatch
+
+    from nvdla import samples
+
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    patterns = re.findall(r'"([^"]+)"', re.search(r'^"nvdla.sample_files" = \[(.*?)\]$', text, flags=re.M)[1])
+    for name in samples.CONTENTS:
+        for path in samples.files_of(name):
+            assert any(fnmatch(str(path.relative_to(samples.folder())), each) for each in patterns), path
