@@ -88,7 +88,6 @@ def _place(error: BaseException) -> str:
 def child(args: argparse.Namespace) -> None:
     """The process that fuzzes."""
     resource.setrlimit(resource.RLIMIT_AS, (args.memory << 20, args.memory << 20))
-    sys.path[:0] = [str(HERE), str(HERE.parent)]
     sys.setrecursionlimit(1000)
     folder = Path(args.work) / args.target
     corpus = folder / "corpus"
@@ -176,7 +175,8 @@ def parent(args: argparse.Namespace) -> int:
         ran = max([each["inputs"] for each in figures] + [int(a or b) for a, b in done[-1:]] + [0])
         total += ran
         crashes += code != 0
-        if code == 0 and not ran:
+        if not ran and (code == 0 or crashes > 2):  # nothing was fed: it would end the same way again
+            print(text[-2000:], file=sys.stderr)
             break
     coverage = re.findall(r"cov: (\d+) ft: (\d+)", log.read_text(encoding="utf-8", errors="replace"))
     findings = sorted(path.name for path in folder.joinpath("findings").glob("*.txt"))
@@ -202,6 +202,11 @@ def main() -> int:
     parser.add_argument("--boundscheck", action="store_true")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
+    sys.path[:0] = [str(HERE), str(HERE.parent)]
+    from fuzz_targets import TARGETS
+
+    if args.target not in TARGETS:
+        parser.error(f"there is no target {args.target!r}: known are {', '.join(TARGETS)}")
     if args.child:
         child(args)
         return 0

@@ -62,6 +62,8 @@ class Target:
             yield from _images()
         if self.name == "caffe":
             yield from _caffe_networks()
+        if self.name == "builder":
+            yield from (random.Random(number).randbytes(64) for number in range(48))
         if self.name == "onnx":
             yield from _models()
         if self.name == "npy":
@@ -102,6 +104,7 @@ TARGETS = {
         Target("params", "fuzz_params", "one_input", ("formats/params/**/*.params",), "", 1 << 13),
         Target("mlf", "fuzz_mlf", "one_input", ("formats/mlf/**/*.tar",), "", 1 << 15),
         Target("crt", "fuzz_crt", "one_input", ("formats/params/*.params",), "", 1 << 9),
+        Target("builder", "fuzz_builder", "one_input", (), "", 96, ("kernels",)),
         Target("serve", "fuzz_serve", "one_input", (), "", 1 << 14),
         Target("tvm-params", "fuzz_containers", "tvm-params", ("formats/params/**/*.params",), "", 1 << 13),
         Target("irpa", "fuzz_irpa", "one_input", ("formats/irpa/**/*.irpa",), "", 1 << 13),

@@ -16,7 +16,17 @@ import fuzz_mutator
 import pytest
 from fuzz_targets import REGRESSIONS, TARGETS
 
-COUNTS = {"load": 250, "tools": 150, "run": 250, "cfg": 150, "txn": 150, "irpa": 150, "vmfb": 60, "mlf": 60}
+COUNTS = {
+    "load": 250,
+    "tools": 150,
+    "run": 250,
+    "cfg": 150,
+    "txn": 150,
+    "irpa": 150,
+    "vmfb": 60,
+    "mlf": 60,
+    "builder": 60,
+}
 
 
 @pytest.mark.parametrize("name", TARGETS)
