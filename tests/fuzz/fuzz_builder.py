@@ -1,4 +1,4 @@
-"""Fuzz target: a small network, described by bytes, is built, verified, linted and run: an NvdlaError, or its reference.
+"""Fuzz target: a small network, described by bytes, is built, verified, linted and run: an NvdlaError or its numbers.
 
 Each byte is a choice (a layer, a size, a setting, often one that cannot be); bytes that are missing are 0. What is
 built must be a loadable that verifies, in which lint finds no error, and that gives the integer reference's numbers bit
