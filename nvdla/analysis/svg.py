@@ -16,6 +16,12 @@ text { font: 11px system-ui, sans-serif; fill: var(--ink); }
 .soft { fill: var(--soft); } .title { font-size: 13px; font-weight: 600; }
 .grid { stroke: var(--line); stroke-width: 1; } .page { fill: var(--page); }
 """
+#: for drawings whose colours are fixed (graphviz's): what is black, or nearly, follows the reader's setting
+FIXED_STYLE = """
+svg { background: #ffffff; } text:not([fill]) { fill: #1b1f24; }
+@media (prefers-color-scheme: dark) { svg { background: #0d1117; } text:not([fill]) { fill: #e6edf3; }
+  [stroke="black"] { stroke: #6e7681; } [stroke="#24292f"] { stroke: #c9d1d9; } [fill="#24292f"] { fill: #c9d1d9; } }
+"""
 # Characters that XML cannot hold at all.
 _FORBIDDEN = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF, *range(0xD800, 0xE000)), "\ufffd")
 
@@ -79,3 +85,13 @@ def short(text: object, limit: int = 34) -> str:
     """At most ``limit`` characters."""
     text = str(text)
     return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def round_ticks(total: float, wanted: int) -> list[int]:
+    """0 and round whole numbers up to ``total``, about ``wanted`` of them: 1, 2 or 5 times a power of ten apart."""
+    power = 1
+    while True:
+        for step in (power, 2 * power, 5 * power):
+            if total <= step * wanted:
+                return list(range(0, int(total) + 1, step))
+        power *= 10

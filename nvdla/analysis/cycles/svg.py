@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from nvdla.analysis.cycles.schedule import ENGINES
 from nvdla.analysis.study import Study
-from nvdla.analysis.svg import STYLE, Drawing, short
+from nvdla.analysis.svg import STYLE, Drawing, round_ticks, short
 
-LEFT, RIGHT, LANE, PLOT = 110, 24, 24, 1000
+LEFT, RIGHT, LANE, PLOT = 110, 40, 24, 1000  # on the right there is room for half of the last number
 TICKS = 8
 
 
@@ -18,11 +18,11 @@ def schedule_svg(study: Study, clock: float, style: str = STYLE) -> str:
     drawing.text(8, 18, f"{title}, {study.schedule.cycles / clock / 1000:.3f} ms at {clock:g} MHz", "title")
     lanes = _lanes(study)
     top = 48.0
-    for tick in range(TICKS + 1):
-        x = LEFT + PLOT * tick / TICKS
-        drawing.line(x, top - 8, x, top + len(lanes) * LANE)
-        drawing.text(x, top - 12, f"{round(total * tick / TICKS):,}", "soft", "middle" if tick else "start")
     scale = PLOT / total
+    for tick in round_ticks(total, TICKS):
+        x = LEFT + tick * scale
+        drawing.line(x, top - 8, x, top + len(lanes) * LANE)
+        drawing.text(x, top - 12, f"{tick:,}", "soft", "middle" if tick else "start")
     places = {lane: top + number * LANE for number, lane in enumerate(lanes)}
     for (engine, group), y in places.items():
         drawing.text(8, y + 15, "CPU" if engine == "cpu" else f"{engine.upper()} group {group}")

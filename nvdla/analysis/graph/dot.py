@@ -9,7 +9,7 @@ import subprocess
 
 from nvdla.analysis.graph.document import tensor_name
 from nvdla.analysis.study import Study
-from nvdla.analysis.svg import clean, short
+from nvdla.analysis.svg import FIXED_STYLE, clean, short
 from nvdla.errors import FormatError
 from nvdla.program.operation import Operation
 from nvdla.program.values import Value
@@ -165,4 +165,5 @@ def dot_svg(text: str) -> str:
     if done.returncode or at < 0:
         reason = done.stderr.decode("utf-8", "replace").strip().splitlines()
         raise FormatError(f"graphviz did not draw the graph: {reason[0] if reason else 'no output'}")
-    return output[at:]
+    end = output.index(">", at) + 1
+    return f"{output[at:end]}<style>{FIXED_STYLE}</style>{output[end:]}"

@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 from nvdla.analysis.graph.document import tensor_name
 from nvdla.analysis.graph.dot import COLORS, KINDS, key_id
 from nvdla.analysis.study import Study
-from nvdla.analysis.svg import clean, short
+from nvdla.analysis.svg import FIXED_STYLE, clean, short
 
 WIDTH, GAP, LINE, ROW_GAP, MARGIN = 210, 26, 14, 40, 20
 SWEEPS = 4  # over all rows, down and up by turns, until few lines cross
@@ -108,7 +108,7 @@ def layered_svg(study: Study, constants: bool = False, events: bool = False) -> 
     title = escape(clean(study.title))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {top}" width="{width}" height="{top}" '
-        f'font-family="Helvetica,sans-serif" font-size="10">{_HEAD}'
+        f'font-family="Helvetica,sans-serif" font-size="10"><style>{FIXED_STYLE}</style>{_HEAD}'
         f'<text x="{width / 2:.0f}" y="{MARGIN}" text-anchor="middle" font-size="14" fill="#6e7781">{title}</text>'
         f"{''.join(parts)}</svg>\n"
     )

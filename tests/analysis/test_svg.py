@@ -1,0 +1,75 @@
+"""Drawings: ticks are round numbers, nothing is clipped, and everything can be read on light and on dark."""
+
+from pathlib import Path
+
+import pytest
+
+import nvdla
+from nvdla.analysis.cycles.svg import schedule_svg
+from nvdla.analysis.graph.dot import dot_program, dot_svg, dot_text
+from nvdla.analysis.graph.layered import layered_svg
+from nvdla.analysis.memorymap.memory_map import MemoryMap
+from nvdla.analysis.memorymap.svg import memory_svg
+from nvdla.analysis.study import Study
+from nvdla.analysis.svg import round_ticks
+from nvdla.program.naming import names_for
+
+LENET = Path(__file__).resolve().parents[2] / "samples" / "lenet.loadable"
+#: texts that leave the drawing, and the least contrast of a text that stands on the background
+LOOK = """() => { const svg = document.documentElement, all = svg.getBoundingClientRect();
+  const light = colour => { const [r, g, b] = colour.match(/[0-9.]+/g).map(Number).map(v => (v /= 255) <= 0.03928 ?
+    v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); return 0.2126 * r + 0.7152 * g + 0.0722 * b };
+  const page = svg.querySelector('rect.page');
+  const back = light(page ? getComputedStyle(page).fill : getComputedStyle(svg).backgroundColor);
+  const contrasts = [], clipped = [];
+  for (const text of svg.querySelectorAll('text')) {
+    const box = text.getBoundingClientRect();
+    if (box.left < all.left - 1 || box.right > all.right + 1 || box.bottom > all.bottom + 1)
+      clipped.push(text.textContent);
+    const fill = getComputedStyle(text).fill;
+    if (fill !== 'rgb(255, 255, 255)') { const own = light(fill);
+      contrasts.push((Math.max(own, back) + 0.05) / (Math.min(own, back) + 0.05)) } }
+  return [clipped, Math.min(...contrasts)] }"""
+
+
+@pytest.fixture(scope="module")
+def study():
+    return Study.of(nvdla.load(LENET), layers=names_for(LENET).layers)
+
+
+@pytest.mark.parametrize(
+    ("total", "found"),
+    [(28879, list(range(0, 28001, 5000))), (1, [0, 1]), (7, list(range(8))), (100, list(range(0, 101, 20)))],
+)
+def test_ticks_are_round(total, found):
+    assert round_ticks(total, 8) == [each for each in found if each <= total]
+
+
+def test_the_last_tick_is_never_beyond_the_end():
+    for total in (*range(1, 300), 10**9 + 1):
+        ticks = round_ticks(total, 8)
+        assert ticks[0] == 0
+        assert ticks[-1] <= total
+        assert 2 <= len(ticks) <= 9
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("drawing", ["schedule", "memory", "layered", "graphviz"])
+def test_nothing_is_clipped_and_texts_can_be_read(chromium_browser, study, tmp_path, drawing, scheme):
+    if drawing == "graphviz" and dot_program() is None:
+        pytest.skip("graphviz is not installed (Debian: apt-get install graphviz)")
+    text = {
+        "schedule": lambda: schedule_svg(study, 1000.0),
+        "memory": lambda: memory_svg(MemoryMap.of(study)),
+        "layered": lambda: layered_svg(study),
+        "graphviz": lambda: dot_svg(dot_text(study)),
+    }[drawing]()
+    path = tmp_path / "drawing.svg"
+    path.write_text(text, encoding="utf-8")
+    context = chromium_browser.new_context(color_scheme=scheme, viewport={"width": 1600, "height": 1200})
+    page = context.new_page()
+    page.goto(path.as_uri())
+    clipped, contrast = page.evaluate(LOOK)
+    context.close()
+    assert clipped == []
+    assert contrast >= 4
