@@ -49,3 +49,25 @@ def test_the_command_says_it_in_words_and_as_data(nvdla_command, samples):
     code, out, _ = nvdla_command("explain", samples / "lenet.loadable", "--json")
     assert code == 0
     assert len(json.loads(out)["convolutions"]) == 5
+
+
+def test_an_operation_of_any_engine_is_on_one_screen(nvdla_command, samples, as_documented):
+    """By number, by number of the first task, and by the name of its layer."""
+    for name in ("0/5", "5", "pool2"):
+        code, out, err = nvdla_command("explain", samples / "lenet.loadable", name)
+        assert (code, err) == (0, "")
+        assert out.startswith("0/5 PDP pool2: max 2x2, stride 2,2")
+        assert "16x8x8 to 16x4x4, int8" in out
+        assert "on the fly with 0/3, 0/4" in out
+        assert "writes: pool2, 16x4x4, 256 bytes" in out
+        assert "pool_mode MAX" in out
+        assert out.count("\n") <= 24
+    document = json.loads(nvdla_command("explain", samples / "lenet.loadable", "1/0", "--json")[1])
+    as_documented(document)
+    assert (document["convolutions"], document["operations"][0]["engine"]) == ([], "CPU")
+
+
+def test_an_operation_that_is_not_there_is_one_line(nvdla_command, samples):
+    code, out, err = nvdla_command("explain", samples / "lenet.loadable", "9/9")
+    assert (code, out) == (2, "")
+    assert "no operation or layer is called 9/9" in err
