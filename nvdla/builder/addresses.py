@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nvdla.builder import pixels
-from nvdla.builder.ir import BYTES, Program, Root, Surface
+from nvdla.builder.ir import BYTES, AtomSurface, PositionSurface, Program, Root, Surface
 from nvdla.builder.planner import ALIGNMENT, Layout, Plan, layout_of
 from nvdla.builder.schedule import ColumnSurface
 from nvdla.hardware.configuration import Configuration
@@ -81,6 +81,8 @@ class Addresses:
         """The data cube of a surface whose columns lie side by side, or of a column of elements."""
         if surface.root.pixels is not None:
             return self._image(surface, surface.root.pixels)
+        if isinstance(surface, PositionSurface | AtomSurface):
+            return self._turned(surface)
         root, layout, atom = surface.root, self.layout(surface.root), self.config.memory_atom
         size = BYTES[root.precision]
         offset = (
@@ -100,6 +102,16 @@ class Addresses:
             line = stride = atom
         end = (surfaces - 1) * stride + (height - 1) * line + width * atom
         return Cube(_memory(root), offset, channels, height, width, line, stride, end)
+
+    def _turned(self, surface: Surface) -> Cube:
+        """A cube whose lines are the tensor's surfaces; its own surfaces are atoms that lie side by side."""
+        layout, atom = self.layout(surface.root), self.config.memory_atom
+        line = layout.surface_stride if surface.height > 1 else atom
+        surfaces = surface.channels * BYTES[surface.precision] // atom
+        offset = self._base(surface.root) + surface.top * layout.surface_stride
+        stride = atom if isinstance(surface, PositionSurface) or surface.height == 1 else line * surface.height
+        end = (surfaces - 1) * atom + (surface.height - 1) * line + atom
+        return Cube(_memory(surface.root), offset, *surface.shape, line, stride, end)
 
     def _image(self, surface: Surface, form: PixelFormat) -> Cube:
         """Whole lines of an image: its channels are a pixel's, unused ones too."""

@@ -79,6 +79,10 @@ class Surface:
         """(channels, height, width)."""
         return self.channels, self.height, self.width
 
+    def put(self, array: np.ndarray, values: np.ndarray) -> None:
+        """Put elements (C, H, W) where this surface lies in the root's array."""
+        self.of(array)[...] = values
+
     def of(self, array: np.ndarray) -> np.ndarray:
         """The view of the root's array (C, H, W) that this surface means."""
         rows = slice(self.top, self.top + (self.height - 1) * self.row_step + 1, self.row_step)
@@ -110,6 +114,36 @@ class Surface:
             column_step=self.column_step * column_step,
             width=width,
         )
+
+
+@dataclass(frozen=True, eq=False)
+class PositionSurface(Surface):
+    """All positions of a tensor as channels: (positions x channels of an atom, atoms of channels, 1).
+
+    The atoms of a surface are the cube's surfaces, the tensor's surfaces its lines. ``channels`` to ``width`` are the
+    cube's.
+    """
+
+    def of(self, array: np.ndarray) -> np.ndarray:
+        """A copy of the root's elements in this order; channels that fill the last atom are 0."""
+        positions = array.shape[1] * array.shape[2]
+        atom = self.channels // positions
+        end = self.top + self.height
+        padded = np.zeros((end * atom, positions), array.dtype)
+        padded[: array.shape[0]] = array.reshape(len(array), positions)[: len(padded)]
+        cube = padded.reshape(end, atom, positions)[self.top :]
+        return cube.transpose(2, 1, 0).reshape(self.channels, self.height, 1)
+
+
+@dataclass(frozen=True, eq=False)
+class AtomSurface(Surface):
+    """A 1x1 tensor as a cube of one atom's channels whose lines are the tensor's surfaces."""
+
+    def put(self, array: np.ndarray, values: np.ndarray) -> None:
+        """Channels beyond the tensor's are dropped (the hardware writes them into the last atom)."""
+        first = self.top * self.channels
+        flat = values[:, :, 0].T.reshape(-1)[: len(array) - first]
+        array[first : first + len(flat), 0, 0] = flat
 
 
 Operand = int | float | np.ndarray | Surface

@@ -55,7 +55,7 @@ class Memory:
 
     def store(self, surface: Surface, values: np.ndarray) -> None:
         """Put elements where a surface lies."""
-        surface.of(self.array(surface.root))[...] = values
+        surface.put(self.array(surface.root), values)
 
 
 def evaluate(program: Program, inputs: Mapping[str, np.ndarray]) -> Memory:

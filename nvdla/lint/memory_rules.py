@@ -60,7 +60,8 @@ def surfaces_are_aligned(context: Context) -> Iterator[Said]:
 
 @rule("error", "Set line_stride to at least width x atom, surf_stride to at least height x line_stride.", of_atoms=True)
 def lines_do_not_overlap(context: Context) -> Iterator[Said]:
-    """A line of a surface ends before the next begins, and a surface before the next surface.
+    """A line of a surface ends before the next begins, and a surface before the next surface; or the lines of all
+    surfaces lie within the distance from line to line.
 
     Otherwise the hardware writes over what it has just written.
     """
@@ -77,7 +78,9 @@ def lines_do_not_overlap(context: Context) -> Iterator[Said]:
                 )
             atoms = subject.surfaces(cube, subject.element_bytes(name))
             least = max(cube.height - 1, 0) * cube.line_stride + cube.width * subject.atom
-            if atoms > 1 and cube.surf_stride < least:
+            line = cube.width * subject.atom
+            within = line <= cube.surf_stride and (atoms - 1) * cube.surf_stride + line <= cube.line_stride
+            if atoms > 1 and cube.surf_stride < least and not within:
                 yield subject, f"{name}: surfaces of {least} bytes lie {cube.surf_stride} bytes apart"
 
 

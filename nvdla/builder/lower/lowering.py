@@ -68,7 +68,7 @@ class Lowering:
             )
         if not network.inputs or not network.outputs:
             raise BuildError(f"network {network.name} needs at least one input and one output (Network.output)")
-        self.network, self.config, self.per_channel = network, config, per_channel
+        self.network, self.config, self.per_channel, self.level = network, config, per_channel, level
         # That of the network, and that of the group which is being lowered.
         self.default = self.precision = precision
         self.calibration = calibration

@@ -9,12 +9,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nvdla.builder.cbuf import buffer_of
+from nvdla.builder.cbuf import buffer_of, fit
 from nvdla.builder.fuse import Group
-from nvdla.builder.ir import BYTES, DTYPES, Convert, Convolve, Pool, Process, Surface
+from nvdla.builder.ir import (
+    BYTES,
+    DTYPES,
+    AtomSurface,
+    Convert,
+    Convolve,
+    Pool,
+    PositionSurface,
+    Process,
+    Surface,
+)
 from nvdla.builder.lower.convolution import MAX_KERNEL, Window, check_window
+from nvdla.builder.network import MAX_SIZE
 from nvdla.builder.quantize import fixed_point
 from nvdla.errors import BuildError
+from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
@@ -152,6 +164,8 @@ def _without_cascade(lowering: Lowering, group: Group, source: Surface, destinat
         )
     window = Window(layer.stride if destination.shape[1:] != (1, 1) else (1, 1), layer.padding)
     check_window(group.name, (1, 1, rows, columns), window)
+    if lowering.level and _at_once(lowering, group, source, destination):
+        return
     block = _channels_together(lowering, destination, rows * columns)
     for first in range(0, source.channels, block):
         count = min(block, source.channels - first)
@@ -170,6 +184,37 @@ def _without_cascade(lowering: Lowering, group: Group, source: Surface, destinat
                 process,
             )
         )
+
+
+def _at_once(lowering: Lowering, group: Group, source: Surface, destination: Surface) -> bool:
+    """A global average as one 1x1 convolution, where that is possible.
+
+    The positions become channels of a cube whose lines are the tensor's surfaces: its kernels, one for each channel of
+    an atom, are the same for all of them, and hold as many ones as there are positions.
+    """
+    atom, positions = lowering.atom_channels, source.height * source.width
+    whole = source.root.whole.shape == source.shape and destination.root.whole.shape == destination.shape
+    if not whole or destination.shape[1:] != (1, 1) or group.layer.kernel != source.shape[1:]:
+        return False
+    if source.root.pixels is not None or source.channels <= atom or positions * atom > MAX_SIZE:
+        return False
+    if source.channels % atom and not lowering.integer:
+        return False  # what lies in the last atom behind the channels may be no number
+    rows = ceil_div(source.channels, atom)
+    cube = PositionSurface(source.root, 0, positions * atom, 0, 1, rows, 0, 1, 1)
+    target = AtomSurface(destination.root, 0, atom, 0, 1, rows, 0, 1, 1)
+    ones = np.tile(np.eye(atom), (1, positions))[:, :, None, None]
+    weights = ones if lowering.integer else ones / positions
+    convert = Convert(*fixed_point(1.0 / positions)) if lowering.integer else Convert()
+    process = Process(group.name, None, target, convert=convert)
+    elements = weights.astype(DTYPES[lowering.precision])
+    operation = Convolve(group.name, cube, elements, (1, 1), (0, 0, 0, 0), (1, 1), process)
+    try:
+        fit(operation, lowering.config)
+    except BuildError:
+        return False
+    lowering.operations.append(operation)
+    return True
 
 
 def _channels_together(lowering: Lowering, destination: Surface, taps: int) -> int:
