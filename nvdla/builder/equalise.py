@@ -31,16 +31,19 @@ _TIES = ("add", "maximum", "minimum")
 
 
 def fold(network: Network) -> Network:
-    """The same network with factors a channel moved into the convolution before them, as building does it.
+    """The same network with factors a channel moved into the convolution or factors before them, as building does it.
 
     Layers keep their names; a folded one is left with factors 1 and biases 0.
     """
     changes: dict[str, dict[str, Any]] = {}
     for group in group_layers(network):
-        if group.layer.kind not in ("convolution", "deconvolution"):
+        if group.layer.kind not in _AFFINE:
             continue
-        weights = group.kernels.astype(group.layer.weights.dtype)
-        changes[group.layer.name] = {"weights": weights, "bias": group.bias}
+        if group.layer.kind == "scale":
+            changes[group.layer.name] = {"factors": group.layer.factors, "bias": group.layer.bias}
+        else:
+            weights = group.kernels.astype(group.layer.weights.dtype)
+            changes[group.layer.name] = {"weights": weights, "bias": group.bias}
         for member in group.members[1:]:
             layer = network.layer(member)
             if layer.kind == "scale":

@@ -1,8 +1,9 @@
-"""Which layers share one operation: per-channel factors fold into a convolution, an activation follows in the SDP."""
+"""Which layers share one operation: per-channel factors fold into a convolution or into those before them, an activation
+follows in the SDP."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -84,6 +85,11 @@ def _absorb(group: Group, follower: Layer) -> bool:
         if np.any(follower.factors != 1):
             group.weights = group.kernels * follower.factors.reshape(shape)
         group.bias = group.biases * follower.factors + follower.bias
+        return True
+    if follower.kind == group.layer.kind == "scale":
+        first, then = group.layer, follower
+        factors, bias = first.factors * then.factors, first.bias * then.factors + then.bias
+        group.layer = replace(first, settings={**first.settings, "factors": factors, "bias": bias})
         return True
     if follower.kind in ACTIVATIONS and group.layer.kind in _TAKES_ACTIVATION:
         # A lower limit other than zero needs a second comparison, which has no free stage.

@@ -144,12 +144,24 @@ def test_only_atoms_that_parts_of_a_concat_share_are_put_together_by_a_sum():
 
 
 @pytest.mark.parametrize(("config", "operations"), [("nv_small", 5), ("nv_large", 2)])
-def test_a_global_average_takes_as_many_channels_at_once_as_the_convolution_buffer_holds(config, operations):
+def test_a_plain_global_average_takes_as_many_channels_at_once_as_the_convolution_buffer_holds(config, operations):
     """Kernels of 24 channels, 13 x 13, take 97,344 of nv_small's 131,072 bytes; nv_large takes a MAC cell's 64."""
     net = Network()
     net.output(net.global_average_pool("average", net.input("in", (104, 13, 13))))
-    built = build_and_run(net, config, "int8", False, samples(net, np.random.default_rng(3)))
-    assert engines(built) == ["conv", "sdp"] * operations
+    data = samples(net, np.random.default_rng(3))
+    assert engines(build(net, config, "int8", calibrate(net, data), level=0)) == ["conv", "sdp"] * operations
+
+
+def test_factors_behind_factors_are_one_operation():
+    net = Network()
+    x = net.scale("one", net.input("in", (12, 5, 5)), _w(12), _w(12))
+    net.output(net.scale("three", net.relu("r", net.scale("two", x, _w(12), _w(12))), _w(12)))
+    data = samples(net, np.random.default_rng(3))
+    for config, precision, per_channel in TARGETS:
+        built = build_and_run(net, config, precision, per_channel, data)
+        assert [operation.layer for operation in built.program.operations] == ["one+two+r", "three"]
+        assert built.program.operations[1].x2 is None  # nothing to add
+        assert signal_to_noise(net, built, data) > LEAST_SNR[precision]
 
 
 @pytest.mark.parametrize(("config", "precision"), [("nv_small", "int8"), ("nv_large", "int8"), ("nv_full", "fp16")])

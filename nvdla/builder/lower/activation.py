@@ -25,13 +25,14 @@ WORST = 1 / 64
 
 
 def scale(lowering: Lowering, group: Group) -> None:
-    """factors * x + bias: X1 multiplies (int16 factors of a common shift, kept in X1's result), X2 adds."""
+    """factors * x + bias: X1 multiplies (int16 factors of a common shift, kept in X1's result), X2 adds what is not
+    nothing."""
     layer = group.layer
     source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
     relu_after = group.activation is not None
     if not lowering.integer:
         x1 = Stage(multiplier=quantize(layer.factors, 1.0, "fp16"))
-        x2 = Stage("add", quantize(layer.bias, 1.0, "fp16"), relu=relu_after)
+        x2 = _shifted(x1, Stage("add", quantize(layer.bias, 1.0, "fp16")), relu_after)
         lowering.operations.append(Process(group.name, source, destination, x1, x2))
         return
     # Fewer bits where the bias would not fit 30 bits of the product's steps.
@@ -42,10 +43,17 @@ def scale(lowering: Lowering, group: Group) -> None:
     unit = source.scale * 2.0**-shift
     operand, left = bias_operand(group.name, layer.bias, np.array([unit]))
     x1 = Stage(multiplier=multipliers)
-    x2 = Stage("add", operand, left, relu=relu_after)
+    x2 = _shifted(x1, Stage("add", operand, left), relu_after)
     lowering.operations.append(
         Process(group.name, source, destination, x1, x2, convert=lowering.convert(unit, destination.scale))
     )
+
+
+def _shifted(x1: Stage, x2: Stage, relu_after: bool) -> Stage | None:
+    """The second stage, None where it would add nothing; the last of both has the ReLU."""
+    adds = bool(np.any(x2.alu_operand))
+    (x2 if adds else x1).relu = relu_after
+    return x2 if adds else None
 
 
 def relu(lowering: Lowering, group: Group) -> None:
