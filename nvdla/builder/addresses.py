@@ -19,11 +19,23 @@ CONSTANTS, POOL = "constants", "pool"
 
 @dataclass(frozen=True)
 class Extent:
-    """Bytes start..end of one memory."""
+    """Bytes start..end of one memory: all of them, or ``span`` bytes every ``step`` bytes from the start on."""
 
     memory: str
     start: int
     end: int
+    step: int = 0
+    span: int = 0
+
+    def meets(self, other: Extent) -> bool:
+        """Whether both may have a byte in common. Bands of rows of one tensor have none: counted modulo their common
+        step, their pieces lie apart."""
+        if self.memory != other.memory or self.start >= other.end or other.start >= self.end:
+            return False
+        if not self.step or self.step != other.step:
+            return True
+        behind = (other.start - self.start) % self.step
+        return behind < self.span or (self.step - behind) % self.step < other.span
 
 
 @dataclass(frozen=True)
@@ -42,7 +54,10 @@ class Cube:
     @property
     def extent(self) -> Extent:
         """The bytes of the memory that it takes."""
-        return Extent(self.memory, self.offset, self.offset + self.size)
+        if self.surface_stride < max(self.height * self.line_stride, 1):
+            return Extent(self.memory, self.offset, self.offset + self.size)
+        span = self.size - (self.size - 1) // self.surface_stride * self.surface_stride
+        return Extent(self.memory, self.offset, self.offset + self.size, self.surface_stride, span)
 
 
 class Constants:

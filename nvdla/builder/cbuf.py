@@ -6,6 +6,7 @@ slice are checked by cmod/csc/NV_NVDLA_csc.cpp:646 (branch master), which aborts
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from nvdla.builder import pixels
@@ -52,11 +53,12 @@ class Tile:
 
 @dataclass(frozen=True)
 class Fit:
-    """How a convolution uses the buffer."""
+    """How a convolution uses the buffer. ``keeps_weights``: all tiles but the first use the first one's."""
 
     tiles: tuple[Tile, ...]
     data_banks: int
     weight_banks: int
+    keeps_weights: bool = False
 
 
 def entries_per_slice(channels: int, width: int, precision: str, config: Configuration) -> int:
@@ -147,6 +149,12 @@ def _with_weight_banks(operation: Convolve, config: Configuration, buffer: Buffe
         used = max(tile.in_rows[1] for tile in tiles) * entries
         return Fit(tiles, ceil_div(used, buffer.entries), weight_banks)
     return None
+
+
+def tiles_of_rows(operation: Convolve, parts: Sequence[tuple[int, int]]) -> tuple[Tile, ...]:
+    """Tiles of whole lines: (first, count) of the result's rows each."""
+    width = operation.process.destination.width
+    return tuple(_tile(operation, top, rows, 0, width) for top, rows in parts)
 
 
 def _rows_that_fit(operation: Convolve, lines: int, height: int) -> int:

@@ -85,6 +85,8 @@ class Describer:
         precision = source.precision
         op.entry_per_slice = line_entries(operation, self.config)
         op.data_bank, op.weight_bank = hardware.data_banks, hardware.weight_banks
+        op.skip_data_rls, op.data_reuse = int(hardware.keeps_data), int(hardware.reuses_data)
+        op.skip_weight_rls, op.weight_reuse = int(hardware.keeps_weights), int(hardware.reuses_weights)
         op.data_format, op.pixel_override = DataFormat.FEATURE, PixelOverride.INT
         op.fetch_grain = op.batch = 1
         op.release = op.input_height_csc = source.height

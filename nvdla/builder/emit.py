@@ -45,9 +45,9 @@ _DATA_TYPES = {"int8": DataType.INT8, "int16": DataType.INT16, "fp16": DataType.
 _DLA_VERSION, _EMU_VERSION, _RAW_VERSION = Version(0, 12, 3), Version(0, 0, 1), Version(0, 0, 0)
 
 
-def emit(program: Program, config: Configuration) -> tuple[Loadable, list[Task], Plan]:
+def emit(program: Program, config: Configuration, level: int = 1) -> tuple[Loadable, list[Task], Plan]:
     """The loadable of a program, the tasks as scheduled (for the sidecar), and where surfaces lie."""
-    tasks = schedule(program, config)
+    tasks = schedule(program, config, level)
     layout = memory_plan(program, config, tasks)
     return _Emitter(program, config, tasks, Addresses(program, config, layout), layout.size).loadable(), tasks, layout
 

@@ -1,5 +1,5 @@
-"""Which layers share one operation: per-channel factors fold into a convolution or into those before them, an activation
-follows in the SDP."""
+"""Which layers share one operation: factors a channel fold into what is before them, an activation follows in the
+SDP."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def _needs(
 
 
 def _overlap(some: list[Extent], others: list[Extent]) -> bool:
-    return any(a.memory == b.memory and a.start < b.end and b.start < a.end for a in some for b in others)
+    return any(a.meets(b) for a in some for b in others)
 
 
 def _queues(operations: list[HardwareOperation], links: list[Links], needs: list[set[int]]) -> None:

@@ -5,12 +5,13 @@ The order of the list is the order in every engine's queue; a chain (convolution
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from nvdla.builder.cbuf import fit
+from nvdla.builder.cbuf import Fit, fit
 from nvdla.builder.ir import (
     BYTES,
     Convolve,
@@ -26,6 +27,7 @@ from nvdla.builder.ir import (
     writes,
 )
 from nvdla.builder.network import MAX_SIZE
+from nvdla.builder.weigh import Weigher
 from nvdla.descriptors.enums import OpType
 from nvdla.errors import BuildError
 from nvdla.hardware.configuration import Configuration
@@ -46,6 +48,7 @@ class HardwareOperation:
 
     ``source_flies`` / ``destination_flies``: from or to the engine before or after. ``last``: the operation that
     ends its chain, so that its completion means that all of the chain is complete. ``position``: in the program.
+    ``keeps_*``: for the next convolution, which ``reuses_*`` what lies in the buffer instead of fetching it.
     """
 
     type: OpType
@@ -56,6 +59,10 @@ class HardwareOperation:
     weight_banks: int = 0
     source_flies: bool = False
     destination_flies: bool = False
+    keeps_data: bool = False
+    reuses_data: bool = False
+    keeps_weights: bool = False
+    reuses_weights: bool = False
     index: int = -1
     chain: list[HardwareOperation] = field(default_factory=list)
 
@@ -101,10 +108,10 @@ class CpuTask:
 Task = DlaTask | CpuTask
 
 
-def schedule(program: Program, config: Configuration) -> list[Task]:
+def schedule(program: Program, config: Configuration, level: int = 1) -> list[Task]:
     """Tasks in the order of submission."""
     tasks: list[Task] = []
-    chains = _Chains(program, config)
+    chains = _Chains(program, config, level)
     current: list[HardwareOperation] = []
     position = 0
     while position < len(program.operations):
@@ -130,13 +137,16 @@ def schedule(program: Program, config: Configuration) -> list[Task]:
 class _Chains:
     """Turns operations into chains."""
 
-    def __init__(self, program: Program, config: Configuration) -> None:
+    def __init__(self, program: Program, config: Configuration, level: int) -> None:
         self.program, self.config = program, config
+        self.weigher = Weigher(config, level)
 
     def make(self, operation: EngineOperation, position: int) -> tuple[list[HardwareOperation], int]:
         """Hardware operations of the operation at a position, and how many operations they cover."""
         if isinstance(operation, Convolve):
-            made = self._convolution(operation, position)
+            plain = fit(operation, self.config)
+            pooled = len(plain.tiles) == 1 and self._pool_that_follows(operation, position) is not None
+            made = self._convolution(operation, position, plain if pooled else self.weigher.choose(operation, plain))
         elif isinstance(operation, Process):
             made = [[HardwareOperation(OpType.SDP, part, position)] for part in legal_copies(operation, self.config)]
         elif isinstance(operation, Pool):
@@ -155,8 +165,7 @@ class _Chains:
                 hardware.part = f"{number + 1}/{len(made)}" if len(made) > 1 else ""
         return [hardware for chain in made for hardware in chain], used
 
-    def _convolution(self, operation: Convolve, position: int) -> list[list[HardwareOperation]]:
-        chosen = fit(operation, self.config)
+    def _convolution(self, operation: Convolve, position: int, chosen: Fit) -> list[list[HardwareOperation]]:
         chains = []
         for tile in chosen.tiles:
             process = _cropped(operation.process, tile.out_rows, tile.out_columns)
@@ -166,6 +175,9 @@ class _Chains:
                 conv = HardwareOperation(OpType.CONV, part, position, destination_flies=True)
                 conv.data_banks, conv.weight_banks = chosen.data_banks, chosen.weight_banks
                 chains.append([conv, HardwareOperation(OpType.SDP, part.process, position, source_flies=True)])
+        if chosen.keeps_weights and len(chains) == len(chosen.tiles):
+            for earlier, later in itertools.pairwise(chains):
+                earlier[0].keeps_weights = later[0].reuses_weights = True
         return chains
 
     def _pool_that_follows(self, operation: EngineOperation, position: int) -> Pool | None:

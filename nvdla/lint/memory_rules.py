@@ -10,10 +10,11 @@ from nvdla.lint.context import Context
 from nvdla.lint.order import Order
 from nvdla.lint.registry import Said, rule
 from nvdla.loadable.enums import MemoryDomain, MemoryFlags, RelocType
+from nvdla.program.accesses import Access, share_bytes
 from nvdla.program.operation import Operation
 from nvdla.rounding import align
 
-Span = tuple[int, int, Operation, str, bool]
+Span = tuple[int, int, Operation, Access]
 MOST_PAIRS = 200
 MOST_COMPARED = 1 << 20
 PAGE = 4096
@@ -120,7 +121,7 @@ def _overlaps(context: Context, subjects: list[Operation]) -> Iterator[tuple[Ope
     spans: dict[int, list[Span]] = defaultdict(list)
     for subject in subjects:
         for each in subject.accesses:
-            spans[each.memory].append((each.start, each.stop, subject, each.field, each.writes))
+            spans[each.memory].append((each.start, each.stop, subject, each))
     seen: set[tuple[int, int]] = set()
     compared = 0
     for memory in spans.values():
@@ -132,9 +133,11 @@ def _overlaps(context: Context, subjects: list[Operation]) -> Iterator[tuple[Ope
                 return
             for other in active:
                 pair = (min(other[2].index, span[2].index), max(other[2].index, span[2].index))
-                if (other[4] or span[4]) and pair[0] != pair[1] and pair not in seen:
+                if not (other[3].writes or span[3].writes) or pair[0] == pair[1] or pair in seen:
+                    continue
+                if share_bytes(other[3].pieces, span[3].pieces):  # bands of rows lie between one another
                     seen.add(pair)
-                    yield other[2], span[2], (other[3], span[3])
+                    yield other[2], span[2], (other[3].field, span[3].field)
             active.append(span)
 
 

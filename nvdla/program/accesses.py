@@ -90,6 +90,19 @@ def merged(pieces: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
+def share_bytes(some: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]) -> bool:
+    """Whether two lists of pieces in ascending order have a byte in common."""
+    one = other = 0
+    while one < len(some) and other < len(others):
+        if some[one][0] < others[other][1] and others[other][0] < some[one][1]:
+            return True
+        if some[one][1] <= others[other][1]:
+            one += 1
+        else:
+            other += 1
+    return False
+
+
 def union_bytes(pieces: Sequence[tuple[int, int]]) -> int:
     """Bytes in any of the pieces."""
     return sum(end - start for start, end in merged(sorted(pieces)))

@@ -86,7 +86,19 @@ def test_events_and_queue_order_cover_every_hazard(config, net):
 
 
 def _overlap(some: list[Extent], others: list[Extent]) -> bool:
-    return any(a.memory == b.memory and max(a.start, b.start) < min(a.end, b.end) for a in some for b in others)
+    return any(a.memory == b.memory and _share(a, b) for a in some for b in others)
+
+
+def _share(a: Extent, b: Extent) -> bool:
+    """Whether both touch a byte: each byte is looked at."""
+    low, high = max(a.start, b.start), min(a.end, b.end)
+    if low >= high:
+        return False
+    bytes_ = np.arange(low, high)
+    touched = [
+        (bytes_ - each.start) % each.step < each.span if each.step else np.ones(high - low, bool) for each in (a, b)
+    ]
+    return bool(np.any(touched[0] & touched[1]))
 
 
 @SETTINGS

@@ -9,7 +9,7 @@ import pytest
 from support.build_checks import LEAST_SNR, TARGETS, build_and_run, engines, samples, signal_to_noise
 
 import nvdla
-from nvdla.builder import Network, Tensor
+from nvdla.builder import Network, Tensor, build, calibrate
 from nvdla.builder.ir import Convolve
 
 Make = Callable[..., Tensor]

@@ -51,7 +51,7 @@ def scale(lowering: Lowering, group: Group) -> None:
 
 def _shifted(x1: Stage, x2: Stage, relu_after: bool) -> Stage | None:
     """The second stage, None where it would add nothing; the last of both has the ReLU."""
-    adds = bool(np.any(x2.alu_operand))
+    adds = bool(np.any(np.asarray(x2.alu_operand)))
     (x2 if adds else x1).relu = relu_after
     return x2 if adds else None
 

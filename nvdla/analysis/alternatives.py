@@ -1,0 +1,143 @@
+"""Other ways to do a convolution, weighed by the cycle model: in parts of rows, with other banks, weights kept.
+
+All data of a convolution must be in the buffer before the first multiplication. In parts, only the first one's fetch is
+waited for: the next part comes in while one is multiplied, where the data banks have room for both. Weights that fit
+their banks are fetched once and kept from part to part (the form that the C model and the RTL are known to run: same
+bank counts, exact sizes, kept by all users but the last, used again by all but the first).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from nvdla.analysis.cycles.constants import Memory
+from nvdla.analysis.cycles.queue import convolution, queue_cycles
+from nvdla.hardware.configuration import Configuration
+from nvdla.hardware.convolution.slices import entries_per_slice
+from nvdla.rounding import align, ceil_div
+
+PARTS = (1, 2, 4)
+"""Numbers of parts that are looked at."""
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A direct convolution on feature data. Shapes are (channels, height, width); ``kernel`` (height, width), ``span``
+    the rows that it covers (dilation), ``stride`` and ``pad`` of the rows; ``sums``: a second cube is added."""
+
+    source: tuple[int, int, int]
+    result: tuple[int, int, int]
+    kernel: tuple[int, int]
+    span: int
+    stride: int
+    pad: int
+    sums: bool = False
+    element_bytes: int = 1
+
+    def rows(self, top: int, count: int) -> tuple[int, int]:
+        """(first, count) of the input's rows for so many of the result's."""
+        first = top * self.stride - self.pad
+        begin, end = max(first, 0), min(first + (count - 1) * self.stride + self.span, self.source[1])
+        return begin, max(end - begin, 1)
+
+    def fetch_share(self, config: Configuration, memory: Memory | None = None) -> float:
+        """Cycles in which the input is fetched, as a share of those in which the array multiplies: what parts can
+        save at most."""
+        atoms = ceil_div(self.source[0] * self.element_bytes, config.memory_atom)
+        fetch = atoms * config.memory_atom * self.source[1] * self.source[2]
+        rate = config.dram_width_bits / 8
+        if memory is not None and memory.bytes_per_cycle is not None:
+            rate = min(rate, memory.bytes_per_cycle)
+        taps = self.kernel[0] * self.kernel[1] * ceil_div(self.source[0], config.mac_atomic_c)
+        groups = ceil_div(self.result[0] * self.element_bytes, config.mac_atomic_k)
+        return fetch / rate / (taps * groups * self.result[1] * self.result[2])
+
+    def weight_bytes(self, kernels: int, config: Configuration) -> int:
+        """Bytes of so many kernels in whole entries of the buffer."""
+        size = self.source[0] * self.kernel[0] * self.kernel[1] * self.element_bytes
+        return align(min(kernels, self.result[0]) * size, config.cbuf_entry_bytes)
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """``parts``: (first, count) of the result's rows; ``cycles``: from the first register write to the last interrupt,
+    alone."""
+
+    parts: tuple[tuple[int, int], ...]
+    data_banks: int
+    weight_banks: int
+    keeps_weights: bool
+    cycles: int = 0
+
+    @property
+    def words(self) -> str:
+        """What it is."""
+        count = len(self.parts)
+        kept = ", weights kept" if self.keeps_weights else ""
+        form = "whole" if count == 1 else f"{count} parts of rows"
+        return f"{form}, {self.data_banks} data and {self.weight_banks} weight banks{kept}"
+
+
+def alternatives(
+    geometry: Geometry,
+    config: Configuration,
+    memory: Memory | None = None,
+    numbers: Collection[int] = PARTS,
+    thorough: bool = True,
+) -> list[Alternative]:
+    """Everything that fits in such ``numbers`` of parts, the fastest first; of equally fast ones that with fewer parts.
+
+    Empty where nothing fits. ``thorough``: data banks for one part alone, too, where there is room for two.
+    """
+    found = [
+        replace(each, cycles=cycles_of(each, geometry, config, memory))
+        for parts in sorted(numbers)
+        if parts <= geometry.result[1]
+        for each in itertools.islice(_forms(geometry, config, parts), None if thorough else 1)
+    ]
+    return sorted(found, key=lambda each: (each.cycles, len(each.parts), each.data_banks))
+
+
+def _forms(geometry: Geometry, config: Configuration, count: int) -> Iterator[Alternative]:
+    """The ways to do it in so many parts, most room for data first: for two parts' or for one's; weights are kept where
+    they fit."""
+    height, width = geometry.result[1:]
+    rows = ceil_div(height, count)
+    parts = tuple((top, min(rows, height - top)) for top in range(0, height, rows))
+    if len(parts) != count or (count > 1 and min(each[1] for each in parts) * width == 1):
+        return
+    line = entries_per_slice(geometry.source[0] * geometry.element_bytes, geometry.source[2], config)
+    entries = [geometry.rows(*part)[1] * line for part in parts]
+    group = config.mac_atomic_k // geometry.element_bytes
+    sizes = [geometry.weight_bytes(kernels, config) for kernels in (geometry.result[0], group)]
+    whole, one = (ceil_div(size, config.cbuf_bank_bytes) for size in sizes)
+    together = max((a + b for a, b in itertools.pairwise(entries)), default=0)
+    banks = {ceil_div(max(entries), config.cbuf_bank_entries), ceil_div(together, config.cbuf_bank_entries)}
+    for data in sorted(banks, reverse=True):
+        rest = config.cbuf_banks - data
+        if data == 0 or rest < one or data * config.cbuf_bank_entries < max(entries):
+            continue
+        fits = whole <= rest
+        yield Alternative(parts, data, whole if fits else rest, fits and count > 1)
+
+
+def cycles_of(form: Alternative, geometry: Geometry, config: Configuration, memory: Memory | None = None) -> int:
+    """Cycles of all parts in a queue of their own."""
+    chains = []
+    for number, (top, count) in enumerate(form.parts):
+        chains.append(
+            convolution(
+                config,
+                (geometry.source[0], geometry.rows(top, count)[1], geometry.source[2]),
+                (geometry.result[0], count, geometry.result[2]),
+                geometry.kernel,
+                data_banks=form.data_banks,
+                weight_banks=form.weight_banks,
+                reads_weights=number == 0 or not form.keeps_weights,
+                sums=geometry.sums,
+                element_bytes=geometry.element_bytes,
+            )
+        )
+    return queue_cycles(chains, config, memory, element_bytes=geometry.element_bytes)
