@@ -15,22 +15,20 @@ from pathlib import PurePath
 from nvdla.analysis.cycles.constants import Memory, Software
 from nvdla.analysis.cycles.estimate import Estimate, estimates
 from nvdla.analysis.cycles.schedule import Schedule, Work, schedule
-from nvdla.descriptors.abi import Abi
 from nvdla.errors import DescriptorError
-from nvdla.hardware.configuration import Configuration
 from nvdla.loadable.model import Loadable
 from nvdla.program.operation import Key, Operation
 from nvdla.program.program import Program, Tasks
 from nvdla.program.values import Value, values_of
+from nvdla.program.view import OfProgram
 
 MAX_OPERATIONS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Study:
+class Study(OfProgram):
     """A loadable looked at for one configuration and one memory behind it. Parts are made when they are asked for."""
 
-    program: Program
     memory: Memory
     software: Software
 
@@ -56,24 +54,9 @@ class Study:
         return cls(program, memory or Memory(), software or Software())
 
     @property
-    def loadable(self) -> Loadable:
-        """The loadable that is studied."""
-        return self.program.loadable
-
-    @property
-    def config(self) -> Configuration:
-        """The configuration that it is studied for."""
-        return self.program.config
-
-    @property
     def config_reason(self) -> str:
         """Why it is this configuration."""
         return self.program.config_reason
-
-    @property
-    def abi(self) -> Abi:
-        """The ABI of its descriptors."""
-        return self.program.abi
 
     @property
     def abi_reason(self) -> str:

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.descriptors.detect import detect
 from nvdla.descriptors.enums import DataFormat, OpType, Precision, SdpMode, SdpType, WeightFormat
 from nvdla.descriptors.task import DlaOperation, DlaTask
-from nvdla.errors import BuildError
+from nvdla.errors import BuildError, DescriptorError
 from nvdla.hardware.configuration import Configuration, configuration
 from nvdla.loadable.enums import Interface
 from nvdla.loadable.model import Blob, Loadable, MemoryEntry
 from nvdla.memory.weights import pack_direct
+from nvdla.program.program import Program
 
 _STAGES = ("x1", "x2", "y")
 
@@ -184,11 +184,13 @@ def _numbered(loadable: Loadable) -> Loadable:
 
 
 def _operation(loadable: Loadable, task: int, operation: int, kind: OpType) -> tuple[DlaTask, DlaOperation]:
-    abi, _ = detect(loadable)
     entry = loadable.task(task)
     if entry.interface != Interface.DLA1:
         raise BuildError(f"task {task} runs on the CPU; it has no {kind.name} operation")
-    decoded = DlaTask.decode(loadable, entry, abi)
+    program = Program.of(loadable, checked=False)
+    if task in program.broken:
+        raise DescriptorError(program.broken[task])
+    decoded = program.dla_tasks[task]
     found = decoded.operation(operation)
     if found.op_type != kind:
         raise BuildError(f"task {task}, operation {operation} is {found.op_type.name}, not {kind.name}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +28,11 @@ def merge(first: Loadable, second: Loadable) -> Loadable:
         highest = start + max((each.id for each in getattr(second, table)), default=0)
         if highest > MAX_ID:
             raise BuildError(f"merged {table} would have id {highest}, at most {MAX_ID}")
+    return _joined(first, second, shift)
+
+
+def _joined(first: Loadable, second: Loadable, shift: Mapping[str, int]) -> Loadable:
+    """All tables of the first, then those of the second with its ids shifted."""
     names = _new_names(first.blobs, second.blobs)
     tensors = _new_names(first.tensors, second.tensors)
     binds = len(first.inputs), len(first.outputs)

@@ -36,11 +36,36 @@ def _old_format(buffer: Any) -> EmuFormat:
     return OLD_EMU_FORMATS[buffer.format] if buffer.format < len(OLD_EMU_FORMATS) else EmuFormat(buffer.format)
 
 
+def _buffer(scaled: bool) -> Any:
+    """Where a CPU operation reads or writes; the new form has an offset."""
+    buffer_fields = (
+        ("address_index", c_int16),
+        *(("address_index_offset", c_uint32),) * scaled,
+        ("size", c_uint32),
+        ("format", c_uint16),
+        ("width", c_uint16),
+        ("height", c_uint16),
+        ("channel", c_uint16),
+        ("line_stride", c_uint32),
+        ("surf_stride", c_uint32),
+    )
+    used = 26 if scaled else 22
+    buffer = structure(
+        "EmuBuffer" if scaled else "OldEmuBuffer",
+        "Where a CPU operation reads or writes.",
+        *buffer_fields,
+        ("reserved", c_uint8 * (256 - used)),
+    )
+    buffer.element_format = property(_format if scaled else _old_format)
+    if not scaled:
+        buffer.address_index_offset = constant(0)
+    return buffer
+
+
 def emu_structures(scaled: bool) -> dict[str, Any]:
     """The ABI-dependent structures by name; ``scaled`` selects the new form (scale factors and buffer offsets)."""
     # Without scale factors the common part is one byte, and nothing aligns the floats behind it.
     scales = (("reserved", c_uint8 * 3), ("input_scale_factor", c_float), ("output_scale_factor", c_float))
-    offset = (("address_index_offset", c_uint32),)
     common = structure("EmuCommonOp", "What every CPU operation has.", ("op_type", c_uint8), *(scales * scaled))
     power = structure(
         "EmuPowerOp",
@@ -58,30 +83,10 @@ def emu_structures(scaled: bool) -> dict[str, Any]:
         ("axis", c_uint8),
         ("reserved", c_uint8 * (3 if scaled else 2)),
     )
-    buffer_fields = (
-        ("address_index", c_int16),
-        *(offset * scaled),
-        ("size", c_uint32),
-        ("format", c_uint16),
-        ("width", c_uint16),
-        ("height", c_uint16),
-        ("channel", c_uint16),
-        ("line_stride", c_uint32),
-        ("surf_stride", c_uint32),
-    )
     if not scaled:
         # So that users need not ask which ABI they have: no scaling, no offset.
         common.input_scale_factor = common.output_scale_factor = constant(1.0)
-    used = 26 if scaled else 22
-    buffer = structure(
-        "EmuBuffer" if scaled else "OldEmuBuffer",
-        "Where a CPU operation reads or writes.",
-        *buffer_fields,
-        ("reserved", c_uint8 * (256 - used)),
-    )
-    buffer.element_format = property(_format if scaled else _old_format)
-    if not scaled:
-        buffer.address_index_offset = constant(0)
+    buffer = _buffer(scaled)
     return {
         "EmuCommonOp": common,
         "EmuPowerOp": power,

@@ -5,35 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from nvdla.descriptors.abi import Abi
 from nvdla.descriptors.enums import OpType
 from nvdla.descriptors.task import DlaTask, EmuTask
-from nvdla.hardware.configuration import Configuration
-from nvdla.loadable.model import AddressEntry, Loadable
+from nvdla.loadable.model import AddressEntry
 from nvdla.program.operation import Operation
-from nvdla.program.program import Program
+from nvdla.program.view import OfProgram
 
 
 @dataclass(frozen=True)
-class Context:
+class Context(OfProgram):
     """A program (made with ``checked=False``) with the names that rules use for its parts."""
-
-    program: Program
-
-    @property
-    def loadable(self) -> Loadable:
-        """The loadable that is looked at."""
-        return self.program.loadable
-
-    @property
-    def config(self) -> Configuration:
-        """The configuration that it is held against."""
-        return self.program.config
-
-    @property
-    def abi(self) -> Abi:
-        """The ABI of its descriptors."""
-        return self.program.abi
 
     @property
     def layers(self) -> Mapping[tuple[int, int], str]:

@@ -114,6 +114,15 @@ class ConvolutionSettings:
         return self.winograd, self.image
 
 
+def _size(group: RegisterGroup, register: str, what: str, end: str) -> Size:
+    """Width, height and channels in two registers, each one less than it is."""
+    width, height, channels = (
+        group[f"{register}_{number}.{what}_{side}{end}"] + 1
+        for number, side in ((0, "WIDTH"), (0, "HEIGHT"), (1, "CHANNEL"))
+    )
+    return Size(width, height, channels)
+
+
 def decode(groups: dict[str, RegisterGroup]) -> ConvolutionSettings:
     """Read the settings. Raises ConfigError for a value that has no meaning."""
     cdma, csc, cacc = groups["CDMA"], groups["CSC"], groups["CACC"]
@@ -123,26 +132,10 @@ def decode(groups: dict[str, RegisterGroup]) -> ConvolutionSettings:
         input_precision=_precision(cdma, "IN_PRECISION"),
         precision=_precision(csc, "PROC_PRECISION"),
         batches=csc["D_BATCH_NUMBER.BATCHES"] + 1,
-        data=Size(
-            cdma["D_DATAIN_SIZE_0.DATAIN_WIDTH"] + 1,
-            cdma["D_DATAIN_SIZE_0.DATAIN_HEIGHT"] + 1,
-            cdma["D_DATAIN_SIZE_1.DATAIN_CHANNEL"] + 1,
-        ),
-        extended=Size(
-            csc["D_DATAIN_SIZE_EXT_0.DATAIN_WIDTH_EXT"] + 1,
-            csc["D_DATAIN_SIZE_EXT_0.DATAIN_HEIGHT_EXT"] + 1,
-            csc["D_DATAIN_SIZE_EXT_1.DATAIN_CHANNEL_EXT"] + 1,
-        ),
-        output=Size(
-            csc["D_DATAOUT_SIZE_0.DATAOUT_WIDTH"] + 1,
-            csc["D_DATAOUT_SIZE_0.DATAOUT_HEIGHT"] + 1,
-            csc["D_DATAOUT_SIZE_1.DATAOUT_CHANNEL"] + 1,
-        ),
-        kernel=Size(
-            csc["D_WEIGHT_SIZE_EXT_0.WEIGHT_WIDTH_EXT"] + 1,
-            csc["D_WEIGHT_SIZE_EXT_0.WEIGHT_HEIGHT_EXT"] + 1,
-            csc["D_WEIGHT_SIZE_EXT_1.WEIGHT_CHANNEL_EXT"] + 1,
-        ),
+        data=_size(cdma, "D_DATAIN_SIZE", "DATAIN", ""),
+        extended=_size(csc, "D_DATAIN_SIZE_EXT", "DATAIN", "_EXT"),
+        output=_size(csc, "D_DATAOUT_SIZE", "DATAOUT", ""),
+        kernel=_size(csc, "D_WEIGHT_SIZE_EXT", "WEIGHT", "_EXT"),
         kernels=csc["D_WEIGHT_SIZE_EXT_1.WEIGHT_KERNEL"] + 1,
         stride_x=csc["D_CONV_STRIDE_EXT.CONV_X_STRIDE_EXT"] + 1,
         stride_y=csc["D_CONV_STRIDE_EXT.CONV_Y_STRIDE_EXT"] + 1,
