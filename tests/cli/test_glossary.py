@@ -42,6 +42,7 @@ container formats
 container list lenet.loadable
 container verify lenet.loadable
 extract lenet.loadable task-0-op_list -o blob.bin
+export lenet.loadable --onnx net.onnx
 report lenet.loadable -o report.html
 compile lenet.onnx --config nv_small --check
 samples
