@@ -198,8 +198,8 @@ def _sdp(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterato
         for layer in graph.takers(label.point, ("affine", "relu")):
             if layer.kind == "affine" and layer.adds:
                 yield Step((layer,), Label(label.point, layer.name))
-            elif layer.kind == "relu":  # scaled for the activation: still the result of the layer before
-                yield Step(_before(graph, label.point), Label(label.point, layer.name))
+            elif layer.kind == "relu":  # scaled for it: still the result of the layer before
+                yield Step(_before(graph, label.point) or (layer,), Label(label.point, layer.name))
 
 
 def _continued(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Step]:
