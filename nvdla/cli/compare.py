@@ -11,6 +11,7 @@ import numpy as np
 import nvdla
 from nvdla.cli.arguments import add_input_options, add_machine_options, surfaces_of_runs
 from nvdla.cli.output import add_format_options, print_document, print_table, say
+from nvdla.cli.rows import Place, add_row_options, chosen
 from nvdla.compare.comparison import Comparison, Limits, Region, Row, compare_run
 from nvdla.errors import FormatError
 from nvdla.program.naming import Names, names_for
@@ -55,6 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     limits.add_argument("--min-snr", type=float, metavar="DB", help="float models: least signal-to-noise ratio")
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first divergence")
     parser.add_argument("--different", action="store_true", help="list only tensors that differ")
+    add_row_options(parser)
     add_format_options(parser)
 
 
@@ -98,7 +100,7 @@ def document(args: argparse.Namespace, runtime: Any, reference: Any, found: Comp
         "skipped": found.skipped,
         "first": first.as_dict() if first else None,
         "region": found.region.as_dict() if found.region else None,
-        "tensors": [row.as_dict() for row in found.rows],
+        "tensors": [row.as_dict() for row in _rows(args, found)],
     }
 
 
@@ -215,12 +217,25 @@ def _as_type(array: np.ndarray, tensor: Any, target: Any, names: Names) -> np.nd
 
 
 FIGURES = ("differ", "max_abs", "mean_abs", "cosine", "snr_db", "psnr_db", "first")
+LEAST = ("psnr_db", "mean_abs", "against", "first", "shape", "snr_db", "max_abs", "note")
 COLUMNS = ("operation", "layer", "against", "shape", "result", *FIGURES, "note")
 
 
+def _rows(args: argparse.Namespace, found: Comparison) -> list[Row]:
+    """The tensors that the options ask for."""
+    return chosen(found.rows, args, _place, _cells)
+
+
+def _place(row: Row) -> Place:
+    if row.kind == "output":
+        return [str(row.name)], [], []
+    layers = [row.name] if row.name else []
+    return [f"{row.task}/{row.operation}"], [str(row.engine).lower()], layers
+
+
 def _print(args: argparse.Namespace, reference: Any, found: Comparison) -> None:
-    rows = [row for row in found.rows if not (args.different and row.passed)]
-    print_table(f"{args.loadable} against {_against(args)}", [_cells(row) for row in rows], COLUMNS)
+    rows = [row for row in _rows(args, found) if not (args.different and row.passed)]
+    print_table(f"{args.loadable} against {_against(args)}", [_cells(row) for row in rows], COLUMNS, LEAST)
     bad = sum(not row.passed for row in found.rows)
     skipped = f", {len(found.skipped)} had no counterpart" if found.skipped else ""
     print(f"{len(found.rows)} tensor{'s' * (len(found.rows) != 1)} compared, {bad} differ{skipped}.")

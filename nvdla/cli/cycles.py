@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from nvdla.cli.output import add_format_options, print_document, print_table
+from nvdla.cli.output import add_format_options, print_document, print_table, sized
+from nvdla.cli.rows import add_row_options, chosen
 from nvdla.cli.study import add_study_options, board_notes, study_of
 
 HELP = """Cycles of every operation, by a model that was calibrated on cycle-accurate simulation of NVIDIA's RTL.
@@ -23,10 +24,13 @@ COLUMNS = (
     "operation", "engine", "layer", "input", "output", "macs", "cycles", "share", "bound", "MAC_use", "read", "written"
 )  # fmt: skip
 
+LEAST = ("written", "read", "MAC_use", "input", "output", "macs")
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_study_options(parser)
+    add_row_options(parser)
     add_format_options(parser)
 
 
@@ -36,19 +40,20 @@ def run(args: argparse.Namespace) -> int:
 
     study = study_of(args)
     document = cycles_document(study, args.clock)
-    if not print_document(document, args):
-        _print(document, [*caveats(study), *board_notes(args)])
+    rows = chosen(document["operations"], args)
+    if not print_document({**document, "operations": rows}, args):
+        _print({**document, "operations": rows}, [*caveats(study), *board_notes(args)])
     return 1 if document["stuck"] else 0
 
 
 def _print(document: dict[str, Any], caveats: list[str]) -> None:
     total = document["total_cycles"]
     rows = [_row(row, total) for row in document["operations"]]
-    print_table(f"{document['loadable']} on {document['configuration']}", rows, COLUMNS)
+    print_table(f"{document['loadable']} on {document['configuration']}", rows, COLUMNS, LEAST)
     print(f"{total:,} cycles = {document['total_ms']:.3f} ms at {document['clock_mhz']:g} MHz", end="")
     print(f", {document['runs_per_second']:,.1f} runs a second" if document["runs_per_second"] else "")
     use = f", {document['mac_use']:.1%} of the MAC array" if document["mac_use"] is not None else ""
-    traffic = f"{document['read_bytes']:,} bytes read, {document['written_bytes']:,} written"
+    traffic = f"{sized(document['read_bytes'])} read, {sized(document['written_bytes'])} written"
     print(f"{document['macs']:,} MACs{use}; {traffic}")
     for line in caveats:
         print(f"Note: {line}.")
@@ -57,7 +62,7 @@ def _print(document: dict[str, Any], caveats: list[str]) -> None:
 def _row(row: dict[str, Any], total: int) -> dict[str, Any]:
     """Cycles stand at the first operation of a chain; those behind it on the fly have an arrow."""
     leads = row["leader"] == row["operation"]
-    cells = {key: row[key] for key in ("operation", "engine", "layer")}
+    cells = {key: row[key] for key in ("operation", "layer")} | {"engine": row["engine"].upper()}
     cells |= {key: "x".join(map(str, row[key])) if row[key] else None for key in ("input", "output")}
     share = row["cycles"] / total if leads and row["cycles"] and total else None
     return cells | {

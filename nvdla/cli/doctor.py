@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Any
 
 import nvdla
 from nvdla.cli.arguments import add_input_options, add_machine_options, surfaces_of_runs
-from nvdla.cli.findings import print_findings, summary
+from nvdla.cli.findings import place_of_finding, print_findings, summary
 from nvdla.cli.output import add_format_options, print_document, print_table, say
+from nvdla.cli.rows import add_row_options, chosen
 from nvdla.doctor.examination import Examination, examine
 from nvdla.program.naming import names_for, read_calibration
 
@@ -31,6 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--layers", metavar="FILE.yaml", help="layer names and scales (default: LOADABLE.layers.json)")
     parser.add_argument("--scales", action="store_true", help="list the scale of every converter")
     parser.add_argument("--strict", action="store_true", help="exit code 1 for warnings too")
+    add_row_options(parser, sort=False)
     add_format_options(parser)
 
 
@@ -51,19 +54,25 @@ def run(args: argparse.Namespace) -> int:
         threads=args.threads,
         random=bool(loadable.inputs) and not args.input,
     )
-    document = {"format": FORMAT, "version": VERSION, **found.as_dict(), "loadable": args.loadable}
+    shown = replace(
+        found,
+        findings=tuple(chosen(found.findings, args, place_of_finding)),
+        tensors=chosen(found.tensors, args),
+        scales=chosen(found.scales, args),
+    )
+    document = {"format": FORMAT, "version": VERSION, **shown.as_dict(), "loadable": args.loadable}
+    document["counts"] = found.as_dict()["counts"]
     if not print_document(document, args):
-        _print(args, found)
+        _print(args, shown, document["counts"])
     return int(bool(found.count("error")) or (args.strict and bool(found.count("warning"))))
 
 
-def _print(args: argparse.Namespace, found: Examination) -> None:
+def _print(args: argparse.Namespace, found: Examination, counts: dict[str, int]) -> None:
     print_findings(found.findings)
     if args.scales:
         print_table("scales", found.scales)
     if found.tensors:
         print_table(f"outputs of {found.runs} run{'s' * (found.runs != 1)}", [_tensor(each) for each in found.tensors])
-    counts = found.as_dict()["counts"]
     say(f"{args.loadable} on {found.configuration}: {summary(counts)}.")
     if found.runs and args.random_input is not None and not args.input:
         print("The inputs were random: saturation, unused range and dead channels of real data are not judged.")

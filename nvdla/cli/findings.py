@@ -8,17 +8,26 @@ import textwrap
 from collections.abc import Iterable
 
 from nvdla.cli.output import escape, terminal_width
+from nvdla.cli.rows import Place
 from nvdla.lint.findings import SEVERITIES, Finding
+
+
+def place_of_finding(finding: Finding) -> Place:
+    """What a finding is about, for :func:`nvdla.cli.rows.chosen`."""
+    if finding.task is None or finding.operation is None:
+        return [], [], []
+    layers = [finding.layer] if finding.layer else []
+    return [f"{finding.task}/{finding.operation}"], [str(finding.engine).lower()], layers
 
 
 def print_findings(findings: Iterable[Finding]) -> None:
     """Rule by rule: where, what was seen, and what to do."""
     width = min(terminal_width(), 120)
-    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    groups: dict[tuple[str, str, str, str], list[Finding]] = {}
     for finding in findings:
-        groups.setdefault((finding.severity, finding.rule, finding.advice), []).append(finding)
-    for (severity, rule, advice), members in groups.items():
-        print(f"{_coloured(severity)}: {rule}")
+        groups.setdefault((finding.severity, finding.headline, finding.rule, finding.advice), []).append(finding)
+    for (severity, headline, rule, advice), members in groups.items():
+        print(f"{_coloured(severity)}: {headline} [{rule}]")
         for each in members:
             _print_wrapped(f"{each.place}: {each.evidence}", width)
         _print_wrapped(f"-> {advice}", width)

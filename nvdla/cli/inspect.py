@@ -8,11 +8,13 @@ from typing import Any
 import nvdla
 from nvdla.analysis import views as views
 from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table
+from nvdla.cli.rows import add_row_options, asked, chosen
 from nvdla.program.naming import names_for
 from nvdla.program.program import Program
 
 HELP = "What is in a loadable: overview, tasks, memory, blobs, tensors, relocations, operations, dependency graph."
 
+LEAST = ("consumers", "waits_for", "source", "destination", "precision")
 SECTIONS = ("tasks", "memory", "blobs", "tensors", "relocs", "ops", "graph")
 
 
@@ -23,6 +25,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{name}", action="store_true", help=f"show {name} instead of the overview")
     parser.add_argument("--all", action="store_true", help="show everything")
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
+    add_row_options(parser)
     add_format_options(parser, yaml=True)
 
 
@@ -38,10 +41,12 @@ def run(args: argparse.Namespace) -> int:
         "blobs": lambda: views.blob_rows(loadable),
         "tensors": lambda: views.tensor_rows(loadable),
         "relocs": lambda: views.relocation_rows(loadable),
-        "ops": lambda: _named(views.operation_rows(tasks), args.loadable),
+        "ops": lambda: chosen(_named(views.operation_rows(tasks), args.loadable), args),
         "graph": lambda: views.graph_rows(tasks),
     }
     wanted = [name for name in SECTIONS if args.all or getattr(args, name)]
+    if asked(args) and "ops" not in wanted:
+        wanted.append("ops")
     if args.all or not wanted:
         wanted = ["overview", *wanted]
     document = {name: makers[name]() for name in wanted}
@@ -51,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         if name == "overview":
             print_pairs(loadable.name, {key: value for key, value in content.items() if key != "file"})
         else:
-            print_table(name, content)
+            print_table(name, content, least=LEAST)
     return 0
 
 

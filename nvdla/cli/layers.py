@@ -8,6 +8,7 @@ from typing import Any
 
 import nvdla
 from nvdla.cli.output import add_format_options, print_document, print_table, say
+from nvdla.cli.rows import add_row_options, chosen
 from nvdla.errors import FormatError
 from nvdla.program import sidecar
 from nvdla.program.naming import from_calibration, names_for
@@ -38,6 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
     parser.add_argument("--dry-run", action="store_true", help="write nothing")
     parser.add_argument("--force", action="store_true", help="replace names that the compiler wrote itself")
+    add_row_options(parser)
     add_format_options(parser)
 
 
@@ -71,10 +73,10 @@ def run(args: argparse.Namespace) -> int:
         "named": named,
         "unused": unused,
         "layer_file": written,
-        "operations": rows,
+        "operations": chosen(rows, args),
     }
     if not print_document(document, args):
-        _print(document)
+        _print(document, len(rows))
     return int(named < len(rows))
 
 
@@ -124,12 +126,12 @@ def _known_confidence(loadable: str) -> dict[tuple[int, int], str]:
     }
 
 
-def _print(document: dict[str, Any]) -> None:
+def _print(document: dict[str, Any], count: int) -> None:
     rows = [{**row, "engine": row["engine"].upper()} for row in document["operations"]]
     print_table(f"{document['loadable']} on {document['configuration']}", rows)
     doubtful = sum(row["confidence"] == "order" for row in rows)
     doubt = f", {doubtful} of them might be others (order)" if doubtful else ""
-    say(f"{document['named']} of {len(rows)} operations have names{doubt}.")
+    say(f"{document['named']} of {count} operations have names{doubt}.")
     if document["unused"]:
         say(f"Layers that no operation was found for: {', '.join(document['unused'])}.")
     if document["layer_file"]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 
-from nvdla.cli.findings import print_findings, summary
+from nvdla.cli.findings import place_of_finding, print_findings, summary
 from nvdla.cli.output import add_format_options, print_document, print_table, say
+from nvdla.cli.rows import add_row_options, chosen
 from nvdla.lint import lint_file
 from nvdla.lint.linter import rules
 from nvdla.program.naming import names_for
@@ -26,6 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
     parser.add_argument("--strict", action="store_true", help="exit code 1 for warnings too")
     parser.add_argument("--rules", action="store_true", help="list the rules")
+    add_row_options(parser, sort=False)
     add_format_options(parser)
 
 
@@ -38,8 +40,15 @@ def run(args: argparse.Namespace) -> int:
 
         raise FormatError("which loadable? give a file (or --rules to list the rules)")
     report = lint_file(args.loadable, args.config, args.abi, layers=names_for(args.loadable).layers)
-    if not print_document({"format": FORMAT, "version": VERSION, **report.as_dict()}, args):
-        print_findings(report.findings)
+    findings = chosen(report.findings, args, place_of_finding)
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        **report.as_dict(),
+        "findings": [each.as_dict() for each in findings],
+    }
+    if not print_document(document, args):
+        print_findings(findings)
         counts = report.as_dict()["counts"]
         more = f" ({report.left_out} more of the same rules)" if report.left_out else ""
         say(f"{args.loadable} on {report.config.name}: {summary(counts)}{more}.")
@@ -50,7 +59,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _list_rules(args: argparse.Namespace) -> int:
     rows = [
-        {"rule": rule.name, "severity": rule.severity, "text": rule.text.partition("\n\n")[0].replace("\n", " ")}
+        {
+            "rule": rule.name,
+            "severity": rule.severity,
+            "headline": rule.headline,
+            "text": rule.text.partition("\n\n")[0].replace("\n", " "),
+        }
         for rule in rules()
     ]
     if not print_document({"format": f"{FORMAT}-rules", "version": VERSION, "rules": rows}, args):

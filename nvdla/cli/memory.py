@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from nvdla.cli.output import add_format_options, print_document, print_table, print_written
+from nvdla.cli.output import add_format_options, print_document, print_table, print_written, sized
+from nvdla.cli.rows import Place, add_row_options, chosen
 from nvdla.cli.study import add_study_options, study_of
 from nvdla.errors import FormatError
 from nvdla.files import write_file
@@ -27,6 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cvsram-base", type=address, default=None, metavar="ADDRESS", help="the same for CVSRAM")
     parser.add_argument("--svg", metavar="FILE", help="write a timeline as SVG")
     parser.add_argument("--buffers", action="store_true", help="list constants (weights, descriptors) too")
+    add_row_options(parser)
     add_format_options(parser)
 
 
@@ -46,16 +48,28 @@ def run(args: argparse.Namespace) -> int:
     memory = MemoryMap.of(study, base, cvsram)
     _check_reach(memory)
     document = memory.document()
+    pairs = (zip(row["operations"], row["engines"], strict=True) for row in document["steps"])
+    engines = {label: engine for each in pairs for label, engine in each}
+    everything = args.buffers or args.json
+    buffers = [row for row in document["buffers"] if everything or row["kind"] != "constant"]
+    hidden = len(document["buffers"]) - len(buffers)
+    document["buffers"] = chosen(buffers, args, lambda row: _place(row, engines))
     if args.svg:
         from nvdla.analysis.memorymap.svg import memory_svg
 
         data = memory_svg(memory).encode()
         write_file(args.svg, data)
     if not print_document(document, args):
-        _print(document, args)
+        _print(document, hidden)
     if args.svg:
         print_written(args.svg, len(data), args)
     return 1 if document["overlaps"] else 0
+
+
+def _place(row: dict[str, Any], engines: dict[str, str]) -> Place:
+    """The operations that write or read a buffer."""
+    labels = [label for label in (row["written_by"], *row["read_by"]) if label]
+    return labels, [engines[label] for label in labels if label in engines], [row["name"]]
 
 
 def _check_reach(memory: Any) -> None:
@@ -69,17 +83,18 @@ def _check_reach(memory: Any) -> None:
             )
 
 
-def _print(document: dict[str, Any], args: argparse.Namespace) -> None:
+def _print(document: dict[str, Any], hidden: int) -> None:
+    """``hidden``: constants that are not in the list of buffers."""
     print_table(f"{document['loadable']} on {document['configuration']}", [_hex(row) for row in document["spaces"]])
+    for row in document["spaces"]:
+        print(f"{row['space']}: {sized(row['allocated'])} in {sized(row['carve_out'])} of carve-out\n")
     steps = document["steps"]
     allocations = [
         _hex(row) | {"first_write": _step(row["first_write"], steps), "last_read": _step(row["last_read"], steps)}
         for row in document["allocations"]
     ]
     print_table("allocations (each must be contiguous)", allocations)
-    buffers = [row for row in document["buffers"] if args.buffers or row["kind"] != "constant"]
-    print_table("buffers", [_buffer(row, steps) for row in buffers])
-    hidden = len(document["buffers"]) - len(buffers)
+    print_table("buffers", [_buffer(row, steps) for row in document["buffers"]])
     if hidden:
         print(f"{hidden} constants (weights, operands, descriptors) are not listed; --buffers shows them\n")
     if document["reuse"]:

@@ -22,6 +22,7 @@ GAP = 3  # between two columns
 
 _separator = ""  # of --csv and --tsv
 _tables_to: TextIO | None = None  # where their tables go
+_wide = False  # --wide: no column is left out
 
 
 def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> None:
@@ -30,6 +31,7 @@ def add_format_options(parser: argparse.ArgumentParser, yaml: bool = False) -> N
     group.add_argument("--json", action="store_true", help="print JSON (stable keys) instead of tables")
     group.add_argument("--csv", action="store_true", help="print the tables alone, as CSV")
     group.add_argument("--tsv", action="store_true", help="print the tables alone, columns separated by tabs")
+    parser.add_argument("--wide", action="store_true", help="all columns of tables, however narrow the terminal is")
     if yaml:
         group.add_argument("--yaml", action="store_true", help="print YAML (the same keys) instead of tables")
 
@@ -63,15 +65,15 @@ def print_error(command: str, error: str, message: str) -> None:
 @contextlib.contextmanager
 def tables_as(args: argparse.Namespace) -> Iterator[None]:
     """Within, tables are printed as the arguments ask for; with ``--csv`` and ``--tsv`` nothing else is."""
-    global _separator, _tables_to
+    global _separator, _tables_to, _wide
     separator = "," if getattr(args, "csv", False) else "\t" if getattr(args, "tsv", False) else ""
-    before = _separator, _tables_to
-    _separator, _tables_to = separator, sys.stdout if separator else None
+    before = _separator, _tables_to, _wide
+    _separator, _tables_to, _wide = separator, sys.stdout if separator else None, getattr(args, "wide", False)
     try:
         with contextlib.redirect_stdout(io.StringIO()) if separator else contextlib.nullcontext():
             yield
     finally:
-        _separator, _tables_to = before
+        _separator, _tables_to, _wide = before
 
 
 def for_people() -> bool:
@@ -100,7 +102,7 @@ def say(text: str, stream: Any = None) -> None:
 def print_written(path: str, size: int, args: argparse.Namespace) -> None:
     """One line about a file that was written: on standard error where standard output is a document."""
     stream = sys.stderr if getattr(args, "json", False) or getattr(args, "yaml", False) else sys.stdout
-    say(f"{path}: {size:,} bytes", stream)
+    say(f"{path}: {sized(size)}", stream)
 
 
 def plain(value: Any) -> Any:
@@ -116,8 +118,12 @@ def plain(value: Any) -> Any:
     return int(value) if hasattr(value, "__index__") else str(value)
 
 
-def print_table(title: str, rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None) -> None:
-    """A table with one column a key. Numbers stand right; columns in which nothing stands are left out."""
+def print_table(
+    title: str, rows: Iterable[Mapping[str, Any]], columns: Sequence[str] | None = None, least: Sequence[str] = ()
+) -> None:
+    """A table with one column a key. Numbers stand right; columns in which nothing stands are left out.
+
+    ``least``: columns that a narrow terminal loses first, before the last ones."""
     rows = [_engine_upper(row) for row in rows]
     if not rows:
         print(f"{title}: none" + "\n" * for_people())
@@ -126,9 +132,12 @@ def print_table(title: str, rows: Iterable[Mapping[str, Any]], columns: Sequence
         _print_lines(title, rows, list(columns or rows[0]) if _tables_to else _shown(rows, columns))
         return
     shown = _shown(rows, columns)
-    texts = {key: [key.replace("_", " "), *(_cell(row.get(key)) for row in rows)] for key in shown}
-    for number, part in enumerate(_parts(texts, terminal_width())):
-        _print_part(f"{title} (further columns)" if number else title, rows, {key: texts[key] for key in part})
+    texts = {key: [key.replace("_", " "), *(_cell(row.get(key), True) for row in rows)] for key in shown}
+    kept = list(texts) if _wide else _that_fit(texts, terminal_width(), least)
+    _print_columns(title, rows, {key: texts[key] for key in kept})
+    left_out = [key.replace("_", " ") for key in texts if key not in kept]
+    if left_out:
+        print(f"Left out in {terminal_width()} columns: {', '.join(left_out)}; --wide shows them.\n")
 
 
 def _engine_upper(row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -141,7 +150,7 @@ def _shown(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None) -> 
     return [key for key in columns or rows[0] if any(_cell(row.get(key)) for row in rows)]
 
 
-def _print_part(title: str, rows: Sequence[Mapping[str, Any]], texts: Mapping[str, Sequence[str]]) -> None:
+def _print_columns(title: str, rows: Sequence[Mapping[str, Any]], texts: Mapping[str, Sequence[str]]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -153,31 +162,30 @@ def _print_part(title: str, rows: Sequence[Mapping[str, Any]], texts: Mapping[st
             cells[0],
             justify="right" if numbers else "left",
             overflow="fold",
+            no_wrap=_wide,
             min_width=min(_longest_word(cells), widest),
         )
-    console().print(f"[bold]{_escape(title)}[/]", soft_wrap=True)
+    output = console(sum(max(map(len, cells)) + GAP for cells in texts.values()) if _wide else None)
+    output.print(f"[bold]{_escape(title)}[/]", soft_wrap=True)
     for cells in zip(*(cells[1:] for cells in texts.values()), strict=True):
         table.add_row(*map(_escape, cells))
-    console().print(table)
+    output.print(table)
 
 
-def _parts(texts: Mapping[str, Sequence[str]], width: int) -> list[list[str]]:
-    """The columns of each part of a table that is ``width`` columns wide.
-
-    A table that does not fit even with every cell wrapped between its words is printed in parts one below the other,
-    each beginning with the columns that say which row it is.
-    """
+def _that_fit(texts: Mapping[str, Sequence[str]], width: int, least: Sequence[str]) -> list[str]:
+    """The columns that fit into ``width`` with long cells wrapped between their words: ``least`` go first, then the
+    last; those that say which row it is stay."""
     words = {key: _longest_word(cells) for key, cells in texts.items()}
-    if sum(words.values()) + GAP * len(words) <= width:
-        return [list(texts)]
     wanted = {key: max(words[key], min(WRAPPED, max(map(len, texts[key])))) for key in texts}
-    leading = _leading(texts)
-    parts = [list(leading)]
-    for key in list(texts)[len(leading) :]:
-        if parts[-1] != leading and sum(wanted[each] + GAP for each in [*parts[-1], key]) > width:
-            parts.append(list(leading))
-        parts[-1].append(key)
-    return parts
+    kept, leading = list(texts), _leading(texts)
+    if sum(words.values()) + GAP * len(words) <= width:
+        return kept
+    going = [key for key in [*least, *reversed(kept)] if key in kept and key not in leading]
+    for key in dict.fromkeys(going):
+        if sum(wanted[key] + GAP for key in kept) <= width:
+            break
+        kept.remove(key)
+    return kept
 
 
 def _longest_word(cells: Sequence[str]) -> int:
@@ -203,15 +211,15 @@ def print_pairs(title: str, pairs: Mapping[str, Any]) -> None:
     print()
 
 
-def console() -> Any:
-    """Standard output: as wide as the terminal, or :data:`PIPE_WIDTH` in a pipe."""
+def console(width: int | None = None) -> Any:
+    """Standard output: as wide as the terminal, or :data:`PIPE_WIDTH` in a pipe; or ``width``, where that is more."""
     from rich.console import Console
 
     class Output(Console):
         def on_broken_pipe(self) -> None:
             raise BrokenPipeError  # the command's frame knows what to do; rich would end with exit code 1
 
-    return Output(width=terminal_width(), highlight=False)
+    return Output(width=max(width or 0, terminal_width()), highlight=False)
 
 
 def terminal_width() -> int:
@@ -219,11 +227,22 @@ def terminal_width() -> int:
     return shutil.get_terminal_size().columns if for_people() else PIPE_WIDTH
 
 
-def _cell(value: Any) -> str:
+def sized(count: int) -> str:
+    """A number of bytes for people: "58,064 bytes (56.7 KiB)"."""
+    for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
+        if count >= size:
+            return f"{count:,} bytes ({count / size:.1f} {unit})"
+    return f"{count:,} bytes"
+
+
+def _cell(value: Any, separators: bool = False) -> str:
+    """A value as text; ``separators``: large numbers as 1,234,567."""
     if value is None:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, int) and separators and abs(value) >= 10_000:
+        return f"{value:,}"
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, Mapping):

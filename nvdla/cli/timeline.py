@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from nvdla.cli.output import add_format_options, plain, print_document, print_table, print_written
+from nvdla.cli.rows import add_row_options, chosen
 from nvdla.cli.study import add_study_options, study_of
 from nvdla.files import write_file
 
@@ -22,11 +23,14 @@ for ever."""
 ENDINGS = (".json", ".svg")
 COLUMNS = ("operation", "engine", "group", "layer", "programmed", "enabled", "start", "end", "cycles", "bound")
 
+LEAST = ("programmed", "enabled", "group", "bound")
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_study_options(parser)
     parser.add_argument("--output", "-o", metavar="FILE", help="write .json (Trace Event Format) or .svg")
+    add_row_options(parser)
     add_format_options(parser)
 
 
@@ -43,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_document(_trace(study, args.clock), args)
     elif not args.output:
-        _print(study, args.clock)
+        _print(study, args)
     return 1 if study.schedule.stuck else 0
 
 
@@ -62,11 +66,15 @@ def _content(study: Any, clock: float, suffix: str) -> str:
     return schedule_svg(study, clock)
 
 
-def _print(study: Any, clock: float) -> None:
+def _print(study: Any, args: argparse.Namespace) -> None:
     from nvdla.analysis.cycles.document import caveats, operation_rows
 
-    rows = [row | {"cycles": (row["end"] or 0) - (row["start"] or 0)} for row in operation_rows(study)]
-    print_table(f"{study.loadable.name} on {study.config.name}", rows, COLUMNS)
+    rows = [
+        row | {"cycles": (row["end"] or 0) - (row["start"] or 0), "engine": row["engine"].upper()}
+        for row in operation_rows(study)
+    ]
+    print_table(f"{study.loadable.name} on {study.config.name}", chosen(rows, args), COLUMNS, LEAST)
+    clock = args.clock
     print(f"{study.schedule.cycles:,} cycles = {study.schedule.cycles / clock / 1000:.3f} ms at {clock:g} MHz")
     for line in caveats(study):
         print(f"Note: {line}.")

@@ -15,7 +15,7 @@ def _entries(chart: Chart) -> dict[str, Any]:
     return {name: entry.get("scale") for name, entry in (chart.calibration or {}).items()}
 
 
-@check("error", "Calibrate again, with images that reach this layer.")
+@check("error", "Calibrate again, with images that reach this layer.", headline="scale that is no positive number")
 def scales_are_positive_numbers(chart: Chart) -> Iterator[Said]:
     """Every scale of the calibration table is a positive number."""
     for name, scale in _entries(chart).items():
@@ -23,7 +23,7 @@ def scales_are_positive_numbers(chart: Chart) -> Iterator[Said]:
             yield f"layer {name}: scale is {shortened(scale)}"
 
 
-@check("error", "Add an entry for the layer: the compiler stops without it.")
+@check("error", "Add an entry for the layer: the compiler stops without it.", headline="layer without a scale")
 def layers_have_a_scale(chart: Chart) -> Iterator[Said]:
     """Every layer, input and output has an entry in the table (layer names must be known for this check)."""
     if chart.calibration is None:
@@ -38,7 +38,11 @@ def layers_have_a_scale(chart: Chart) -> Iterator[Said]:
             yield chart.by_place[place], f"layer {layer} has no entry"
 
 
-@check("warning", "Calibrate with real images; a scale of 1 is what a table is filled with before.")
+@check(
+    "warning",
+    "Calibrate with real images; a scale of 1 is what a table is filled with before.",
+    headline="scale that was not measured",
+)
 def scales_are_measured(chart: Chart) -> Iterator[Said]:
     """Scales differ from layer to layer: one value for most of them, or exactly 1, was never measured.
 
@@ -53,7 +57,11 @@ def scales_are_measured(chart: Chart) -> Iterator[Said]:
         yield f"{count} of {len(scales)} layers have the scale {value:g}"
 
 
-@check("warning", "Write 0: NVIDIA's compiler knows symmetric scales only, and takes nothing but the scale.")
+@check(
+    "warning",
+    "Write 0: NVIDIA's compiler knows symmetric scales only, and takes nothing but the scale.",
+    headline="calibration with an offset",
+)
 def calibration_is_symmetric(chart: Chart) -> Iterator[Said]:
     """min, max and offset of an entry are 0: NVIDIA's compiler does not use them."""
     for name, entry in (chart.calibration or {}).items():
@@ -62,7 +70,7 @@ def calibration_is_symmetric(chart: Chart) -> Iterator[Said]:
             yield f"layer {name}: {', '.join(f'{key} is {entry[key]!r}' for key in used)}"
 
 
-@check("warning", "Correct the scale, and compile again.")
+@check("warning", "Correct the scale, and compile again.", headline="input scale that does not fit images")
 def input_scales_fit_the_images(chart: Chart) -> Iterator[Said]:
     """The largest input scale still lets the input's range matter: 127 steps of it are no more than 10000."""
     for memory in chart.loadable.inputs:

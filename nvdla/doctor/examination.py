@@ -128,7 +128,7 @@ def _findings(rule: Rule, chart: Chart) -> list[Finding]:
     try:
         return list(rule.findings(chart))[:MOST_OF_A_RULE]
     except NvdlaError as error:
-        return [Finding("error", rule.name, f"the check cannot be made: {error}", "Repair the file.")]
+        return [Finding("error", rule.name, rule.headline, f"the check cannot be made: {error}", "Repair the file.")]
 
 
 @dataclass(frozen=True)

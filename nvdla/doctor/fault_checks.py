@@ -21,7 +21,11 @@ def _with_tables(chart: Chart) -> Iterator[tuple[Operation, Any]]:
             yield subject, subject.lut
 
 
-@check("error", "Compile the layer in fp16, or fill the table: NVIDIA's compiler makes none for int8 Sigmoid and TanH.")
+@check(
+    "error",
+    "Compile the layer in fp16, or fill the table: NVIDIA's compiler makes none for int8 Sigmoid and TanH.",
+    headline="empty lookup table",
+)
 def lookup_tables_are_filled(chart: Chart) -> Iterator[Said]:
     """A lookup table that is used has entries: NVIDIA's compiler leaves those of int8 Sigmoid and TanH empty, and the
     layer's result is constant."""
@@ -31,7 +35,7 @@ def lookup_tables_are_filled(chart: Chart) -> Iterator[Said]:
             yield subject, f"every entry of table {subject.op.lut_index} is the same ({values})"
 
 
-@check("error", "Add the table to the task, or switch the lookup off.")
+@check("error", "Add the table to the task, or switch the lookup off.", headline="lookup table that does not exist")
 def lookup_tables_are_named(chart: Chart) -> Iterator[Said]:
     """An SDP operation that looks up (activation LUT) names a table."""
     for subject in chart.of_type(OpType.SDP):
@@ -39,7 +43,7 @@ def lookup_tables_are_named(chart: Chart) -> Iterator[Said]:
             yield subject, f"y_op looks up, but lut_index is {subject.op.lut_index}"
 
 
-@check("error", "Correct start and end of the table.")
+@check("error", "Correct start and end of the table.", headline="empty lookup range")
 def lookup_ranges_are_not_empty(chart: Chart) -> Iterator[Said]:
     """A linear table's range has a start below its end: otherwise every input is out of range."""
     for subject, lut in _with_tables(chart):
@@ -61,7 +65,11 @@ def _signed(subject: Operation, value: int) -> int:
     return value - (1 << bits) if value >> (bits - 1) else value
 
 
-@check("warning", "Compile the first layer for feature input, or for nv_small; compare with the float model.")
+@check(
+    "warning",
+    "Compile the first layer for feature input, or for nv_small; compare with the float model.",
+    headline="image kernels with wrong weights",
+)
 def wide_image_kernels_have_their_weights(chart: Chart) -> Iterator[Said]:
     """The first convolution on an image with kernels of 5 columns and joined lines (post-extension) has correct
     weights. NVIDIA's compiler packs them wrongly on nv_full and nv_large: the result correlates with the float model
@@ -80,7 +88,11 @@ def wide_image_kernels_have_their_weights(chart: Chart) -> Iterator[Said]:
             )
 
 
-@check("note", "Expect other values at the borders than Caffe's, which divides by the part inside the image.")
+@check(
+    "note",
+    "Expect other values at the borders than Caffe's, which divides by the part inside the image.",
+    headline="average that counts the padding",
+)
 def averages_count_the_padding(chart: Chart) -> Iterator[Said]:
     """Average pooling divides by the whole kernel, padding included."""
     for subject in chart.of_type(OpType.PDP):
@@ -90,7 +102,11 @@ def averages_count_the_padding(chart: Chart) -> Iterator[Said]:
             yield subject, "averages with padding left,right,top,bottom " + ",".join(map(str, padding))
 
 
-@check("warning", "Scale in an SDP operation: NVIDIA's compiler loses power, factor and shift of a Power layer.")
+@check(
+    "warning",
+    "Scale in an SDP operation: NVIDIA's compiler loses power, factor and shift of a Power layer.",
+    headline="power layer that does nothing",
+)
 def powers_do_something(chart: Chart) -> Iterator[Said]:
     """A Power layer on the CPU has a factor, a shift or a power. NVIDIA's compiler writes 1, 0 and 1 whatever the
     network says, so the layer only copies."""
@@ -100,7 +116,7 @@ def powers_do_something(chart: Chart) -> Iterator[Said]:
             yield task_id, f"CPU operation {operation.index}: (0 + 1 x) ** 1 copies its input"
 
 
-@check("warning", "Make the softmax's input a vector (1 x 1 pixels).")
+@check("warning", "Make the softmax's input a vector (1 x 1 pixels).", headline="softmax over a part of its input")
 def softmax_sees_all_its_input(chart: Chart) -> Iterator[Said]:
     """Softmax on the CPU takes only as many elements as there are channels, from the start of its buffer: of an image
     with several pixels the rest is left as it is."""
@@ -116,7 +132,7 @@ def softmax_sees_all_its_input(chart: Chart) -> Iterator[Said]:
             )
 
 
-@check("error", "Calibrate again: the scale of the CPU layer's tensors was lost.")
+@check("error", "Calibrate again: the scale of the CPU layer's tensors was lost.", headline="CPU layer without scales")
 def cpu_layers_have_scales(chart: Chart) -> Iterator[Said]:
     """CPU operations on int8 have positive scale factors: they turn integers into real numbers and back."""
     for kind in (EmuOpType.POWER, EmuOpType.SOFTMAX):

@@ -26,7 +26,11 @@ def some(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers[:SHOWN])) + more
 
 
-@check("error", "Calibrate again: the scale of this tensor, or of its input, was lost.")
+@check(
+    "error",
+    "Calibrate again: the scale of this tensor, or of its input, was lost.",
+    headline="converter that lets nothing through",
+)
 def converters_let_something_through(chart: Chart) -> Iterator[Said]:
     """No converter multiplies by 0: everything behind it would be the same number."""
     for scale in chart.scales:
@@ -34,7 +38,11 @@ def converters_let_something_through(chart: Chart) -> Iterator[Said]:
             yield chart.by_place[scale.task, scale.operation], f"{scale.converter}: scale 0 >> {scale.truncate}"
 
 
-@check("warning", "Use a larger scale and a larger truncate (the scale is a 16-bit number: use 15 bits of it).")
+@check(
+    "warning",
+    "Use a larger scale and a larger truncate (the scale is a 16-bit number: use 15 bits of it).",
+    headline="coarse scale",
+)
 def scales_have_enough_bits(chart: Chart) -> Iterator[Said]:
     """A converter's scale has at least 6 significant bits. One with few cannot come near the real scale: 3 >> 9 may
     stand for anything from 0.0049 to 0.0068. A scale that is a power of two is exact and needs no bits.
@@ -51,7 +59,11 @@ def scales_have_enough_bits(chart: Chart) -> Iterator[Said]:
             )
 
 
-@check("warning", "Look at the calibration: a step of the output is smaller than one of the sums.")
+@check(
+    "warning",
+    "Look at the calibration: a step of the output is smaller than one of the sums.",
+    headline="sums scaled up",
+)
 def accumulators_are_not_amplified(chart: Chart) -> Iterator[Said]:
     """The result of an int8 convolution is scaled down: a product of two steps is finer than a step of the output.
 
@@ -65,7 +77,11 @@ def accumulators_are_not_amplified(chart: Chart) -> Iterator[Said]:
             yield subject, f"out_cvt multiplies by {scale.scale} >> {scale.truncate} = {scale.real:.6g}"
 
 
-@check("warning", "Give the layer's input or weights a larger scale, or the bias is cut off.")
+@check(
+    "warning",
+    "Give the layer's input or weights a larger scale, or the bias is cut off.",
+    headline="bias cut off at 16 bits",
+)
 def biases_fit_their_sixteen_bits(chart: Chart) -> Iterator[Said]:
     """No bias is at the end of its 16 bits: it probably did not fit, and was cut off.
 
@@ -98,7 +114,7 @@ def _biases(chart: Chart, subject: Operation, name: str) -> np.ndarray | None:
     return found[::2] if stage.type == SdpType.BOTH else found
 
 
-@check("note", "Prune the kernels, or look why training killed them.")
+@check("note", "Prune the kernels, or look why training killed them.", headline="dead kernels")
 def kernels_are_alive(chart: Chart) -> Iterator[Said]:
     """No kernel is zero everywhere: its channel says nothing but its bias."""
     for subject in chart.of_type(OpType.CONV):
@@ -109,7 +125,7 @@ def kernels_are_alive(chart: Chart) -> Iterator[Said]:
                 yield subject, f"{len(dead)} of {peaks.size} kernels are zero: {some(dead)}"
 
 
-@check("error", "Load the weights: quantisation or packing lost them.")
+@check("error", "Load the weights: quantisation or packing lost them.", headline="weights all zero")
 def weights_are_not_all_zero(chart: Chart) -> Iterator[Said]:
     """A convolution has a weight that is not zero."""
     for subject in chart.of_type(OpType.CONV):
@@ -118,7 +134,11 @@ def weights_are_not_all_zero(chart: Chart) -> Iterator[Said]:
             yield subject, f"all {weights.size} weights are zero"
 
 
-@check("warning", "Scale the weights by their largest magnitude (127 steps).")
+@check(
+    "warning",
+    "Scale the weights by their largest magnitude (127 steps).",
+    headline="weights in a small part of their range",
+)
 def weights_use_their_range(chart: Chart) -> Iterator[Said]:
     """The largest int8 weight of a layer is near 127; otherwise the weights are coarser than need be."""
     for subject in chart.of_type(OpType.CONV):
@@ -130,7 +150,9 @@ def weights_use_their_range(chart: Chart) -> Iterator[Said]:
             yield subject, f"the largest magnitude is {peak} of 127: {127 / peak:.1f} times coarser than need be"
 
 
-@check("note", "Compile with a scale for each filter (per-filter quantisation).")
+@check(
+    "note", "Compile with a scale for each filter (per-filter quantisation).", headline="kernels of unlike magnitudes"
+)
 def kernels_have_like_magnitudes(chart: Chart) -> Iterator[Said]:
     """With one scale for all kernels of a layer, no kernel is so small that it keeps only a few steps (8 of 127)."""
     for subject in chart.of_type(OpType.CONV):
@@ -162,7 +184,11 @@ def kernel_peaks(chart: Chart, subject: Operation) -> np.ndarray | None:
     return peaks
 
 
-@check("warning", "Compute the product in fp16, or divide the scale of the result by that of the second factor.")
+@check(
+    "warning",
+    "Compute the product in fp16, or divide the scale of the result by that of the second factor.",
+    headline="product with a wrong scale",
+)
 def products_have_the_scale_of_both(chart: Chart) -> Iterator[Said]:
     """An int8 product of two tensors carries both scales. NVIDIA's compiler rescales by one of them alone, so its
     result is wrong by a factor."""

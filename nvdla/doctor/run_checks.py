@@ -33,7 +33,12 @@ def _reason(health: TensorHealth) -> str:
     )
 
 
-@check("error", "Calibrate again: the scale of this tensor is far too small for its values.", of_data=True)
+@check(
+    "error",
+    "Calibrate again: the scale of this tensor is far too small for its values.",
+    of_data=True,
+    headline="outputs cut off",
+)
 def outputs_are_not_cut_off(chart: Chart) -> Iterator[Said]:
     """Less than 10 % of a tensor's integers are at either end of their type."""
     for subject, health in chart.measured():
@@ -41,7 +46,12 @@ def outputs_are_not_cut_off(chart: Chart) -> Iterator[Said]:
             yield subject, _reason(health)
 
 
-@check("warning", "Look at the histogram; calibrate with more images, or allow a larger maximum.", of_data=True)
+@check(
+    "warning",
+    "Look at the histogram; calibrate with more images, or allow a larger maximum.",
+    of_data=True,
+    headline="outputs that saturate",
+)
 def outputs_hardly_saturate(chart: Chart) -> Iterator[Said]:
     """Less than 1 % of a tensor's integers are at either end of their type: entropy calibration cuts off that much."""
     for subject, health in chart.measured():
@@ -49,7 +59,12 @@ def outputs_hardly_saturate(chart: Chart) -> Iterator[Said]:
             yield subject, _reason(health)
 
 
-@check("warning", "Calibrate again: the scale of this tensor is larger than its values need.", of_data=True)
+@check(
+    "warning",
+    "Calibrate again: the scale of this tensor is larger than its values need.",
+    of_data=True,
+    headline="outputs in a small part of their range",
+)
 def outputs_use_their_range(chart: Chart) -> Iterator[Said]:
     """The largest int8 value of a tensor is at least 32 of 127: otherwise two of its seven bits are never used."""
     for subject, health in chart.measured():
@@ -59,7 +74,12 @@ def outputs_use_their_range(chart: Chart) -> Iterator[Said]:
             yield subject, f"values from {low:g} to {high:g}: a scale {127 / peak:.1f} times smaller would hold them"
 
 
-@check("error", "Look at the layer's weights, bias and scale: nothing comes out of it.", of_data=True)
+@check(
+    "error",
+    "Look at the layer's weights, bias and scale: nothing comes out of it.",
+    of_data=True,
+    headline="outputs all zero",
+)
 def outputs_are_not_all_zero(chart: Chart) -> Iterator[Said]:
     """A tensor has an element that is not zero."""
     for subject, health in chart.measured():
@@ -67,7 +87,12 @@ def outputs_are_not_all_zero(chart: Chart) -> Iterator[Said]:
             yield subject, f"all {health.elements} elements of {health.runs} runs are zero"
 
 
-@check("note", "Prune the channels, or look why nothing reaches them (a bias far below 0 before a ReLU).", of_data=True)
+@check(
+    "note",
+    "Prune the channels, or look why nothing reaches them (a bias far below 0 before a ReLU).",
+    of_data=True,
+    headline="dead channels",
+)
 def channels_are_alive(chart: Chart) -> Iterator[Said]:
     """No channel is zero everywhere, in all runs. Only said of channels of which at least 64 elements were seen."""
     for subject, health in chart.measured():
@@ -76,7 +101,12 @@ def channels_are_alive(chart: Chart) -> Iterator[Said]:
             yield subject, f"{len(dead)} of {health.shape[1]} channels were always zero: {some(dead)}"
 
 
-@check("note", "Look at the kernels: a channel that never changes says nothing about the input.", of_data=True)
+@check(
+    "note",
+    "Look at the kernels: a channel that never changes says nothing about the input.",
+    of_data=True,
+    headline="constant channels",
+)
 def channels_change(chart: Chart) -> Iterator[Said]:
     """No channel has one and the same value everywhere. Only said of channels of which at least 64 elements were
     seen."""
@@ -86,7 +116,7 @@ def channels_change(chart: Chart) -> Iterator[Said]:
             yield subject, f"{len(constant)} of {health.shape[1]} channels never changed: {some(constant)}"
 
 
-@check("warning", "Widen the table's range, or scale its input.", of_data=True)
+@check("warning", "Widen the table's range, or scale its input.", of_data=True, headline="lookups out of range")
 def lookups_stay_in_range(chart: Chart) -> Iterator[Said]:
     """Less than 1 % of the numbers looked up are below or above both tables' ranges: beyond, a straight line
     answers."""
@@ -100,7 +130,12 @@ def lookups_stay_in_range(chart: Chart) -> Iterator[Said]:
             yield subject, f"{under} of {total} lookups were below the tables, {over} above"
 
 
-@check("error", "Look at the inputs and at the layers before: a NaN spreads to everything behind it.", of_data=True)
+@check(
+    "error",
+    "Look at the inputs and at the layers before: a NaN spreads to everything behind it.",
+    of_data=True,
+    headline="numbers that are not finite",
+)
 def numbers_are_finite(chart: Chart) -> Iterator[Said]:
     """No NaN or infinity in an fp16 tensor."""
     for subject, health in chart.measured():
@@ -108,7 +143,7 @@ def numbers_are_finite(chart: Chart) -> Iterator[Said]:
             yield subject, f"{health.special} of {health.elements} elements are NaN or infinite"
 
 
-@check("warning", "Scale the network down: fp16 ends at 65504.", of_data=True)
+@check("warning", "Scale the network down: fp16 ends at 65504.", of_data=True, headline="fp16 overflow")
 def halves_do_not_overflow(chart: Chart) -> Iterator[Said]:
     """No fp16 element is at the end of its range: NVDLA makes the largest number of what is beyond."""
     for subject, health in chart.measured():
@@ -117,7 +152,12 @@ def halves_do_not_overflow(chart: Chart) -> Iterator[Said]:
             yield subject, f"{health.saturated:.2%} of {health.elements} elements are {low:g} or {high:g}"
 
 
-@check("error", "Lower the truncation of the sums, or split the channels.", of_data=True)
+@check(
+    "error",
+    "Lower the truncation of the sums, or split the channels.",
+    of_data=True,
+    headline="accumulators that saturate",
+)
 def accumulators_do_not_saturate(chart: Chart) -> Iterator[Said]:
     """No sum of a convolution saturates in the accumulator's 32 bits."""
     for (task, index), counts in chart.accumulators.items():
@@ -126,7 +166,7 @@ def accumulators_do_not_saturate(chart: Chart) -> Iterator[Said]:
             yield subject, f"{counts} sums saturated"
 
 
-@check("error", "See the message; 'nvdla lint' says more.")
+@check("error", "See the message; 'nvdla lint' says more.", headline="run that failed")
 def it_can_be_run(chart: Chart) -> Iterator[Said]:
     """The loadable runs on its configuration."""
     if chart.run_error is not None:

@@ -24,7 +24,7 @@ def configurations_of(precision: str) -> list[str]:
     return [each.name for each in configurations().values() if precision in each.precisions]
 
 
-@rule("error", OTHER)
+@rule("error", OTHER, headline="precision that the configuration lacks")
 def precisions_are_built(context: Context) -> Iterator[Said]:
     """Every operation computes in a precision that the configuration has.
 
@@ -39,7 +39,7 @@ def precisions_are_built(context: Context) -> Iterator[Said]:
                 yield subject, f"computes in {name}, {context.config.name} has no {name} ({able} has)"
 
 
-@rule("error", OTHER)
+@rule("error", OTHER, headline="atoms of another size")
 def atoms_have_the_size_of_the_memory_atom(context: Context) -> Iterator[Said]:
     """Bound feature tensors are cut into atoms as large as the configuration's: 8 bytes on nv_small, 32 on nv_large
     and nv_full.
@@ -59,7 +59,11 @@ def atoms_have_the_size_of_the_memory_atom(context: Context) -> Iterator[Said]:
             )
 
 
-@rule("error", "Compile without Winograd (it is off in every named profile of NVIDIA's compiler).")
+@rule(
+    "error",
+    "Compile without Winograd (it is off in every named profile of NVIDIA's compiler).",
+    headline="Winograd where there is none",
+)
 def winograd_is_built(context: Context) -> Iterator[Said]:
     """Winograd convolution exists in nv_full alone."""
     for subject in context.of_type(OpType.CONV):
@@ -67,7 +71,7 @@ def winograd_is_built(context: Context) -> Iterator[Said]:
             yield subject, f"is a Winograd convolution, {context.config.name} has none"
 
 
-@rule("error", "Store the weights uncompressed.")
+@rule("error", "Store the weights uncompressed.", headline="compressed weights where there is no decompression")
 def weight_decompression_is_built(context: Context) -> Iterator[Said]:
     """Compressed weights need the decompression of nv_full."""
     for subject in context.of_type(OpType.CONV):
@@ -75,7 +79,11 @@ def weight_decompression_is_built(context: Context) -> Iterator[Said]:
             yield subject, f"its weights are compressed, {context.config.name} cannot decompress"
 
 
-@rule("error", "Run the images one after the other (as NVIDIA's compiler does).")
+@rule(
+    "error",
+    "Run the images one after the other (as NVIDIA's compiler does).",
+    headline="hardware batch that the configuration lacks",
+)
 def batches_are_built(context: Context) -> Iterator[Said]:
     """A hardware batch needs a configuration with batches, and has at most as many images as it takes."""
     for subject in context.of_type(OpType.CONV):
@@ -84,7 +92,11 @@ def batches_are_built(context: Context) -> Iterator[Said]:
             yield subject, f"has a batch of {subject.op.batch} images, {context.config.name} takes at most {most}"
 
 
-@rule("error", "Place the surfaces so that nothing need be copied, or compile for nv_full.")
+@rule(
+    "error",
+    "Place the surfaces so that nothing need be copied, or compile for nv_full.",
+    headline="BDMA where there is none",
+)
 def bdma_is_built(context: Context) -> Iterator[Said]:
     """BDMA, which copies between memories, exists in nv_full alone: the firmware of the others refuses it."""
     if not context.config.bdma:
@@ -92,7 +104,11 @@ def bdma_is_built(context: Context) -> Iterator[Said]:
             yield subject, f"is a BDMA operation, {context.config.name} has no BDMA"
 
 
-@rule("error", "Replace the deconvolution (upsample, then convolve), or compile for nv_full.")
+@rule(
+    "error",
+    "Replace the deconvolution (upsample, then convolve), or compile for nv_full.",
+    headline="Rubik where there is none",
+)
 def rubik_is_built(context: Context) -> Iterator[Said]:
     """Rubik, which reorders the result of a deconvolution, exists in nv_full alone.
 
@@ -103,7 +119,11 @@ def rubik_is_built(context: Context) -> Iterator[Said]:
             yield subject, f"is a Rubik operation, {context.config.name} has no Rubik"
 
 
-@rule("error", "Compute the function on the CPU, or compile for a configuration with lookup tables.")
+@rule(
+    "error",
+    "Compute the function on the CPU, or compile for a configuration with lookup tables.",
+    headline="lookup table where there is none",
+)
 def lookup_tables_are_built(context: Context) -> Iterator[Said]:
     """Sigmoid, TanH and other functions of the SDP need its lookup tables, which nv_small and others lack."""
     for subject in context.of_type(OpType.SDP):
@@ -112,7 +132,7 @@ def lookup_tables_are_built(context: Context) -> Iterator[Said]:
             yield subject, f"lut_index is {subject.op.lut_index}, {context.config.name} has no SDP tables ({able} has)"
 
 
-@rule("error", "Use X1 and X2 alone, or compile for a configuration with Y.")
+@rule("error", "Use X1 and X2 alone, or compile for a configuration with Y.", headline="Y stage where there is none")
 def y_stage_is_built(context: Context) -> Iterator[Said]:
     """The SDP's third stage, Y (element-wise), is left out of nv_small and other small configurations."""
     for subject in context.of_type(OpType.SDP):
@@ -121,7 +141,7 @@ def y_stage_is_built(context: Context) -> Iterator[Said]:
             yield subject, f"uses stage Y, which {context.config.name} does not have ({able} has)"
 
 
-@rule("error", "Compile without the CVSRAM pool.")
+@rule("error", "Compile without the CVSRAM pool.", headline="CVSRAM where there is none")
 def cvsram_is_built(context: Context) -> Iterator[Said]:
     """Memories and surfaces lie in CVSRAM only where the configuration has its interface."""
     if context.config.cvsram:
@@ -135,7 +155,7 @@ def cvsram_is_built(context: Context) -> Iterator[Said]:
                 yield subject, f"{name} lies in CVSRAM, {context.config.name} has none"
 
 
-@rule("error", "Use an 8-bit pixel format.")
+@rule("error", "Use an 8-bit pixel format.", headline="image format that the configuration lacks")
 def image_formats_are_built(context: Context) -> Iterator[Said]:
     """Configurations with int8 alone take image formats with 8-bit components; 16-bit ones crash their C model."""
     if context.config.precisions != ("int8",):

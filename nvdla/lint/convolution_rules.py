@@ -14,7 +14,7 @@ from nvdla.rounding import align
 WEIGHT_ALIGNMENT = 128
 
 
-@rule("error", "Lower data_bank or weight_bank.")
+@rule("error", "Lower data_bank or weight_bank.", headline="more banks than the convolution buffer has")
 def banks_fit_the_buffer(context: Context) -> Iterator[Said]:
     """The banks for data and those for weights are at least one each, and together no more than the convolution
     buffer has (16 on nv_full and nv_large, 32 on the others)."""
@@ -33,7 +33,12 @@ def direct_feature(subject: Operation) -> bool:
     return op.conv_mode == ConvMode.DIRECT and not subject.is_image and Precision(op.in_precision).known
 
 
-@rule("error", "Compile for this configuration: entry_per_slice depends on its buffer's width.", of_atoms=True)
+@rule(
+    "error",
+    "Compile for this configuration: entry_per_slice depends on its buffer's width.",
+    of_atoms=True,
+    headline="wrong number of entries per slice",
+)
 def slices_have_the_entries_of_the_buffer(context: Context) -> Iterator[Said]:
     """entry_per_slice is the number of buffer entries that one line of the input takes on this configuration.
 
@@ -57,7 +62,12 @@ def slices_have_the_entries_of_the_buffer(context: Context) -> Iterator[Said]:
             )
 
 
-@rule("error", "Give the data more banks, or split the input in height.", of_atoms=True)
+@rule(
+    "error",
+    "Give the data more banks, or split the input in height.",
+    of_atoms=True,
+    headline="data too large for their banks",
+)
 def data_fit_their_banks(context: Context) -> Iterator[Said]:
     """The lines that one kernel needs at once fit the banks for data."""
     entries = context.config.cbuf_bank_entries
@@ -77,7 +87,7 @@ def data_fit_their_banks(context: Context) -> Iterator[Said]:
             )
 
 
-@rule("error", "Give the weights more banks, or split the kernels.")
+@rule("error", "Give the weights more banks, or split the kernels.", headline="weights too large for their banks")
 def weights_fit_their_banks(context: Context) -> Iterator[Said]:
     """The weights of one kernel group fit the banks for weights."""
     for subject in context.of_type(OpType.CONV):
@@ -91,7 +101,11 @@ def weights_fit_their_banks(context: Context) -> Iterator[Said]:
             yield subject, f"{size} bytes of weights in a kernel group, {op.weight_bank} weight banks hold {room}"
 
 
-@rule("error", "Set bytes_per_kernel to kernel width x height x channels x element bytes.")
+@rule(
+    "error",
+    "Set bytes_per_kernel to kernel width x height x channels x element bytes.",
+    headline="wrong number of bytes per kernel",
+)
 def kernels_have_their_size(context: Context) -> Iterator[Said]:
     """bytes_per_kernel is the size of a kernel: CDMA and CSC wait for one another for ever when it is not."""
     for subject in context.of_type(OpType.CONV):
@@ -103,7 +117,7 @@ def kernels_have_their_size(context: Context) -> Iterator[Said]:
             yield subject, f"bytes_per_kernel is {op.bytes_per_kernel}, a kernel of {kernel} has {expected}"
 
 
-@rule("error", "Correct the size of weight_data, or the number of kernels.")
+@rule("error", "Correct the size of weight_data, or the number of kernels.", headline="too few bytes of weights")
 def weights_are_all_there(context: Context) -> Iterator[Said]:
     """Uncompressed weights have at least kernels x bytes_per_kernel bytes."""
     for subject in context.of_type(OpType.CONV):
@@ -113,7 +127,7 @@ def weights_are_all_there(context: Context) -> Iterator[Said]:
             yield subject, f"weight_data has {weights.size} bytes, {needed} are needed"
 
 
-@rule("error", "Round the weights up to 128 bytes.")
+@rule("error", "Round the weights up to 128 bytes.", headline="weights fetched in broken pieces")
 def weights_are_fetched_in_whole_pieces(context: Context) -> Iterator[Said]:
     """On nv_full the size of the weights is a multiple of 128 bytes: its register has no lower bits."""
     for subject in context.of_type(OpType.CONV):
@@ -122,7 +136,7 @@ def weights_are_fetched_in_whole_pieces(context: Context) -> Iterator[Said]:
             yield subject, f"weight_data has {size} bytes"
 
 
-@rule("error", "Lower fetch_grain to the height of the input.")
+@rule("error", "Lower fetch_grain to the height of the input.", headline="more lines fetched at once than there are")
 def grains_fit_the_height(context: Context) -> Iterator[Said]:
     """CDMA fetches at most as many lines in one piece as the input has: otherwise the data are wrong."""
     for subject in context.of_type(OpType.CONV):
@@ -131,7 +145,7 @@ def grains_fit_the_height(context: Context) -> Iterator[Said]:
             yield subject, f"fetch_grain is {subject.op.fetch_grain}, the input has {height} lines"
 
 
-@rule("error", "Scale in the SDP; the accumulator can only truncate.")
+@rule("error", "Scale in the SDP; the accumulator can only truncate.", headline="accumulator that scales")
 def accumulators_only_truncate(context: Context) -> Iterator[Said]:
     """out_cvt of a convolution has scale 1 and offset 0: the firmware refuses anything else."""
     for subject in context.of_type(OpType.CONV):
@@ -140,7 +154,7 @@ def accumulators_only_truncate(context: Context) -> Iterator[Said]:
             yield subject, f"out_cvt has scale {convert.scale} and offset {convert.offset}"
 
 
-@rule("error", "Convert in an SDP operation of its own.")
+@rule("error", "Convert in an SDP operation of its own.", headline="converter that changes the width of features")
 def features_keep_their_width(context: Context) -> Iterator[Said]:
     """The input converter changes the width of images only: features of another width than the processing precision
     stop the pipeline."""
@@ -152,7 +166,7 @@ def features_keep_their_width(context: Context) -> Iterator[Said]:
             yield subject, f"feature data in {names[0]}, processed in {names[1]}"
 
 
-@rule("error", "Correct padding, stride, or the size of the result.")
+@rule("error", "Correct padding, stride, or the size of the result.", headline="wrong size of a convolution's result")
 def convolution_results_have_their_size(context: Context) -> Iterator[Said]:
     """The result has as many lines and columns as the kernel finds room for in the padded input; one more, and the
     pipeline waits for data for ever."""
@@ -182,7 +196,7 @@ def _results(size: int, kernel: int, stride: int, dilation: int) -> int:
     return room // stride + 1 if stride and room >= 0 else 0
 
 
-@rule("error", "Set the line stride of a 1 x 1 result to one atom.", of_atoms=True)
+@rule("error", "Set the line stride of a 1 x 1 result to one atom.", of_atoms=True, headline="single pixel with gaps")
 def single_pixels_are_packed(context: Context) -> Iterator[Said]:
     """A 1 x 1 result of a convolution has a line stride of one memory atom: the firmware refuses others."""
     for subject in context.of_type(OpType.CONV):
@@ -191,7 +205,7 @@ def single_pixels_are_packed(context: Context) -> Iterator[Said]:
             yield subject, f"dst_data is 1 x 1 with line stride {target.line_stride}, an atom has {subject.atom} bytes"
 
 
-@rule("error", "Let the convolution hand over to an SDP operation.")
+@rule("error", "Let the convolution hand over to an SDP operation.", headline="convolution that writes to memory")
 def convolutions_hand_over_on_the_fly(context: Context) -> Iterator[Said]:
     """A convolution has no way to memory of its own: its result goes through the SDP on the fly."""
     for subject in context.of_type(OpType.CONV):
@@ -199,7 +213,11 @@ def convolutions_hand_over_on_the_fly(context: Context) -> Iterator[Said]:
             yield subject, f"dst_data has memory type {MemType(subject.surface.dst_data.type).name}, must be on the fly"
 
 
-@rule("note", "Round the size of weight_data up to an entry of the convolution buffer, not more.")
+@rule(
+    "note",
+    "Round the size of weight_data up to an entry of the convolution buffer, not more.",
+    headline="more weights fetched than used",
+)
 def weights_are_fetched_as_far_as_they_are_used(context: Context) -> Iterator[Said]:
     """The size of uncompressed weights is rounded up to entries of the convolution buffer, and no further.
 

@@ -11,10 +11,12 @@ SEVERITIES = ("error", "warning", "note")
 
 @dataclass(frozen=True)
 class Finding:
-    """One remark. ``rule`` is stable; task, operation, engine and layer are None where it is about the whole file."""
+    """One remark. ``rule`` is stable, ``headline`` says what is wrong ("dead channels"); task, operation, engine and
+    layer are None where it is about the whole file."""
 
     severity: str
     rule: str
+    headline: str
     evidence: str
     advice: str
     task: int | None = None

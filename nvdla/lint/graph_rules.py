@@ -14,7 +14,7 @@ from nvdla.lint.registry import Said, rule
 RECOMPILE = "Compile the network again, or repair the dependency graph (NVIDIA's compiler cannot make this network)."
 
 
-@rule("error", "Repair the file: it refers to what does not exist, or does not fit.")
+@rule("error", "Repair the file: it refers to what does not exist, or does not fit.", headline="broken container")
 def the_container_is_consistent(context: Context) -> Iterator[Said]:
     """Whatever the tables of the container refer to exists and fits: ids, blobs, memories, addresses, tensors."""
     from nvdla.loadable.checks import problems
@@ -22,7 +22,7 @@ def the_container_is_consistent(context: Context) -> Iterator[Said]:
     yield from problems(context.loadable)
 
 
-@rule("error", "Repair the descriptors, or choose the other ABI (--abi).")
+@rule("error", "Repair the descriptors, or choose the other ABI (--abi).", headline="descriptors that cannot be read")
 def descriptors_can_be_read(context: Context) -> Iterator[Said]:
     """The descriptor lists of every task can be read, and every index in them refers to something that exists."""
     yield from ((task, reason) for task, reason in context.broken.items())
@@ -32,7 +32,7 @@ def descriptors_can_be_read(context: Context) -> Iterator[Said]:
         yield from ((task_id, problem) for problem in emu_problems(cpu))
 
 
-@rule("error", "Correct the field: the register cannot hold it.")
+@rule("error", "Correct the field: the register cannot hold it.", headline="number too large for its register")
 def values_fit_their_registers(context: Context) -> Iterator[Said]:
     """Numbers of a descriptor fit the registers that the firmware writes them to: sizes of 13 bits, strides of 3 bits,
     padding of 3 to 5 bits, truncations of 5 or 6 bits ... The firmware does not check; bits above are lost."""
@@ -41,7 +41,7 @@ def values_fit_their_registers(context: Context) -> Iterator[Said]:
             yield subject, problem
 
 
-@rule("error", RECOMPILE)
+@rule("error", RECOMPILE, headline="operation that waits for itself")
 def operations_do_not_wait_for_themselves(context: Context) -> Iterator[Said]:
     """No operation is its own consumer.
 
@@ -55,7 +55,7 @@ def operations_do_not_wait_for_themselves(context: Context) -> Iterator[Said]:
                 yield subject, f"it is its own consumer (event {Event(consumer.event).name})"
 
 
-@rule("error", RECOMPILE)
+@rule("error", RECOMPILE, headline="wrong dependency count")
 def dependencies_are_counted(context: Context) -> Iterator[Said]:
     """dependency_count is the number of operations that name this one as a consumer.
 
@@ -74,7 +74,7 @@ def dependencies_are_counted(context: Context) -> Iterator[Said]:
                     yield subject, f"dependency_count is {count}, {incoming[subject.index]} operations name it"
 
 
-@rule("error", RECOMPILE)
+@rule("error", RECOMPILE, headline="operation that is never reached")
 def every_operation_is_reached(context: Context) -> Iterator[Said]:
     """Each engine's operations form a chain from op_head through the consumers of the engine's own type, and no
     operation is left out: the firmware would never start it, and never end."""

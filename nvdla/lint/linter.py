@@ -112,4 +112,4 @@ def _limited(each: Rule, context: Context) -> list[Finding]:
     try:
         return list(each.findings(context))
     except NvdlaError as error:
-        return [Finding("error", each.name, f"the rule cannot be applied: {error}", "Repair the file.")]
+        return [Finding("error", each.name, each.headline, f"the rule cannot be applied: {error}", "Repair the file.")]

@@ -20,7 +20,12 @@ MOST_COMPARED = 1 << 20
 PAGE = 4096
 
 
-@rule("error", "Give the memory or the address entry the size that the surface's strides take.", of_atoms=True)
+@rule(
+    "error",
+    "Give the memory or the address entry the size that the surface's strides take.",
+    of_atoms=True,
+    headline="surface outside its memory",
+)
 def surfaces_lie_in_their_windows(context: Context) -> Iterator[Said]:
     """All that an operation reads and writes lies in the memory behind its address: the whole footprint, with its
     strides, not only the first byte.
@@ -38,7 +43,12 @@ def surfaces_lie_in_their_windows(context: Context) -> Iterator[Said]:
                 )
 
 
-@rule("error", "Align the surface: addresses and strides are multiples of the memory atom.", of_atoms=True)
+@rule(
+    "error",
+    "Align the surface: addresses and strides are multiples of the memory atom.",
+    of_atoms=True,
+    headline="misaligned surface",
+)
 def surfaces_are_aligned(context: Context) -> Iterator[Said]:
     """Addresses, line strides and surface strides are multiples of the memory atom: the registers have no lower bits.
 
@@ -59,7 +69,12 @@ def surfaces_are_aligned(context: Context) -> Iterator[Said]:
                         yield subject, f"{name} {stride} {value} is no multiple of {atom}"
 
 
-@rule("error", "Set line_stride to at least width x atom, surf_stride to at least height x line_stride.", of_atoms=True)
+@rule(
+    "error",
+    "Set line_stride to at least width x atom, surf_stride to at least height x line_stride.",
+    of_atoms=True,
+    headline="overlapping lines or surfaces of a cube",
+)
 def lines_do_not_overlap(context: Context) -> Iterator[Said]:
     """A line of a surface ends before the next begins, and a surface before the next surface; or the lines of all
     surfaces lie within the distance from line to line.
@@ -85,7 +100,7 @@ def lines_do_not_overlap(context: Context) -> Iterator[Said]:
                 yield subject, f"{name}: surfaces of {least} bytes lie {cube.surf_stride} bytes apart"
 
 
-@rule("error", "Give the result a place of its own.", of_atoms=True)
+@rule("error", "Give the result a place of its own.", of_atoms=True, headline="constant overwritten")
 def constants_are_not_overwritten(context: Context) -> Iterator[Said]:
     """Nothing writes where the loadable puts weights, biases or descriptors: they are loaded once, so the next run
     would find them changed."""
@@ -99,7 +114,12 @@ def constants_are_not_overwritten(context: Context) -> Iterator[Said]:
                     yield subject, f"{each.field} writes over blob {blob.name} in memory {memory.id}"
 
 
-@rule("warning", "Order the operations by an OP_COMPLETED dependency, or give them places of their own.", of_atoms=True)
+@rule(
+    "warning",
+    "Order the operations by an OP_COMPLETED dependency, or give them places of their own.",
+    of_atoms=True,
+    headline="overlapping surfaces without an order",
+)
 def overlapping_surfaces_are_ordered(context: Context) -> Iterator[Said]:
     """Where one operation writes what another reads or writes, the dependency graph says which of them is first.
 
@@ -141,7 +161,11 @@ def _overlaps(context: Context, subjects: list[Operation]) -> Iterator[tuple[Ope
             active.append(span)
 
 
-@rule("error", "Split the network, or choose a configuration with more address bits.")
+@rule(
+    "error",
+    "Split the network, or choose a configuration with more address bits.",
+    headline="memory beyond the address bus",
+)
 def memory_fits_the_address_bus(context: Context) -> Iterator[Said]:
     """The memories of a space together fit the addresses that the configuration can form (32 bits on nv_small)."""
     totals: dict[str, int] = defaultdict(int)
@@ -153,7 +177,11 @@ def memory_fits_the_address_bus(context: Context) -> Iterator[Said]:
             yield f"the memories in {space} take {total} bytes, {context.config.name} has {bits} address bits"
 
 
-@rule("warning", "Drop the relocation, or let it point at the stride of the surface that lies on this tensor.")
+@rule(
+    "warning",
+    "Drop the relocation, or let it point at the stride of the surface that lies on this tensor.",
+    headline="relocation of something that is no stride",
+)
 def relocations_point_at_strides(context: Context) -> Iterator[Said]:
     """A relocation rewrites a stride, so what stands there now is the tensor's own stride."""
     loadable = context.loadable
@@ -175,7 +203,11 @@ def relocations_point_at_strides(context: Context) -> Iterator[Said]:
                     )
 
 
-@rule("error", "Correct the memory type of the surface, or the domain of the memory.")
+@rule(
+    "error",
+    "Correct the memory type of the surface, or the domain of the memory.",
+    headline="surface in another memory than it says",
+)
 def surfaces_name_the_memory_they_lie_in(context: Context) -> Iterator[Said]:
     """A surface marked DRAM lies in a memory of domain SYSTEM, one marked CVSRAM in one of domain SRAM."""
     for subject in context.subjects:

@@ -19,7 +19,7 @@ def _size(cube: Any) -> tuple[int, int, int]:
     return cube.width, cube.height, cube.channel
 
 
-@rule("error", "Make source and destination the same size.")
+@rule("error", "Make source and destination the same size.", headline="SDP that changes the size")
 def sdp_keeps_the_size(context: Context) -> Iterator[Said]:
     """The SDP writes as many elements as it reads: width, height and channels of source and destination are equal.
 
@@ -31,7 +31,7 @@ def sdp_keeps_the_size(context: Context) -> Iterator[Said]:
             yield subject, f"reads width x height x channels {_size(source)}, writes {_size(target)}"
 
 
-@rule("error", "Make what is handed over and what is taken the same size.")
+@rule("error", "Make what is handed over and what is taken the same size.", headline="sizes that differ on the fly")
 def neighbours_on_the_fly_agree(context: Context) -> Iterator[Said]:
     """What one engine hands over on the fly is what the next one takes: the same size, or both wait for ever.
 
@@ -50,7 +50,7 @@ def neighbours_on_the_fly_agree(context: Context) -> Iterator[Said]:
             )
 
 
-@rule("error", "Store the operands in two bytes.")
+@rule("error", "Store the operands in two bytes.", headline="one-byte operands for 16-bit data")
 def wide_data_have_wide_operands(context: Context) -> Iterator[Said]:
     """X2 and Y take operands of two bytes when 16-bit data come from memory: with one byte the C model stops
     (cmod/sdp/NV_NVDLA_sdp.cpp:415)."""
@@ -65,7 +65,12 @@ def wide_data_have_wide_operands(context: Context) -> Iterator[Said]:
                 yield subject, f"{name}_op has operands of one byte for {Precision(op.src_precision).name} data"
 
 
-@rule("error", "Set the surface stride of a 1 x 1 cube to one atom.", of_atoms=True)
+@rule(
+    "error",
+    "Set the surface stride of a 1 x 1 cube to one atom.",
+    of_atoms=True,
+    headline="single pixel of the SDP with gaps",
+)
 def single_pixels_of_the_sdp_are_packed(context: Context) -> Iterator[Said]:
     """The surfaces of a 1 x 1 cube that the SDP reads or writes in memory lie one behind the other.
 
@@ -81,7 +86,11 @@ def single_pixels_of_the_sdp_are_packed(context: Context) -> Iterator[Said]:
                 yield subject, f"{name} is 1 x 1 with surface stride {cube.surf_stride}, must be {subject.atom}"
 
 
-@rule("error", "Bind an address for the operands, or let the stage take its operand from the descriptor (per layer).")
+@rule(
+    "error",
+    "Bind an address for the operands, or let the stage take its operand from the descriptor (per layer).",
+    headline="operand without an address",
+)
 def operands_have_an_address(context: Context) -> Iterator[Said]:
     """A stage of the SDP that takes operands from memory (per kernel, per point) has an address for them."""
     for subject in context.of_type(OpType.SDP):
@@ -91,7 +100,7 @@ def operands_have_an_address(context: Context) -> Iterator[Said]:
                 yield subject, f"{name}_op takes operands from memory, {name}_data has no address"
 
 
-@rule("error", "Pool in several steps, each with a kernel of at most 8 x 8.")
+@rule("error", "Pool in several steps, each with a kernel of at most 8 x 8.", headline="pooling kernel larger than 8")
 def pool_kernels_are_at_most_eight(context: Context) -> Iterator[Said]:
     """A pooling kernel has at most 8 columns and 8 lines. NVIDIA's compiler lets larger ones pass silently."""
     for subject in context.of_type(OpType.PDP):
@@ -100,7 +109,11 @@ def pool_kernels_are_at_most_eight(context: Context) -> Iterator[Said]:
             yield subject, f"pools {width} x {height}"
 
 
-@rule("error", "Pool from memory, or add the padding that the last window needs.")
+@rule(
+    "error",
+    "Pool from memory, or add the padding that the last window needs.",
+    headline="pooling window beyond its input",
+)
 def pooling_is_fed(context: Context) -> Iterator[Said]:
     """Every output of a pooling finds its input: the padded input is at least as large as the last window reaches.
 
@@ -124,7 +137,7 @@ def pooling_is_fed(context: Context) -> Iterator[Said]:
                 )
 
 
-@rule("error", "Set the padding values to 0.")
+@rule("error", "Set the padding values to 0.", headline="fp16 pooling padded with something else than 0")
 def fp16_pools_pad_with_zero(context: Context) -> Iterator[Said]:
     """Padding values of an fp16 pooling are 0: the firmware refuses others."""
     for subject in context.of_type(OpType.PDP):
@@ -132,7 +145,7 @@ def fp16_pools_pad_with_zero(context: Context) -> Iterator[Said]:
             yield subject, f"padding values {list(subject.op.padding_value)}"
 
 
-@rule("error", "Use 3, 5, 7 or 9 channels.")
+@rule("error", "Use 3, 5, 7 or 9 channels.", headline="normalisation over a span that does not exist")
 def normalisation_spans_are_built(context: Context) -> Iterator[Said]:
     """CDP normalises over 3, 5, 7 or 9 channels."""
     for subject in context.of_type(OpType.CDP):

@@ -19,13 +19,15 @@ RULES: list[Rule] = []
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule. ``text`` is its documentation, ``chapter`` the room of the documentation it stands in.
+    """One rule. ``headline`` says in few words what is wrong where it finds something; ``text`` is its documentation,
+    ``chapter`` the room of the documentation it stands in.
 
     ``of_atoms``: it says nothing useful when the loadable has atoms of another size than the configuration;
     ``of_data``: nor when a run was on random numbers.
     """
 
     name: str
+    headline: str
     chapter: str
     severity: str
     advice: str
@@ -42,7 +44,7 @@ class Rule:
                 place: tuple[Any, ...] = (where.task, where.index, where.engine, where.layer)
             else:
                 place = (where, None, None, None)
-            yield Finding(self.severity, self.name, evidence, self.advice, *place)
+            yield Finding(self.severity, self.name, self.headline, evidence, self.advice, *place)
 
 
 def rule(
@@ -51,17 +53,21 @@ def rule(
     of_atoms: bool = False,
     of_data: bool = False,
     into: list[Rule] | None = None,
+    *,
+    headline: str,
 ) -> Callable[[Check], Check]:
     """Register a rule; its name is the function's with hyphens, its documentation the docstring.
 
-    ``into``: the list that takes it, :data:`RULES` where none is given.
+    ``headline``: what is wrong, in few words ("dead channels"). ``into``: the list that takes it, :data:`RULES` where
+    none is given.
     """
     rules = RULES if into is None else into
 
     def register(check: Check) -> Check:
         text = inspect.cleandoc(check.__doc__ or "")
         chapter = check.__module__.rpartition(".")[2].removesuffix("_rules").removesuffix("_checks")
-        rules.append(Rule(check.__name__.replace("_", "-"), chapter, severity, advice, text, check, of_atoms, of_data))
+        name = check.__name__.replace("_", "-")
+        rules.append(Rule(name, headline, chapter, severity, advice, text, check, of_atoms, of_data))
         return check
 
     return register

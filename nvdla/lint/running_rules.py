@@ -8,7 +8,11 @@ from nvdla.lint.context import Context
 from nvdla.lint.registry import Said, rule
 
 
-@rule("error", "See the message; 'nvdla inspect --ops' and 'nvdla hexdump' show the descriptors.")
+@rule(
+    "error",
+    "See the message; 'nvdla inspect --ops' and 'nvdla hexdump' show the descriptors.",
+    headline="run that does not end well",
+)
 def it_runs_to_its_end(context: Context) -> Iterator[Said]:
     """The firmware takes every operation, the engines take what it writes to their registers, and the dependency graph
     comes to its end; no convolution reads data or weights from the wrong place of the convolution buffer.

@@ -166,6 +166,7 @@ def _findings(examination: Examination, number: dict[Key, int]) -> list[Row]:
             {
                 "severity": each.severity,
                 "rule": each.rule,
+                "headline": each.headline,
                 "place": each.place,
                 "evidence": each.evidence,
                 "advice": each.advice,

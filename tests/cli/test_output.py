@@ -1,10 +1,14 @@
-"""Tables in narrow terminals: no word is cut, and every part says which row it is about."""
+"""Tables: what narrow terminals lose, what pipes get, and which rows are asked for."""
 
 from __future__ import annotations
+
+import argparse
+import json
 
 import pytest
 
 from nvdla.cli import output
+from nvdla.cli.output import sized
 
 ROWS = [
     {"task": task, "operation": number, "type": "CONV", "address": "address 3+1280", "what": "kernels " * 12, "n": 7}
@@ -15,8 +19,8 @@ ROWS = [
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """``terminal(columns)``: standard output is as wide."""
-    return lambda columns: monkeypatch.setattr(output, "terminal_width", lambda: columns)
+    """``terminal(columns)``: standard output is as wide, as COLUMNS says."""
+    return lambda columns: monkeypatch.setenv("COLUMNS", str(columns))
 
 
 @pytest.mark.parametrize("columns", [40, 60, 80, 160])
@@ -24,27 +28,129 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_cut(terminal, capsys,
     terminal(columns)
     output.print_table("rows", ROWS)
     text = capsys.readouterr().out
-    assert max(len(line) for line in text.splitlines()) <= columns
-    assert text.count("1280") == len(ROWS)
-    assert text.count("kernels") == 12 * len(ROWS)
+    table, _, note = text.partition("Left out in")
+    assert max(len(line) for line in table.splitlines()) <= columns
+    assert table.count("1280") in (0, len(ROWS)) and table.count("kernels") in (0, 12 * len(ROWS))
+    assert ("kernels" in table) == ("what" not in note)
 
 
-def test_a_table_that_fits_is_one(terminal, capsys):
+def test_a_table_that_fits_is_whole(terminal, capsys):
     terminal(80)
     output.print_table("rows", ROWS)
-    assert "further" not in capsys.readouterr().out
+    assert "Left out" not in capsys.readouterr().out
 
 
-def test_a_part_begins_with_the_columns_that_tell_the_rows_apart(terminal, capsys):
+def test_the_last_columns_go_first_and_it_is_said(terminal, capsys):
     terminal(40)
     output.print_table("rows", ROWS)
-    parts = capsys.readouterr().out.split("(further columns)")
-    assert len(parts) > 1
-    assert all("task" in part and "operation" in part for part in parts)
+    text = capsys.readouterr().out
+    assert "Left out in 40 columns: address, what, n; --wide shows them." in text
+    assert "CONV" in text
 
 
-def test_one_column_is_enough_where_it_tells_the_rows_apart(terminal, capsys):
+def test_columns_of_least_importance_go_before_the_last(terminal, capsys):
+    terminal(40)
+    output.print_table(
+        "rows", [{"name": f"blob{n}", "kind": "w" * 20, "size": 10**12} for n in range(3)], least=("kind",)
+    )
+    text = capsys.readouterr().out
+    assert "Left out in 40 columns: kind; --wide shows them." in text
+    assert text.count("1,000,000,000,000") == 3
+
+
+def test_the_columns_that_tell_the_rows_apart_stay(terminal, capsys):
+    terminal(24)
+    output.print_table("rows", ROWS, least=("task", "operation"))
+    head = capsys.readouterr().out.splitlines()[2]
+    assert head.split() == ["task", "operation"]
+
+
+def test_wide_shows_all_columns_in_any_terminal(terminal, capsys):
     terminal(30)
-    output.print_table("rows", [{"name": f"blob{n}", "kind": "weights" * 2, "size": 10**12} for n in range(3)])
-    second = capsys.readouterr().out.split("(further columns)")[1]
-    assert "blob0" in second and "weights" not in second
+    with output.tables_as(argparse.Namespace(wide=True)):
+        output.print_table("rows", ROWS)
+    text = capsys.readouterr().out
+    assert "Left out" not in text
+    assert sum("kernels kernels kernels" in line for line in text.splitlines()) == len(ROWS)
+
+
+def test_in_a_pipe_a_row_is_a_line_of_tabs(monkeypatch, capsys):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    output.print_table("rows", [{"name": "a" * 300, "bytes": 1234567}])
+    assert capsys.readouterr().out == f"rows\nname\tbytes\n{'a' * 300}\t1234567\n\n"
+
+
+def test_large_numbers_have_separators_on_terminals_alone(terminal, capsys):
+    terminal(80)
+    output.print_table("rows", [{"bytes": 1234567, "small": 1234}])
+    text = capsys.readouterr().out
+    assert "1,234,567" in text and " 1234" in text
+
+
+def test_sizes_are_said_in_bytes_and_in_binary_units():
+    assert [sized(n) for n in (5, 2048, 58064, 3 << 20, 5 << 30)] == [
+        "5 bytes",
+        "2,048 bytes (2.0 KiB)",
+        "58,064 bytes (56.7 KiB)",
+        "3,145,728 bytes (3.0 MiB)",
+        "5,368,709,120 bytes (5.0 GiB)",
+    ]
+
+
+# ---- rows
+
+
+def document(nvdla_command, *words):
+    return json.loads(nvdla_command(*words, "--json")[1])
+
+
+@pytest.mark.parametrize("command", ["cycles", "inspect", "layers"])
+def test_rows_of_one_engine(nvdla_command, lenet, command):
+    found = document(nvdla_command, command, lenet, "--type", "pdp")
+    rows = found["ops"] if command == "inspect" else found["operations"]
+    assert [str(row["operation"]).rpartition("/")[2] for row in rows] == ["2", "5"]
+
+
+def test_rows_of_one_operation_by_number_and_by_layer(nvdla_command, lenet):
+    for words in (["--op", "0/3", "--op", "0/4"], ["--op", "conv2"], ["--op", "conv2+relu2"]):
+        rows = document(nvdla_command, "cycles", lenet, *words)["operations"]
+        assert [row["operation"] for row in rows] == ["0/3", "0/4"]
+
+
+def test_the_greatest_rows_come_first_and_totals_stay(nvdla_command, lenet):
+    found = document(nvdla_command, "cycles", lenet, "--sort", "macs", "--top", "3")
+    everything = document(nvdla_command, "cycles", lenet)
+    macs = sorted((row["macs"] for row in everything["operations"]), reverse=True)
+    assert [row["macs"] for row in found["operations"]] == macs[:3]
+    assert found["total_cycles"] == everything["total_cycles"]
+
+
+def test_buffers_by_size_and_by_operation(nvdla_command, lenet):
+    rows = document(nvdla_command, "memory", lenet, "--sort", "size", "--top", "2")["buffers"]
+    assert rows[0]["size"] >= rows[1]["size"]
+    rows = document(nvdla_command, "memory", lenet, "--op", "0/2")["buffers"]
+    assert rows and all("0/2" in (row["written_by"], *row["read_by"]) for row in rows)
+
+
+def test_findings_and_tensors_of_one_operation(nvdla_command, lenet, digit):
+    found = document(nvdla_command, "lint", lenet, "--config", "nv_full", "--op", "0/3")
+    assert all((each["task"], each["operation"]) == (0, 3) for each in found["findings"])
+    assert found["counts"]["error"] > len(found["findings"])
+    found = document(nvdla_command, "doctor", lenet, "-i", digit, "--op", "pool1")
+    assert [each["operation"] for each in found["tensors"]] == [2]
+    found = document(nvdla_command, "compare", lenet, lenet, "-i", digit, "--type", "PDP")
+    assert {each["engine"] for each in found["tensors"]} == {"pdp"} and found["compared"] > 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--op", "0/99"), "no row is about it; operations are 0/0 to 1/0"),
+        (("--type", "NPU"), "'NPU' is no engine: BDMA, CONV"),
+        (("--sort", "beauty"), "there is no such column; columns are operation"),
+        (("--top", "0"), "0 rows; give 1 or more"),
+    ],
+)
+def test_rows_that_do_not_exist_are_refused(nvdla_command, lenet, words, said):
+    code, _, err = nvdla_command("cycles", lenet, *words)
+    assert code == 2 and said in err

@@ -123,7 +123,7 @@ def test_files_are_written_by_ending(nvdla_command, lenet, tmp_path):
     ):
         path = tmp_path / name
         code, out, err = nvdla_command(command, lenet, option, path)
-        line = f"{path}: {path.stat().st_size:,} bytes"
+        line = f"{path}: {sized(path.stat().st_size)}"
         assert (code, out.splitlines()[-1], err) == (0, line, "")
         code, out, err = nvdla_command(command, lenet, option, path, "--json")
         json.loads(out)

@@ -344,7 +344,8 @@ def test_an_error_gives_exit_code_1(nvdla_command, lenet_loadable, plant, sample
     plant(lenet_loadable, change).save(tmp_path / "a.loadable")
     code, out, _ = nvdla_command("doctor", tmp_path / "a.loadable")
     assert code == 1
-    assert "error: converters-let-something-through\n    task 0 operation 9 (SDP): out_cvt: scale 0 >> 23" in out
+    assert "error: converter that lets nothing through [converters-let-something-through]\n" in out
+    assert "\n    task 0 operation 9 (SDP): out_cvt: scale 0 >> 23" in out
     assert "It was not run" in out
 
 

@@ -13,7 +13,8 @@ def test_a_clean_loadable_gives_exit_code_0(nvdla_command, samples):
 def test_another_configuration_gives_exit_code_1(nvdla_command, samples):
     code, out, _ = nvdla_command("lint", samples / "lenet_nv_full_fp16.loadable", "--config", "nv_large")
     assert code == 1
-    assert "error: precisions-are-built\n    task 0 operation 0 (CONV, layer conv1+relu1): computes in fp16" in out
+    assert "error: precision that the configuration lacks [precisions-are-built]\n" in out
+    assert "\n    task 0 operation 0 (CONV, layer conv1+relu1): computes in fp16" in out
     assert "nv_large has no fp16 (nv_full has)" in out
 
 
@@ -47,5 +48,5 @@ def test_the_json_is_as_documented(nvdla_command, samples, as_documented):
 def test_rules_can_be_listed(nvdla_command):
     code, out, _ = nvdla_command("lint", "--rules", "--json")
     assert code == 0
-    assert {"rule", "severity", "text"} == set(json.loads(out)["rules"][0])
+    assert {"rule", "severity", "headline", "text"} == set(json.loads(out)["rules"][0])
     assert "precisions-are-built" in nvdla_command("lint", "--rules")[1]

@@ -206,7 +206,7 @@ def test_a_rule_is_added_by_adding_a_file(lenet_loadable, tmp_path, monkeypatch)
 
     (tmp_path / "extra_rules.py").write_text(
         "from nvdla.lint.registry import rule\n\n\n"
-        '@rule("note", "Nothing.")\n'
+        '@rule("note", "Nothing.", headline="something")\n'
         "def names_are_short(context):\n"
         '    """Names of loadables are short."""\n'
         '    yield "it has a name"\n'
@@ -331,3 +331,12 @@ def test_all_loadables_of_the_drivers_regression(corpus):
 
 def test_a_rule_is_plain_data():
     assert all(isinstance(rule, Rule) and rule.severity in ("error", "warning", "note") for rule in rules())
+
+
+def test_every_rule_and_check_is_headed_by_what_is_wrong():
+    from nvdla.doctor.examination import checks
+
+    for each in [*rules(), *checks()]:
+        assert 0 < len(each.headline) < 60 and each.headline != each.name.replace("-", " "), each.name
+    headlines = [each.headline for each in [*rules(), *checks()]]
+    assert len(set(headlines)) == len(headlines)

@@ -32,7 +32,14 @@ def page(introduction: str, chapters: Mapping[str, str], listed: Iterable[Rule])
         parts += ["", f"## {title}"]
         for rule in listed:
             if rule.chapter == chapter:
-                parts += ["", f"### {rule.name}", "", f"*{rule.severity}*", "", rule.text]
+                parts += [
+                    "",
+                    f"### {rule.headline} [{rule.name}] {{#{rule.name}}}",
+                    "",
+                    f"*{rule.severity}*",
+                    "",
+                    rule.text,
+                ]
                 parts += ["", f"**What to do:** {rule.advice}"]
     return "\n".join(parts) + "\n"
 

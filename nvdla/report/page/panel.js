@@ -95,7 +95,7 @@
   }
 
   function findings(op) {
-    return op.findings.map((each) => view.el("p", { class: `finding ${each.severity}` }, view.el("b", {}, `${each.severity} [${each.rule}] `), `${each.evidence} `, view.el("span", { class: "soft" }, each.advice)));
+    return op.findings.map((each) => view.el("p", { class: `finding ${each.severity}` }, view.el("b", {}, `${each.severity}: ${each.headline} [${each.rule}] `), `${each.evidence} `, view.el("span", { class: "soft" }, each.advice)));
   }
 
   function figures(side, op, chain) {

@@ -109,7 +109,7 @@
     const columns = [
       ["Severity", (each) => ["error", "warning", "note"].indexOf(each.severity), (each) => view.el("span", { class: `severity ${each.severity}` }, each.severity)],
       ["Where", (each) => each.place, (each) => (each.operation === null ? each.place : view.link(side, "op", each.operation))],
-      ["Rule", (each) => each.rule],
+      ["What", (each) => `${each.headline} [${each.rule}]`],
       ["What was seen", (each) => each.evidence, (each) => view.el("span", { class: "what" }, each.evidence)],
       ["Do", (each) => each.advice, (each) => view.el("span", { class: "what" }, each.advice)],
     ];
