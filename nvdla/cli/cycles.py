@@ -62,7 +62,7 @@ def _print(document: dict[str, Any], caveats: list[str]) -> None:
 def _row(row: dict[str, Any], total: int) -> dict[str, Any]:
     """Cycles stand at the first operation of a chain; those behind it on the fly have an arrow."""
     leads = row["leader"] == row["operation"]
-    cells = {key: row[key] for key in ("operation", "layer")} | {"engine": row["engine"].upper()}
+    cells = {key: row[key] for key in ("operation", "engine", "layer")}
     cells |= {key: "x".join(map(str, row[key])) if row[key] else None for key in ("input", "output")}
     share = row["cycles"] / total if leads and row["cycles"] and total else None
     return cells | {

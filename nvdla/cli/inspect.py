@@ -14,7 +14,7 @@ from nvdla.program.program import Program
 
 HELP = "What is in a loadable: overview, tasks, memory, blobs, tensors, relocations, operations, dependency graph."
 
-LEAST = ("consumers", "waits_for", "source", "destination", "precision")
+LEAST = ("consumers", "waits_for", "destination", "source", "precision", "input")
 SECTIONS = ("tasks", "memory", "blobs", "tensors", "relocs", "ops", "graph")
 
 

@@ -127,7 +127,7 @@ def _known_confidence(loadable: str) -> dict[tuple[int, int], str]:
 
 
 def _print(document: dict[str, Any], count: int) -> None:
-    rows = [{**row, "engine": row["engine"].upper()} for row in document["operations"]]
+    rows = document["operations"]
     print_table(f"{document['loadable']} on {document['configuration']}", rows)
     doubtful = sum(row["confidence"] == "order" for row in rows)
     doubt = f", {doubtful} of them might be others (order)" if doubtful else ""

@@ -85,7 +85,8 @@ def _check_reach(memory: Any) -> None:
 
 def _print(document: dict[str, Any], hidden: int) -> None:
     """``hidden``: constants that are not in the list of buffers."""
-    print_table(f"{document['loadable']} on {document['configuration']}", [_hex(row) for row in document["spaces"]])
+    spaces = [_hex(row) for row in document["spaces"]]
+    print_table(f"{document['loadable']} on {document['configuration']}", spaces, least=("end", "base", "constant"))
     for row in document["spaces"]:
         print(f"{row['space']}: {sized(row['allocated'])} in {sized(row['carve_out'])} of carve-out\n")
     steps = document["steps"]
@@ -93,8 +94,8 @@ def _print(document: dict[str, Any], hidden: int) -> None:
         _hex(row) | {"first_write": _step(row["first_write"], steps), "last_read": _step(row["last_read"], steps)}
         for row in document["allocations"]
     ]
-    print_table("allocations (each must be contiguous)", allocations)
-    print_table("buffers", [_buffer(row, steps) for row in document["buffers"]])
+    print_table("allocations (each must be contiguous)", allocations, least=("flags", "alignment", "end", "buffers"))
+    print_table("buffers", [_buffer(row, steps) for row in document["buffers"]], least=("aligned_to", "memory"))
     if hidden:
         print(f"{hidden} constants (weights, operands, descriptors) are not listed; --buffers shows them\n")
     if document["reuse"]:

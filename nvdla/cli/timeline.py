@@ -69,10 +69,7 @@ def _content(study: Any, clock: float, suffix: str) -> str:
 def _print(study: Any, args: argparse.Namespace) -> None:
     from nvdla.analysis.cycles.document import caveats, operation_rows
 
-    rows = [
-        row | {"cycles": (row["end"] or 0) - (row["start"] or 0), "engine": row["engine"].upper()}
-        for row in operation_rows(study)
-    ]
+    rows = [row | {"cycles": (row["end"] or 0) - (row["start"] or 0)} for row in operation_rows(study)]
     print_table(f"{study.loadable.name} on {study.config.name}", chosen(rows, args), COLUMNS, LEAST)
     clock = args.clock
     print(f"{study.schedule.cycles:,} cycles = {study.schedule.cycles / clock / 1000:.3f} ms at {clock:g} MHz")

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from nvdla.cli.output import sized
+
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 CORPUS = Path(__file__).resolve().parents[3] / "shared" / "corpus"
 COMMANDS = ("memory", "graph", "cycles", "timeline")
