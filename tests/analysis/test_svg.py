@@ -6,6 +6,7 @@ import pytest
 
 import nvdla
 from nvdla.analysis.cycles.svg import schedule_svg
+from nvdla.analysis.cycles.trace import trace_document
 from nvdla.analysis.graph.dot import dot_program, dot_svg, dot_text
 from nvdla.analysis.graph.layered import layered_svg
 from nvdla.analysis.memorymap.memory_map import MemoryMap
@@ -73,3 +74,8 @@ def test_nothing_is_clipped_and_texts_can_be_read(chromium_browser, study, tmp_p
     context.close()
     assert clipped == []
     assert contrast >= 4
+
+
+def test_traces_for_perfetto_name_the_layers(study):
+    names = {event["name"] for event in trace_document(study, 1000.0)["traceEvents"] if event["ph"] == "X"}
+    assert {"CONV 0/3 conv2+relu2", "PDP 0/5 pool2", "CPU 1/0 prob"} <= names

@@ -294,3 +294,35 @@ def test_a_hostile_loadable_cannot_inject(window, side, lenet_path, tmp_path):
     assert shown.value("document.querySelector('#overview dd').textContent") == f"net{attack}"
     assert shown.errors == []
     assert shown.foreign() == []
+
+
+def test_blocks_are_closed_and_opened_and_arrows_shown_on_request(window, side, lenet_path, tmp_path):
+    """Two blocks of six operations: closed they are two boxes, and what is chosen stays chosen."""
+    names = {(0, index): f"{'front' if index < 6 else 'back'}_{index // 3}" for index in range(12)}
+    path = tmp_path / "blocks.html"
+    made = side(nvdla.load(lenet_path), layers=names)
+    path.write_text(html_page(Data.of([made])), encoding="utf-8")
+    shown = window().open(path)
+    graph = "view.graphs[0]"
+    assert shown.value(f"{graph}.names") == ["front", "back"]
+    whole = shown.value(f"{graph}.nodes.length")
+    shown.page.click("#close-blocks")
+    assert shown.value(f"{graph}.nodes.filter(node => node.kind === 'block').length") == 2
+    assert shown.value(f"{graph}.nodes.length") < whole
+    place = shown.value(
+        f"(() => {{ const g = {graph}, n = g.nodes.find(n => n.kind === 'block');"
+        " const b = g.plane.canvas.getBoundingClientRect();"
+        " const [x, y] = g.plane.toScreen(n.x + 60, n.y + 14); return [b.x + x, b.y + y] })()"
+    )
+    shown.page.mouse.click(*place)
+    assert shown.page.inner_text("#panel h2") == "front"
+    shown.page.click("#panel button:has-text('Open it')")
+    assert shown.value(f"{graph}.nodes.filter(node => node.kind === 'block').length") == 1
+    shown.page.click("#open-blocks")
+    assert shown.value(f"{graph}.nodes.length") == whole
+    for box in ("#show-events", "#show-hazards"):
+        shown.page.check(box)
+    shown.page.select_option("#colour-by", "cycles")
+    shown.page.wait_for_timeout(100)
+    assert shown.value(f"{graph}.events && {graph}.hazards && {graph}.by === 'cycles'")
+    assert shown.errors == []
