@@ -29,7 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--check", action="store_true", help="print what would happen, node by node; write nothing")
     parser.add_argument("--no-host", action="store_true", help="a node that the accelerator cannot do is an error")
     parser.add_argument("--output", "-o", metavar="FILE", help="the loadable or package to write")
-    parser.add_argument("-O", dest="effort", type=int, choices=(0, 1, 2), default=1, help=_EFFORT)
+    parser.add_argument("-O", dest="level", type=int, choices=(0, 1, 2), default=1, help=_LEVEL)
+    parser.add_argument("--weights-effort", dest="effort", type=int, choices=(0, 1, 2), default=1, help=_EFFORT)
+    parser.add_argument("--input-format", choices=("auto", "image", "feature"), default="auto", help=_INPUT)
     drop = "what --precision auto may lose, 0.005 or 0.5%% (default)"
     parser.add_argument("--max-drop", type=_share, default=0.005, metavar="SHARE", help=drop)
     parser.add_argument("--export-qdq", metavar="FILE", help="write the quantised network as ONNX (QDQ), too")
@@ -47,6 +49,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     image.add_argument("--resize", action="store_true", help="scale images of another size to the input's")
 
 
+_LEVEL = "code: 0 plain; 1 sums, images and bands as the cycle model finds fastest (default); 2 weighs more forms"
+_INPUT = "inputs of up to four channels as images where possible (auto, default), always, or never"
 _EFFORT = "0: weights as they are; 1: equalisation and bias correction (default); 2: adaptive rounding, too"
 
 
@@ -109,8 +113,9 @@ def _shape(word: str) -> tuple[str, list[int]]:
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
-    """The effort and the choices of calibration as a recipe's settings."""
+    """The level, the effort and the choices of calibration as settings of recipe and builder."""
     options: dict[str, Any] = {"method": args.method, "per_channel": not args.per_layer}
+    options |= {"level": args.level, "input_format": args.input_format}
     options |= {"equalise": args.effort > 0, "bias_correction": args.effort > 0, "adaptive_rounding": args.effort > 1}
     return options
 

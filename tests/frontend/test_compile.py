@@ -276,3 +276,23 @@ def test_a_border_that_a_pool_does_not_see_goes_into_the_pool(op, fill, rng):
     assert [type(each).__name__ for each in compiled.parts[0].built.program.operations] == ["Pool"]
     exact = run_once(made, "net", {"x": samples[:1]})[0]
     assert np.abs(compiled.run(samples[:1])["y"] - exact).max() < 0.04 * np.abs(exact).max()
+
+
+def test_levels_and_the_form_of_inputs_are_options(tmp_path, nvdla_command, rng):
+    net = model(
+        [node("Conv", "x w", "y", pads=[1, 1, 1, 1])],
+        {"x": (1, 3, 8, 8)},
+        {"y": (1, 4, 8, 8)},
+        {"w": rng.normal(size=(4, 3, 3, 3)).astype("f4")},
+    )
+    onnx.save(net, tmp_path / "net.onnx")
+    np.save(tmp_path / "data.npy", rng.normal(size=(2, 3, 8, 8)).astype("f4"))
+    formats = {}
+    for words in (["-O", "0"], ["-O", "1"], ["-O", "2"], ["--input-format", "feature"], ["--weights-effort", "0"]):
+        out = tmp_path / "out.nvdla"
+        files = [str(tmp_path / "net.onnx"), "--calibrate", str(tmp_path / "data.npy"), "-o", str(out)]
+        code, _, err = nvdla_command("compile", *files, *words)
+        assert code == 0, err
+        formats[" ".join(words)] = nvdla.load(out).tensors[0].pixel_format.name
+    assert formats.pop("-O 0") == formats.pop("--input-format feature") == "FEATURE_X8"
+    assert set(formats.values()) == {"A8B8G8R8"}
