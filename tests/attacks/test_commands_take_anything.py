@@ -117,7 +117,8 @@ def test_a_name_that_steers_the_terminal_is_printed_as_text(nvdla_command, tmp_p
 
 
 def test_names_are_text_in_pages_and_pictures(nvdla_command, tmp_path, samples):
-    """What is written into HTML and SVG is escaped."""
+    """What is written into HTML and SVG is escaped or packed; how the page shows it is tried in a browser
+    (tests/report)."""
     from support.attack_files import changed
 
     (tmp_path / "x.nvdla").write_bytes(changed("tensors", 0, name='"><script>alert(1)</script>'))
@@ -127,6 +128,4 @@ def test_names_are_text_in_pages_and_pictures(nvdla_command, tmp_path, samples):
     ):
         code, _, error = nvdla_command(*words)
         assert_one_line(code, error, expected=(0,))
-        text = words[-1].read_text()
-        assert "<script>alert" not in text
-        assert "&lt;script&gt;alert" in text or words[0] == "memory"
+        assert "<script>alert" not in words[-1].read_text()

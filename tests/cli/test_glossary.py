@@ -45,6 +45,7 @@ extract lenet.loadable task-0-op_list -o blob.bin
 export lenet.loadable --onnx net.onnx
 report lenet.loadable -o report.html
 compile lenet.onnx --config nv_small --check
+export lenet.loadable --onnx graph.onnx
 samples
 configs
 completion bash

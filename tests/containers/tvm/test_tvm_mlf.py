@@ -269,9 +269,9 @@ def test_many_models_take_time_linear_in_the_file():
     module = metadata()["modules"]["net"]
     document = {"version": 7, "modules": {str(i): module | {"model_name": f"n{i}"} for i in range(3000)}}
     data = library(metadata=json.dumps(document).encode())
-    start = time.perf_counter()
+    start = time.process_time()
     mlf_verify.verify(mlf.read(memoryview(data)))
-    assert time.perf_counter() - start < 3
+    assert time.process_time() - start < 3
 
 
 def test_rows_carry_the_hash_of_each_file():
