@@ -22,7 +22,10 @@ HELP = """The design space: cycles, frames a second, traffic, accuracy of one ne
 
 A model is compiled for every configuration; a loadable stays on its own."""
 
-COLUMNS = ("config", "precision", "bandwidth", "latency", "cycles", "frames/s", "MAC_use", "read", "written", "top-1")
+COLUMNS = (
+    "config", "precision", "bandwidth", "latency", "cycles", "frames/s", "MAC_use", "buffer_use", "read", "written",
+    "top-1",
+)  # fmt: skip
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -114,6 +117,7 @@ def _row(point: dict[str, Any]) -> dict[str, Any]:
         "cycles": point["cycles"],
         "frames/s": round(point["frames_per_second"], 1) if point["frames_per_second"] else None,
         "MAC_use": f"{point['mac_use']:.1%}" if point["mac_use"] is not None else None,
+        "buffer_use": f"{point['buffer_use']:.1%}" if point["buffer_use"] is not None else None,
         "read": point["read_bytes"],
         "written": point["written_bytes"],
         "top-1": f"{accuracy['value']:.2%}" if accuracy and accuracy["value"] is not None else None,

@@ -1,4 +1,4 @@
-"""The page of an exploration: frames a second over memory traffic, the best points joined, and the table."""
+"""The page of an exploration: frames a second over what they cost, the best points joined, and the table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def page(document: dict[str, Any], title: str) -> str:
     """One HTML page that needs nothing else."""
     points = [each for each in document["points"] if "error" not in each and each["frames_per_second"]]
     rows = "".join(_row(each) for each in points)
-    head = "<tr><th>point</th><th>cycles</th><th>frames/s</th><th>MAC use</th><th>traffic, bytes</th></tr>"
+    head = "<tr><th>point</th><th>cycles</th><th>frames/s</th><th>MAC use</th><th>buffer use</th>"
+    head += "<th>traffic, bytes</th><th>top-1</th></tr>"
     return "\n".join(
         [
             "<!DOCTYPE html><html lang=en><head><meta charset=utf-8>",
@@ -45,30 +46,39 @@ def _name(point: dict[str, Any]) -> str:
 
 def _row(point: dict[str, Any]) -> str:
     use = "-" if point["mac_use"] is None else f"{point['mac_use']:.1%}"
+    filled = "-" if point["buffer_use"] is None else f"{point['buffer_use']:.1%}"
+    accuracy = point.get("accuracy")
+    right = "-" if not accuracy or accuracy["value"] is None else f"{accuracy['value']:.2%}"
     traffic = point["read_bytes"] + point["written_bytes"]
     return (
         f"<tr><td>{escape(_name(point))}</td><td>{point['cycles']:,}</td><td>{point['frames_per_second']:,.1f}</td>"
-        f"<td>{use}</td><td>{traffic:,}</td></tr>"
+        f"<td>{use}</td><td>{filled}</td><td>{traffic:,}</td><td>{right}</td></tr>"
     )
+
+
+def _cost(points: list[dict[str, Any]]) -> tuple[Callable[[dict[str, Any]], float], str]:
+    """What the plot is over: the size of the MAC array where configurations differ in it, else the bandwidth."""
+    if len({each["mac_units"] for each in points}) > 1:
+        return (lambda point: point["mac_units"]), "multipliers"
+    return (lambda point: point["bandwidth"] or point["bus_bytes"]), "offered bandwidth (bytes a cycle)"
 
 
 def _plot(points: list[dict[str, Any]]) -> str:
-    """Frames a second over the bandwidth that they take, both logarithmic; points that nothing beats are joined."""
+    """Frames a second over what they cost, both logarithmic; points that nothing beats are joined."""
+    cost, axis = _cost(points)
     for each in points:
-        each["traffic_per_second"] = (each["read_bytes"] + each["written_bytes"]) * each["frames_per_second"]
-    place_x = _scale([each["traffic_per_second"] for each in points], MARGIN, WIDTH - 20)
+        each["cost"] = cost(each)
+    place_x = _scale([each["cost"] for each in points], MARGIN, WIDTH - 20)
     place_y = _scale([each["frames_per_second"] for each in points], HEIGHT - MARGIN, 20)
     configs = sorted({each["config"] for each in points})
     marks = [
-        f'<circle cx="{place_x(each["traffic_per_second"]):.1f}" cy="{place_y(each["frames_per_second"]):.1f}" r="5" '
+        f'<circle cx="{place_x(each["cost"]):.1f}" cy="{place_y(each["frames_per_second"]):.1f}" r="5" '
         f'fill="{COLOURS[configs.index(each["config"]) % len(COLOURS)]}"><title>{escape(_name(each))}: '
-        f"{each['frames_per_second']:,.1f} frames/s, {each['traffic_per_second'] / 1e6:,.1f} MB/s</title></circle>"
+        f"{each['frames_per_second']:,.1f} frames/s, {each['cost']:g} {axis}</title></circle>"
         for each in points
     ]
-    front = pareto(points, "traffic_per_second", "frames_per_second")
-    line = " ".join(
-        f"{place_x(each['traffic_per_second']):.1f},{place_y(each['frames_per_second']):.1f}" for each in front
-    )
+    front = pareto(points, "cost", "frames_per_second")
+    line = " ".join(f"{place_x(each['cost']):.1f},{place_y(each['frames_per_second']):.1f}" for each in front)
     names = []
     for number, name in enumerate(configs):
         colour = COLOURS[number % len(COLOURS)]
@@ -76,12 +86,12 @@ def _plot(points: list[dict[str, Any]]) -> str:
     low, high = HEIGHT - MARGIN, WIDTH - 20
     axes = (
         f'<path class="axis" d="M{MARGIN} 20V{low}H{high}" fill="none"/>'
-        f'<text x="{WIDTH / 2}" y="{HEIGHT - 20}" text-anchor="middle">memory traffic (MB/s, logarithmic)</text>'
+        f'<text x="{WIDTH / 2}" y="{HEIGHT - 20}" text-anchor="middle">{axis}, logarithmic</text>'
         f'<text transform="translate(20,{HEIGHT / 2}) rotate(-90)" text-anchor="middle">frames/s (logarithmic)</text>'
     )
     ends = "".join(
-        f'<text x="{place_x(value):.1f}" y="{low + 16}" text-anchor="middle">{_short(value / 1e6)}</text>'
-        for value in _ends([each["traffic_per_second"] for each in points])
+        f'<text x="{place_x(value):.1f}" y="{low + 16}" text-anchor="middle">{_short(value)}</text>'
+        for value in _ends([each["cost"] for each in points])
     ) + "".join(
         f'<text x="{MARGIN - 6}" y="{place_y(value) + 4:.1f}" text-anchor="end">{_short(value)}</text>'
         for value in _ends([each["frames_per_second"] for each in points])

@@ -13,6 +13,7 @@ from typing import Any
 
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.cycles.document import cycles_document
+from nvdla.analysis.explain import explanations
 from nvdla.analysis.study import Study
 from nvdla.campaign import Record, Table, Task
 from nvdla.errors import BuildError, NvdlaError
@@ -124,7 +125,8 @@ class Exploration(Table):
         try:
             network = loadable(point)
             memory = Memory(point.latency, point.bandwidth, point.shared)
-            document = cycles_document(Study.of(network, point.config, memory=memory), self.clock)
+            study = Study.of(network, point.config, memory=memory)
+            document = cycles_document(study, self.clock)
             record |= {
                 "config": document["configuration"],
                 "cycles": document["total_cycles"],
@@ -134,6 +136,10 @@ class Exploration(Table):
                 "read_bytes": document["read_bytes"],
                 "written_bytes": document["written_bytes"],
                 "memory_bytes": sum(each.size for each in network.memories),
+                "buffer_use": _buffer_use(study),
+                "buffer_bytes": study.config.cbuf_banks * study.config.cbuf_bank_bytes,
+                "mac_units": study.config.mac_atomic_c * study.config.mac_atomic_k,
+                "bus_bytes": study.config.dram_width_bits // 8,
             }
             if self.source is not None:
                 record["accuracy"] = self._accuracy(point, network)
@@ -147,6 +153,18 @@ class Exploration(Table):
         if key not in self._accuracies:
             self._accuracies[key] = _evaluated(network, point.config, self.source, self.limit)
         return self._accuracies[key]
+
+
+def _buffer_use(study: Study) -> float | None:
+    """The largest share of the convolution buffer that data and weights of one convolution fill; None without any."""
+    config = study.config
+    shares = []
+    for row in explanations(study):
+        used, room = row["data_entries"]
+        weights = min(row["weight_bytes"], row["weight_banks"] * config.cbuf_bank_bytes)
+        filled = min(used, room) * config.cbuf_entry_bytes + weights
+        shares.append(filled / (config.cbuf_banks * config.cbuf_bank_bytes))
+    return max(shares, default=None)
 
 
 def _evaluated(network: Loadable, config: str, source: Source | None, limit: int | None) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class Network:
         self.steps = plan.steps
         self.fused: list[Step] = fuse_steps(self.steps, plan.constant, lambda views: None)
         loadable = linked.loadable
-        self._touched = plan.dirty | {memory.id for memory in loadable.inputs}
+        self._touched = plan.written | {memory.id for memory in (*loadable.inputs, *loadable.outputs)}
         found = [task for task in tasks if isinstance(task, FirmwareTask)]
         self._lists = [bounds(view) for task in found for view in (*task.descriptors, *task.written) if view.size]
         self.places = self._places()
@@ -110,7 +110,7 @@ class Network:
     def takes_lanes(self) -> bool:
         """Whether images may lie in lanes: all that a run changes does, and no convolution uses the buffer again."""
         alone = all(first == last for first, last in zip(self.first_of_group, self.last_of_group, strict=True))
-        return alone and self.linked.in_lanes(self._touched) and not self.linked.space.flat
+        return alone and self.linked.in_lanes(self._touched) and self._touched <= self.linked.changing
 
     def golden(self, inputs: Sequence[Any]) -> Golden:
         """The healthy run on raw inputs."""

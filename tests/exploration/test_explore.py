@@ -13,6 +13,7 @@ from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.study import Study
 from nvdla.cli.main import main
 from nvdla.exploration import pareto
+from nvdla.exploration.page import page
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples"
 LENET = str(SAMPLES / "lenet.loadable")
@@ -53,6 +54,25 @@ def test_a_model_is_compiled_for_every_configuration(capsys, tmp_path):
     assert "nv_small" in points[1]["error"]  # which has no fp16
 
 
+def test_the_plot_is_over_multipliers_where_configurations_differ_in_them():
+    same = {"config": "a", "precision": "int8", "bandwidth": None, "latency": 1, "cycles": 10, "mac_use": 0.5}
+    same |= {"buffer_use": 0.25, "bus_bytes": 8, "read_bytes": 1, "written_bytes": 1}
+    points = [{**same, "mac_units": units, "frames_per_second": 100.0 * units} for units in (64, 256)]
+    assert "multipliers, logarithmic" in page({"points": points}, "t")
+
+
+def test_the_use_of_the_buffer_is_that_of_its_fullest_convolution(capsys):
+    (point,) = explored(capsys, LENET)
+    assert point["buffer_bytes"] == 128 << 10
+    found = []
+    for node in Study.of(nvdla.load(LENET)).operations:
+        if node.engine == "conv":
+            op = node.descriptors.op
+            data = op.input_height_csc * op.entry_per_slice * 8
+            found.append((data + min(node.surface.weight_data.size, op.weight_bank * 4096)) / (128 << 10))
+    assert point["buffer_use"] == pytest.approx(max(found))
+
+
 def test_points_that_nothing_beats():
     points = [{"a": a, "b": b} for a, b in ((1, 5), (2, 4), (2, 9), (3, 9), (4, 12), (0, None))]
     assert [(each["a"], each["b"]) for each in pareto(points, "a", "b")] == [(1, 5), (2, 9), (4, 12)]
@@ -62,9 +82,12 @@ def test_table_and_page(tmp_path, capsys):
     words = ["--bandwidth", "1,2,4,full", "--table", tmp_path / "t.csv", "--report", tmp_path / "p.html"]
     explored(capsys, LENET, *words)
     assert len((tmp_path / "t.csv").read_text().splitlines()) == 5
-    page = (tmp_path / "p.html").read_text()
-    assert page.count("<circle") == 4 and "polyline" in page
-    assert "e+" not in page  # axes are labelled with plain numbers
+    shown = (tmp_path / "p.html").read_text()
+    assert shown.count("<circle") == 4 and "polyline" in shown
+    assert "offered bandwidth" in shown and "buffer use" in shown
+    places = {float(text.split('"')[0]) for text in shown.split('circle cx="')[1:]}
+    assert len(places) == 4  # full is as wide as the bus, eight bytes a cycle
+    assert "e+" not in shown  # axes are labelled with plain numbers
 
 
 @pytest.mark.parametrize(

@@ -306,6 +306,7 @@ def test_an_entry_of_the_buffer_holds_the_bytes_of_its_weights(small):
 def test_images_of_a_batch_have_the_same_faults_as_single_ones(case):
     rng = np.random.default_rng(9)
     images = [[rng.integers(-100, 100, len(case.image[0]), np.int8).tobytes()] for _ in range(5)]
+    assert case.network.takes_lanes
     texts = [
         "mac kernel=2 channel=1 set=-1 permanent",
         f"mac kernel=1 channel=0 port=data flip=6 operation={next(iter(case.convolutions()))}",
