@@ -10,7 +10,7 @@ import numpy as np
 
 import nvdla
 from nvdla.cli.arguments import add_input_options, add_machine_options, surfaces_of_runs
-from nvdla.cli.output import add_format_options, print_document, print_table, say
+from nvdla.cli.output import add_format_options, print_document, print_table, say, working
 from nvdla.cli.rows import Place, add_row_options, chosen
 from nvdla.compare.comparison import Comparison, Limits, Region, Row, compare_run
 from nvdla.errors import FormatError
@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
         raise FormatError(f"{len(runs)} inputs were given; one run is compared at a time")
     reference = _reference(args, runtime, runs[0], names)
     limits = Limits(args.tolerance, args.min_cosine, args.min_snr)
-    found = compare_run(runtime, runs[0], reference, names.layers, limits, args.fail_fast)
+    with working(f"comparing {args.loadable}"):
+        found = compare_run(runtime, runs[0], reference, names.layers, limits, args.fail_fast)
     if not found.rows:
         raise FormatError(
             f"nothing could be compared: no tensor of {args.loadable} has a counterpart; name the layers with --layers"

@@ -9,7 +9,7 @@ from typing import Any
 import nvdla
 from nvdla.cli.arguments import add_input_options, add_machine_options, surfaces_of_runs
 from nvdla.cli.findings import place_of_finding, print_findings, summary
-from nvdla.cli.output import add_format_options, print_document, print_table, say
+from nvdla.cli.output import add_format_options, print_document, print_table, say, working
 from nvdla.cli.rows import add_row_options, chosen
 from nvdla.doctor.examination import Examination, examine
 from nvdla.program.naming import names_for, read_calibration
@@ -44,16 +44,8 @@ def run(args: argparse.Namespace) -> int:
     def inputs(runtime: Any) -> list[list[bytes]]:
         return surfaces_of_runs(runtime, args)
 
-    found = examine(
-        loadable,
-        args.config,
-        args.abi,
-        names=names_for(args.loadable, args.layers),
-        calibration=read_calibration(args.calibration) if args.calibration else None,
-        inputs=inputs if args.input or args.random_input is not None or not loadable.inputs else None,
-        threads=args.threads,
-        random=bool(loadable.inputs) and not args.input,
-    )
+    with working(f"examining {args.loadable}"):
+        found = _examined(args, loadable, inputs)
     shown = replace(
         found,
         findings=tuple(chosen(found.findings, args, place_of_finding)),
@@ -65,6 +57,19 @@ def run(args: argparse.Namespace) -> int:
     if not print_document(document, args):
         _print(args, shown, document["counts"])
     return int(bool(found.count("error")) or (args.strict and bool(found.count("warning"))))
+
+
+def _examined(args: argparse.Namespace, loadable: nvdla.Loadable, inputs: Any) -> Examination:
+    return examine(
+        loadable,
+        args.config,
+        args.abi,
+        names=names_for(args.loadable, args.layers),
+        calibration=read_calibration(args.calibration) if args.calibration else None,
+        inputs=inputs if args.input or args.random_input is not None or not loadable.inputs else None,
+        threads=args.threads,
+        random=bool(loadable.inputs) and not args.input,
+    )
 
 
 def _print(args: argparse.Namespace, found: Examination, counts: dict[str, int]) -> None:

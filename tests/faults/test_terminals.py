@@ -29,3 +29,22 @@ def test_a_run_on_a_terminal_shows_its_progress_and_result():
     assert b"internal error" not in shown
     assert b"prob: 1x10x1x1 int8 on nv_small" in shown
     assert b"\x1b[" in shown  # the progress bar
+
+
+@pytest.mark.parametrize("words", [("doctor", LENET, "-i", DIGITS[3]), ("compare", LENET, LENET, "-i", DIGITS[3])])
+def test_long_work_shows_on_a_terminal_what_it_is_at(words):
+    leader, follower = pty.openpty()
+    process = start([sys.executable, "-m", "nvdla"], *words, stdin=follower, stdout=follower, stderr=follower)
+    os.close(follower)
+    shown = b""
+    while True:
+        try:
+            piece = os.read(leader, 4096)
+        except OSError:  # the other side is closed
+            break
+        if not piece:
+            break
+        shown += piece
+    os.close(leader)
+    assert process.wait(timeout=60) in (0, 1)
+    assert (b"examining" if words[0] == "doctor" else b"comparing") in shown
