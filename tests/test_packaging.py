@@ -25,7 +25,7 @@ STOREYS = [
     ["analysis", "caffe", "campaign", "execution", "lint"],
     ["builder", "faults"],
     ["diff", "runtime"],
-    ["containers", "csb", "frontend"],
+    ["containers", "csb", "frontend", "warm_up"],
     ["compare", "onnx_backend", "recognition"],
     ["evaluation"],
     ["exploration", "vulnerability"],

@@ -49,6 +49,13 @@ def available() -> bool:
     return bool(features.get("avx512vnni") and features.get("avx512bw") and features.get("avx512vl"))
 
 
+def instructions() -> str:
+    """In words, for whoever asks by what instructions int8 products are computed."""
+    if available():
+        return "AVX512-VNNI dot products"
+    return "matrix products in floating point: no AVX512-VNNI, or numba compiles for another processor"
+
+
 def _compiles_for_another() -> bool:
     """True where numba was told to compile for another processor; numba itself is only asked if it must be."""
     if "numba" in sys.modules or Path(".numba_config.yaml").exists():

@@ -122,7 +122,8 @@ def threading_description() -> str:
     cores = usable_cores()
     if cores == 1:
         return "1 core may be used: kernels run on the calling thread"
-    return f"{cores} cores may be used: the calling thread and {cores - 1} helpers that sleep while there is no work"
+    helpers = "a helper that sleeps" if cores == 2 else f"{cores - 1} helpers that sleep"
+    return f"{cores} cores may be used: the calling thread and {helpers} while there is no work"
 
 
 def _after_fork() -> None:

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import sys
 
 from nvdla.cli.output import add_format_options, print_document, print_pairs, say
 from nvdla.kernels.jit.cache_folder import cache_folder, kept_kernels
 
-HELP = """The cache of compiled kernels: where it lies and what is in it ('info'), or empty it ('clear').
+HELP = """The cache of compiled kernels: where it lies, what is in it ('info'), fill it ('warm-up'), empty it ('clear').
 
-Kernels are compiled on first use and kept. Emptying the cache is never needed for right results: every file says what
-it was made from, and is compiled anew when that has changed."""
+Kernels are compiled on first use and kept. 'warm-up' compiles what the usual networks need, in a minute or so: for
+images of machines and containers, where nobody shall wait for it later. Emptying the cache is never needed for right
+results: every file says what it was made from, and is compiled anew when that has changed."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("action", nargs="?", choices=("info", "clear"), default="info", help="default: info")
+    parser.add_argument("action", nargs="?", choices=("info", "warm-up", "clear"), default="info", help="default: info")
     add_format_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
+    if args.action == "warm-up":
+        _warm_up()
     folder, files = cache_folder(), kept_kernels()
     document = {
         "action": args.action,
@@ -42,3 +46,11 @@ def run(args: argparse.Namespace) -> int:
     else:
         print_pairs("compiled kernels", {key: value for key, value in document.items() if key != "action"})
     return 0
+
+
+def _warm_up() -> None:
+    """Compile the usual kernels, with a line for each part on standard error."""
+    from nvdla.warm_up import warm_up
+
+    for part, kept in warm_up():
+        say(f"{part}: {kept} compiled kernels are kept", sys.stderr)

@@ -35,11 +35,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _details() -> dict[str, object]:
-    """Nothing here imports what it names: versions are those of the installed packages."""
+    """Versions are those of the installed packages, which are not imported."""
+    from nvdla.kernels.fast.dot_tile import instructions
     from nvdla.kernels.jit.cache_folder import cache_folder, kept_kernels
+    from nvdla.kernels.jit.cores import usable_cores
+    from nvdla.kernels.jit.crew import threading_description
 
     folder = cache_folder()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     variables = {name: os.environ[name] for name in sorted(os.environ) if name.startswith(("NVDLA_", "NUMBA_"))}
     return {
         "python": f"{platform.python_implementation()} {platform.python_version()}",
@@ -47,7 +49,9 @@ def _details() -> dict[str, object]:
         "machine": platform.machine(),
         **{name: _version(name) or "missing" for name in PACKAGES},
         **{name: version for name in OPTIONAL if (version := _version(name))},
-        "threads": cores,
+        "threads": usable_cores(),
+        "threading": threading_description(),
+        "int8 products": instructions(),
         "kernel cache": "none" if folder is None else str(folder),
         "compiled kernels": len(kept_kernels()),
         "installed in": os.path.dirname(nvdla.__file__),

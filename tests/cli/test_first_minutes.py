@@ -15,6 +15,8 @@ import pytest
 import nvdla
 from nvdla import samples
 from nvdla.cli.main import COMMANDS
+from nvdla.kernels.fast.dot_tile import instructions
+from nvdla.kernels.jit.crew import threading_description
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -60,8 +62,9 @@ def test_the_demonstration_reads_a_digit(nvdla_command, tmp_path, monkeypatch):
 def test_versions(nvdla_command):
     assert nvdla_command("--version")[1] == f"nvdla {nvdla.__version__}\n"
     details = nvdla_command("--version", "--verbose")[1]
-    for word in ("python", "numba", "threads", "kernel cache", "compiled kernels"):
+    for word in ("python", "numba", "threads", "kernel cache", "compiled kernels", threading_description()[:30]):
         assert word in details
+    assert instructions()[:20] in details
 
 
 def test_clearing_the_cache_removes_kernels_and_nothing_else(tmp_path):

@@ -1,0 +1,60 @@
+"""Kernels compiled ahead: small networks that need what real ones need are built and run once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from nvdla.builder import Network, build, calibrate
+from nvdla.builder.network import Tensor
+from nvdla.kernels.jit.cache_folder import kept_kernels
+from nvdla.kernels.jit.compilation import plain_work
+from nvdla.runtime import Runtime
+
+BATCH = 4
+TARGETS = (("nv_small", "int8"), ("nv_large", "int8"), ("nv_full", "fp16"))
+"""Configurations and precisions: the size of an atom and the kind of numbers decide about kernels."""
+
+
+def warm_up(threads: int | None = None) -> Iterator[tuple[str, int]]:
+    """Compile the usual kernels, those that are kept are only loaded; after each part its name and how many are kept.
+
+    Kernels are specialised by what they are called with: each of :data:`TARGETS` runs a large network (work that all
+    cores share) and a small one, an image at a time and in a batch; plain forms are not taken from now on.
+    """
+    plain_work.left = 0
+    for config, precision in TARGETS:
+        for size in (12, 40):
+            network = _network(size)
+            image = np.random.default_rng(size).standard_normal((1, *network.inputs[0].shape))
+            ranges = None if precision == "fp16" else calibrate(network, image)
+            runtime = Runtime(build(network, config, precision, ranges).loadable, config, threads=threads)
+            surface = runtime.pack(0, np.zeros(runtime.inputs[0].shape, runtime.inputs[0].dtype))
+            for _ in range(3):
+                runtime.run_raw([surface])
+            runtime.run_many([[surface]] * BATCH)
+            yield f"{config} {precision} {size}x{size}", len(kept_kernels())
+
+
+def _network(size: int) -> Network:
+    """The usual layers on an image of ``size`` x ``size``."""
+    random = np.random.default_rng(size)
+    net = Network(f"warm-up-{size}")
+
+    def convolution(name: str, x: Tensor, kernels: int, width: int, stride: int = 1) -> Tensor:
+        weights = random.standard_normal((kernels, x.shape[0], width, width)) / width
+        bias = random.standard_normal(kernels)
+        return net.convolution(name, x, weights, bias, padding=width // 2, stride=stride)
+
+    x = net.relu("relu1", convolution("conv1", net.input("data", (3, size, size)), 64, 3))
+    x = net.lrn("norm", net.max_pool("pool1", x, 3, 1, padding=1))
+    left = net.relu("relu2", convolution("conv2", x, 64, 3))
+    x = net.relu("relu3", net.add("sum", convolution("conv3", left, 64, 3), x))
+    parts = [net.relu("relu4", convolution("conv4", x, 64, 1)), net.average_pool("mean", x, 3, 1, padding=1)]
+    x = convolution("conv5", net.concat("both", *parts), 32, 1, stride=2)
+    x = net.relu("relu5", net.add("apart", x, net.max_pool("pool2", x, 3, 1, padding=1)))
+    x = net.global_average_pool("average", x)
+    x = net.fully_connected("full", x, random.standard_normal((10, 32)), random.standard_normal(10))
+    net.output(net.softmax("softmax", x))
+    return net
