@@ -131,7 +131,7 @@ def _type_of(node: Operation, side: int) -> int:
     from onnx import TensorProto
 
     if node.precisions is None:
-        half = node.precision is not None and node.precision.startswith("FF16")
+        half = (node.precision or "").startswith("fp16")
         return int(TensorProto.FLOAT16 if half else TensorProto.INT8)
     types = {Precision.INT8: TensorProto.INT8, Precision.INT16: TensorProto.INT16, Precision.FP16: TensorProto.FLOAT16}
     return int(types.get(node.precisions[side], TensorProto.UINT8))
