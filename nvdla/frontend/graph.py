@@ -201,6 +201,9 @@ class Graph:
     ) -> Value:
         """A result that holds the elements of another value in another order: nothing is computed."""
         shape = node.shape_of(node.outputs[output]) if shape is None else shape
+        held = value.size if index is None else index.size
+        if held != math.prod(shape):  # onnx's inference believes the shape that a Reshape asks for
+            raise Cut(f"it would make {held} elements a tensor of {list(shape)}")
         if index is not None:
             index = np.array(index, order="C").reshape(shape)
         return Value(node.outputs[output], shape, value.tensor, index, value.boundary)

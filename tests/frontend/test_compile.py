@@ -206,6 +206,17 @@ def test_a_node_that_gives_infinity_runs_on_the_host(rng):
         nvdla.compile(net, "nv_small", "int8", x, host=False)
 
 
+def test_a_reshape_to_another_number_of_elements_is_refused():
+    """onnx infers the shape that it asks for; found by fuzzing."""
+    nodes = [node("Transpose", "x", "a", perm=[0, 2, 3, 1]), node("Reshape", "a s", "b"), node("Sigmoid", "b", "y")]
+    net = model(nodes, {"x": (1, 2, 4, 4)}, {"y": (1, 136, 4)}, {"s": np.array([1, 136, 4])})
+    report = nvdla.frontend.compiler.check(net, "nv_small")
+    row = next(row for row in report["nodes"] if row["op"] == "Reshape")
+    assert (row["placement"], row["reason"]) == ("host", "it would make 32 elements a tensor of [1, 136, 4]")
+    with pytest.raises(nvdla.NvdlaError):
+        nvdla.compile(net, "nv_small", "int8", np.ones((1, 2, 4, 4), "f4")).run(np.ones((1, 2, 4, 4), "f4"))
+
+
 def test_pads_of_the_first_opsets_are_read():
     """They were attributes; conversion makes constants of them."""
     net = model(

@@ -24,8 +24,7 @@ def order_of(value: Value) -> np.ndarray:
 def rename(graph: Graph, node: Node) -> Value:
     """Another shape for the same elements: nothing is computed."""
     value = graph.source(node)
-    index = None if value.index is None else value.index.reshape(node.out_shape)
-    return graph.alias(node, value, index)
+    return graph.alias(node, value, value.index)
 
 
 @operator("Identity", "Dropout", "Cast", "CastLike", note="renames")
