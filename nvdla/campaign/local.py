@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 
 from nvdla.campaign import worker
+from nvdla.campaign.forking import end_with_parent, may_fork
 from nvdla.campaign.pool import Pool, Shard, WorkerDied
 from nvdla.campaign.table import Record, Table
 from nvdla.kernels.jit.cores import usable_cores
@@ -18,6 +20,9 @@ class LocalPool(Pool):
 
     When a process dies, its pool is broken and does not say whose fault it was: the shards that were under way are
     then done one at a time, each in a process of its own, until all of them are through.
+
+    Processes begin as copies of this one where that is safe, with all that the table has loaded in it (:meth:`Table.
+    prepare`): that takes a hundredth of a second, a new interpreter with numba and its kernels more than one.
     """
 
     def __init__(self, table: Table, count: int) -> None:
@@ -26,6 +31,9 @@ class LocalPool(Pool):
         self._table = table
         self._futures: dict[Future[list[Record]], Shard] = {}
         self._suspects: deque[Shard] = deque()
+        if may_fork():
+            worker.threads = max(1, usable_cores() // count)
+            table.prepare()
         self._executor = self._processes(count)
 
     @property
@@ -79,16 +87,22 @@ class LocalPool(Pool):
                 return shard, WorkerDied()
 
     def _processes(self, count: int) -> ProcessPoolExecutor:
-        # Spawned: a process that has run kernels in threads cannot be forked.
-        context = multiprocessing.get_context("spawn")
+        forks = may_fork()
+        context = multiprocessing.get_context("fork" if forks else "spawn")
         share = max(1, usable_cores() // count)
-        return ProcessPoolExecutor(count, context, _begin, (self._identity, self._table, share))
+        return ProcessPoolExecutor(
+            count, context, _begin, (self._identity, self._table, share, os.getpid() if forks else None)
+        )
 
 
-def _begin(identity: str, table: Table, share: int) -> None:
-    """In a new process: its share of the cores, and the table. Ctrl-C is the parent's."""
+def _begin(identity: str, table: Table, share: int, parent: int | None) -> None:
+    """In a new process: its share of the cores, and the table. Ctrl-C is the parent's, and so is the pipe that tells of
+    signals; a copy of ``parent`` ends with it."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.set_wakeup_fd(-1)
+    if parent is not None:
+        end_with_parent(parent)
     worker.threads = share
     worker.receive(identity, table)

@@ -39,6 +39,11 @@ class Table(ABC):
     def tasks(self) -> Iterable[Task]:
         """All tasks, in the order of the results. May be a generator: no more is held than is under way."""
 
+    def prepare(self) -> None:
+        """In this process, before workers begin as copies of it: load once what all of them need. Where workers are
+        processes of another kind nobody calls it. It must start no threads of other libraries."""
+        return
+
     @abstractmethod
     def open(self) -> Callable[[Sequence[Task]], list[Record]]:
         """In a worker, once: whatever must be loaded; the function that does the tasks of a shard.

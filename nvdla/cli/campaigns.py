@@ -6,12 +6,15 @@ import argparse
 import contextlib
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from nvdla.campaign import Journal, Table
+
+DRAW_SECONDS = 0.1
 
 
 def add_campaign_options(parser: argparse.ArgumentParser) -> None:
@@ -57,13 +60,20 @@ def run_with_progress(table: Table, journal: Journal, args: argparse.Namespace, 
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
-    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as bar:
+    texts = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[rate]}"))
+    columns = (*texts, TimeRemainingColumn())
+    # No thread that draws the bar: workers begin as copies of this process (nvdla.campaign.forking).
+    with Progress(*columns, console=Console(stderr=True), transient=True, auto_refresh=False) as bar:
         shown = bar.add_task(table.name, total=total, completed=len(journal.done), rate="")
+
+        drawn = [0.0]
 
         def progress(done: int, failed: int) -> None:
             speed = bar.tasks[0].speed
             text = f"{speed:,.0f}/s" if speed else ""
             bar.update(shown, completed=done, rate=f"{text}, {failed} damaged" if failed else text)
+            if time.monotonic() - drawn[0] > DRAW_SECONDS or done == total:
+                bar.refresh()
+                drawn[0] = time.monotonic()
 
         run(table, journal, workers, progress)

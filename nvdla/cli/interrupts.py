@@ -67,7 +67,7 @@ def _watched(prog: str) -> Iterator[None]:
     os.set_blocking(tell, False)
     before = signal.set_wakeup_fd(tell, warn_on_full_buffer=False)
     ended = threading.Event()
-    threading.Thread(target=_listen, args=(hear, ended, prog), daemon=True).start()
+    threading.Thread(target=_listen, args=(hear, ended, prog), name="nvdla-interrupts", daemon=True).start()
     try:
         yield
     finally:

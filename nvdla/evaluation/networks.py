@@ -13,15 +13,17 @@ from typing import Any
 import numpy as np
 
 import nvdla
-from nvdla.builder.quantize import quantize
 from nvdla.errors import FormatError
 from nvdla.files import read_file
 from nvdla.program.naming import names_for
 from nvdla.tensors.files import IMAGE_ENDINGS, fit
 from nvdla.tensors.images import Preprocessing, convert_pixels
 from nvdla.tensors.inputs import InputForm
+from nvdla.tensors.real import to_elements
 
 MAX_NETWORK = 4 << 30
+WARM_RUNS = 3
+"""The first run goes through the firmware, the others go together."""
 
 
 class Network(ABC):
@@ -33,6 +35,10 @@ class Network(ABC):
     @abstractmethod
     def prepare(self, value: Any) -> np.ndarray:
         """A sample (a path or an array) as the network takes it. Raises FormatError for what does not fit."""
+
+    def prepare_many(self, values: Sequence[Any]) -> list[np.ndarray]:
+        """Several samples, each as :meth:`prepare` gives it. Raises FormatError where one of them does not fit."""
+        return [self.prepare(value) for value in values]
 
     @abstractmethod
     def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
@@ -78,19 +84,32 @@ class LoadableNetwork(Network):
                 raise FormatError(f"{os.fspath(value)}: raw surfaces cannot be evaluated; give images or .npy")
             return found
         array = np.asarray(value)
-        if array.dtype == np.uint8 and self._model_pixels is not None:
-            planes = _planes(array, self.shape, self._pixels)[:, :: 1 if self._model_pixels.colour == "rgb" else -1]
-            return self._quantised(self._model_pixels.numbers(planes.astype(np.float32)))
         if array.dtype == np.uint8:
-            return convert_pixels(_planes(array, self.shape, self._pixels), dtype, self._pixels)
+            return self._of_pixels(_planes(array, self.shape, self._pixels))
         if array.dtype.kind == "f" and dtype.kind == "i":
             if self._scale is None:
                 raise FormatError(
                     f"samples are {array.dtype}, the input {self._input.name} is {dtype}: its scale is not known; give "
                     "--input-scale, or the layer file of the network beside it"
                 )
-            array = quantize(array, self._scale, dtype.name)
+            array = to_elements(array, self._scale, dtype)
         return fit(array, shape, dtype, "sample")
+
+    def prepare_many(self, values: Sequence[Any]) -> list[np.ndarray]:
+        """Several samples; arrays of pixels together."""
+        if self._input.shape[0] > 1 or not all(
+            isinstance(each, np.ndarray) and each.dtype == np.uint8 for each in values
+        ):
+            return super().prepare_many(values)
+        planes = np.concatenate([_planes(each, self.shape, self._pixels) for each in values])
+        return list(np.ascontiguousarray(self._of_pixels(planes))[:, None])
+
+    def _of_pixels(self, planes: np.ndarray) -> np.ndarray:
+        """Pixels (N, C, H, W) as elements."""
+        if self._model_pixels is None:
+            return convert_pixels(planes, self._input.dtype, self._pixels)
+        ordered = planes[:, :: 1 if self._model_pixels.colour == "rgb" else -1]
+        return self._quantised(self._model_pixels.numbers(ordered.astype(np.float32)))
 
     def _quantised(self, values: np.ndarray) -> np.ndarray:
         """Real numbers as elements of the input."""
@@ -98,11 +117,16 @@ class LoadableNetwork(Network):
         if dtype.kind == "f":
             return values.astype(dtype)
         assert self._scale is not None
-        return quantize(values, self._scale, dtype.name)
+        return to_elements(values, self._scale, dtype)
 
     def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
         """The outputs of samples, one row each."""
         return self.rows(self.runtime.run_many([[surface] for surface in self.surfaces(samples)]))
+
+    def warm(self) -> None:
+        """Load what runs need (the program's steps, kernels for one image and for several), with an input of zeros."""
+        zeros = np.zeros(self._input.shape, self._input.dtype)
+        self.run([zeros] * WARM_RUNS)
 
     def surfaces(self, samples: Sequence[np.ndarray]) -> list[Any]:
         """Raw surfaces of prepared samples."""

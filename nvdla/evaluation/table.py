@@ -12,7 +12,7 @@ import numpy as np
 
 from nvdla.campaign import Record, Table, Task, worker
 from nvdla.errors import FormatError, NvdlaError
-from nvdla.evaluation.networks import Network, content_hash, open_network
+from nvdla.evaluation.networks import LoadableNetwork, Network, content_hash, open_network
 from nvdla.evaluation.sources import Sample, Source, python_function
 from nvdla.tensors.images import Preprocessing
 
@@ -37,6 +37,7 @@ class Evaluation(Table):
     limit: int | None = None
     shuffle: int | None = None
     strict: bool = False
+    _network: Network | None = field(default=None, init=False, repr=False, compare=False)
     name = "evaluate"
 
     def settings(self) -> dict[str, Any]:
@@ -65,10 +66,22 @@ class Evaluation(Table):
             return range(min(count, self.limit or count))
         return sorted(random.Random(self.shuffle).sample(range(count), min(count, self.limit or count)))
 
+    def prepare(self) -> None:
+        """The network with its kernels, for workers that are copies of this process."""
+        self._network = self._opened()
+        if isinstance(self._network, LoadableNetwork):
+            self._network.warm()
+
     def open(self) -> Callable[[Sequence[Task]], list[Record]]:
         """A worker's function from tasks to records; it opens the network once."""
-        network = open_network(self.network, self.config, worker.threads, self.pixels, self.input_scale)
-        return _Worker(self, network).records
+        return _Worker(self, self._network or self._opened()).records
+
+    def _opened(self) -> Network:
+        return open_network(self.network, self.config, worker.threads, self.pixels, self.input_scale)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Workers that are no copies open the network themselves."""
+        return {**self.__dict__, "_network": None}
 
 
 class _Worker:
@@ -81,28 +94,47 @@ class _Worker:
         self._float = _float_model(table.against) if table.against else None
 
     def records(self, tasks: Sequence[Task]) -> list[Record]:
-        records: list[Record] = []
-        ready: list[tuple[Record, Sample, np.ndarray]] = []
-        for task in tasks:
-            record: Record = {"key": task.key}
-            records.append(record)
-            try:
-                sample = task.payload or self._table.source.sample(int(task.key))
-                record["id"] = sample.id
-                self._check_label(sample)
-                prepared = self._network.prepare(sample.value)
-            except NvdlaError as error:
-                if self._table.strict:
-                    raise
-                record["error"] = str(error)
-                continue
-            record["hash"] = hashlib.sha256(np.ascontiguousarray(prepared).tobytes()).hexdigest()[:16]
-            ready.append((record, sample, prepared))
+        records: list[Record] = [{"key": task.key} for task in tasks]
+        sound = [each for each in map(self._sample, tasks, records) if each is not None]
+        ready = [(*each, value) for each, value in zip(sound, self._prepared(sound), strict=True) if value is not None]
         if ready:
+            for record, _, prepared in ready:
+                record["hash"] = hashlib.sha256(np.ascontiguousarray(prepared).data).hexdigest()[:16]
             results = self._network.run([prepared for *_, prepared in ready])
-            for (record, sample, prepared), result in zip(ready, results, strict=True):
+            for (record, sample, prepared), result, top in zip(ready, results, _best(results), strict=True):
+                record["top"] = top
                 self._judge(record, sample, prepared, result)
         return records
+
+    def _sample(self, task: Task, record: Record) -> tuple[Record, Sample] | None:
+        """The sample of a task, with a label that can be judged; None where its record says what is wrong."""
+        try:
+            sample = task.payload or self._table.source.sample(int(task.key))
+            record["id"] = sample.id
+            self._check_label(sample)
+        except NvdlaError as error:
+            self._note(record, error)
+            return None
+        return record, sample
+
+    def _prepared(self, given: Sequence[tuple[Record, Sample]]) -> list[np.ndarray | None]:
+        """Samples as the network takes them, together unless one of them is damaged; None for those."""
+        try:
+            return list(self._network.prepare_many([sample.value for _, sample in given])) if given else []
+        except NvdlaError:
+            return [self._prepared_alone(*each) for each in given]
+
+    def _prepared_alone(self, record: Record, sample: Sample) -> np.ndarray | None:
+        try:
+            return self._network.prepare(sample.value)
+        except NvdlaError as error:
+            self._note(record, error)
+            return None
+
+    def _note(self, record: Record, error: NvdlaError) -> None:
+        if self._table.strict:
+            raise error
+        record["error"] = str(error)
 
     def _check_label(self, sample: Sample) -> None:
         if self._table.predict_only:
@@ -114,9 +146,6 @@ class _Worker:
             raise FormatError(f"sample {sample.id} has the label {sample.label}; the network has {outputs} outputs")
 
     def _judge(self, record: Record, sample: Sample, prepared: np.ndarray, result: np.ndarray) -> None:
-        values = np.nan_to_num(result.astype(np.float64), nan=-np.inf)
-        best = np.argsort(-values, kind="stable")[:TOP]
-        record["top"] = [[int(each), _plain(result[each])] for each in best]
         if not self._table.predict_only:
             record["label"] = sample.label
             if isinstance(sample.label, list):
@@ -147,9 +176,19 @@ class _Worker:
         }
 
 
-def _plain(value: Any) -> float | int | str:
-    number = value.item()
-    return number if not isinstance(number, float) or np.isfinite(number) else str(number)
+def _best(results: np.ndarray) -> list[list[list[Any]]]:
+    """The five greatest of each row of results as [place, value]; the first of equal ones first, NaN last."""
+    values = np.nan_to_num(results.astype(np.float64), nan=-np.inf)
+    places = np.argsort(-values, axis=1, kind="stable")[:, :TOP]
+    found = np.take_along_axis(results, places, axis=1)
+    if not np.isfinite(found).all():
+        found = np.array([[_plain(each) for each in row] for row in found.tolist()], object)
+    return [list(map(list, zip(*each, strict=True))) for each in zip(places.tolist(), found.tolist(), strict=True)]
+
+
+def _plain(number: float) -> float | str:
+    """JSON has no infinity and no NaN."""
+    return number if np.isfinite(number) else str(number)
 
 
 def _float_model(path: str) -> Callable[[np.ndarray], np.ndarray]:

@@ -33,6 +33,7 @@ _GAP = rb"(?:\s|#[^\n\r]*[\n\r])+"
 _PNM_HEADER = re.compile(rb"P(\w)" + _GAP + rb"(\d{1,9})" + _GAP + rb"(\d{1,9})(?=\s|#)")
 _PNM_GREATEST = re.compile(_GAP + rb"[^\s#]")
 _CUT_OFF = re.compile("truncat|not enough|unexpected end|end of file|premature", re.IGNORECASE)
+INT8_OF_PIXEL = np.floor(np.arange(256) * 127.0 / 255.0 + 0.5).astype(np.int8)
 CHANNELS = {"1": 1, "L": 1, "RGB": 3, "P": 3, "RGBA": 4}
 
 
@@ -233,7 +234,7 @@ def convert_pixels(pixels: np.ndarray, dtype: np.dtype, preprocessing: Preproces
                 "mean and normalize have no effect on an int8 input: its pixels become floor(p * 127 / 255 + 0.5), "
                 "the scale is part of the network's calibration; leave them out, or give a .npy tensor"
             )
-        return np.floor(pixels * 127.0 / 255.0 + 0.5).astype(np.int8)
+        return INT8_OF_PIXEL[pixels]
     if not np.isfinite(normalize) or normalize == 0 or not np.isfinite(mean).all():
         raise FormatError(f"normalize {normalize} and mean {mean} must be finite, and normalize not 0")
     channels = pixels.shape[1]

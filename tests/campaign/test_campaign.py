@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 from support.campaign_tables import Squares, count_lines
 
 from nvdla.campaign import Journal, Workers, run
+from nvdla.campaign.forking import may_fork
 from nvdla.campaign.journal import read
 from nvdla.errors import FormatError
 
@@ -137,6 +139,45 @@ def test_a_hundred_kills_lose_nothing(tmp_path):
     killed_at_random(tmp_path, path, kills=100)
     assert squares(path) == {number: number**2 for number in range(400)}
     assert count_lines(path) == 401
+
+
+def workers_of(process: int) -> list[int]:
+    return [int(each) for each in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers begin as copies on Linux alone")
+def test_workers_end_with_a_client_that_is_killed(tmp_path):
+    process = client(tmp_path, tmp_path / "a.jsonl")
+    end = time.monotonic() + 60
+    while count_lines(tmp_path / "a.jsonl") < 10 and time.monotonic() < end:
+        time.sleep(0.02)
+    workers = workers_of(process.pid)
+    process.kill()
+    process.wait()
+    assert len(workers) >= 2
+    while any(map(alive, workers)) and time.monotonic() < end:
+        time.sleep(0.02)
+    assert not any(map(alive, workers))
+
+
+def test_workers_are_no_copies_of_a_process_that_has_other_threads(tmp_path, reference):
+    """What such a thread holds would be held for ever in a copy."""
+    enough = threading.Event()
+    other = threading.Thread(target=enough.wait)
+    other.start()
+    try:
+        assert not may_fork()
+        assert finished(tmp_path / "a.jsonl", Squares(100), Workers(2)) == reference
+    finally:
+        enough.set()
+        other.join()
 
 
 def test_a_full_disk_keeps_what_was_written(tmp_path, monkeypatch):
