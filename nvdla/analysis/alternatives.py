@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.cycles.queue import convolution, queue_cycles
+from nvdla.analysis.cycles.shapes import Chain
 from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.convolution.slices import entries_per_slice
 from nvdla.rounding import align, ceil_div
@@ -41,6 +42,30 @@ class Geometry:
         first = top * self.stride - self.pad
         begin, end = max(first, 0), min(first + (count - 1) * self.stride + self.span, self.source[1])
         return begin, max(end - begin, 1)
+
+    @property
+    def divisible(self) -> bool:
+        """Whether it can be done in parts of rows."""
+        return True
+
+    def entries(self, part: tuple[int, int], config: Configuration) -> int:
+        """Entries of the buffer that the input of such rows of the result takes."""
+        line = entries_per_slice(self.source[0] * self.element_bytes, self.source[2], config)
+        return self.rows(*part)[1] * line
+
+    def chain(self, part: tuple[int, int], form: Alternative, first: bool, config: Configuration) -> Chain:
+        """A part as the cycle model takes it; ``first``: the first of its form."""
+        return convolution(
+            config,
+            (self.source[0], self.rows(*part)[1], self.source[2]),
+            (self.result[0], part[1], self.result[2]),
+            self.kernel,
+            data_banks=form.data_banks,
+            weight_banks=form.weight_banks,
+            reads_weights=first or not form.keeps_weights,
+            sums=self.sums,
+            element_bytes=self.element_bytes,
+        )
 
     def fetch_share(self, config: Configuration, memory: Memory | None = None) -> float:
         """Cycles in which the input is fetched, as a share of those in which the array multiplies: what parts can
@@ -74,10 +99,14 @@ class Alternative:
     @property
     def words(self) -> str:
         """What it is."""
-        count = len(self.parts)
         kept = ", weights kept" if self.keeps_weights else ""
-        form = "whole" if count == 1 else f"{count} parts of rows"
-        return f"{form}, {self.data_banks} data and {self.weight_banks} weight banks{kept}"
+        return f"{self.form}, {self.data_banks} data and {self.weight_banks} weight banks{kept}"
+
+    @property
+    def form(self) -> str:
+        """In how many parts it is done."""
+        count = len(self.parts)
+        return "whole" if count == 1 else f"{count} parts of rows"
 
 
 def alternatives(
@@ -94,7 +123,7 @@ def alternatives(
     found = [
         replace(each, cycles=cycles_of(each, geometry, config, memory))
         for parts in sorted(numbers)
-        if parts <= geometry.result[1]
+        if parts <= geometry.result[1] and (parts == 1 or geometry.divisible)
         for each in itertools.islice(_forms(geometry, config, parts), None if thorough else 1)
     ]
     return sorted(found, key=lambda each: (each.cycles, len(each.parts), each.data_banks))
@@ -108,9 +137,8 @@ def _forms(geometry: Geometry, config: Configuration, count: int) -> Iterator[Al
     parts = tuple((top, min(rows, height - top)) for top in range(0, height, rows))
     if len(parts) != count or (count > 1 and min(each[1] for each in parts) * width == 1):
         return
-    line = entries_per_slice(geometry.source[0] * geometry.element_bytes, geometry.source[2], config)
-    entries = [geometry.rows(*part)[1] * line for part in parts]
-    group = config.mac_atomic_k // geometry.element_bytes
+    entries = [geometry.entries(part, config) for part in parts]
+    group = max(config.mac_atomic_k // geometry.element_bytes, 1)
     sizes = [geometry.weight_bytes(kernels, config) for kernels in (geometry.result[0], group)]
     whole, one = (ceil_div(size, config.cbuf_bank_bytes) for size in sizes)
     together = max((a + b for a, b in itertools.pairwise(entries)), default=0)
@@ -125,19 +153,5 @@ def _forms(geometry: Geometry, config: Configuration, count: int) -> Iterator[Al
 
 def cycles_of(form: Alternative, geometry: Geometry, config: Configuration, memory: Memory | None = None) -> int:
     """Cycles of all parts in a queue of their own."""
-    chains = []
-    for number, (top, count) in enumerate(form.parts):
-        chains.append(
-            convolution(
-                config,
-                (geometry.source[0], geometry.rows(top, count)[1], geometry.source[2]),
-                (geometry.result[0], count, geometry.result[2]),
-                geometry.kernel,
-                data_banks=form.data_banks,
-                weight_banks=form.weight_banks,
-                reads_weights=number == 0 or not form.keeps_weights,
-                sums=geometry.sums,
-                element_bytes=geometry.element_bytes,
-            )
-        )
+    chains = [geometry.chain(part, form, number == 0, config) for number, part in enumerate(form.parts)]
     return queue_cycles(chains, config, memory, element_bytes=geometry.element_bytes)

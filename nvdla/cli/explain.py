@@ -3,43 +3,133 @@
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING, Any
 
-from nvdla.cli.output import add_format_options, escape, print_document, terminal_width
+from nvdla.cli.output import add_format_options, escape, print_document, print_table, print_written, terminal_width
 from nvdla.cli.study import add_study_options, study_of
+from nvdla.files import write_file
+
+if TYPE_CHECKING:
+    from nvdla.analysis.study import Study
 
 HELP = """How a convolution (or each of them) is done on the hardware: tiles, banks of the convolution buffer, kernel
 groups, stripes, what is fetched; what bounds it, and what would help. For loadables of any compiler.
 
-  nvdla explain net.nvdla                 every convolution
-  nvdla explain net.nvdla 0/17            everything about one operation; also by the name of its layer"""
+  nvdla explain net.nvdla                     every convolution
+  nvdla explain net.nvdla 0/17                everything about one operation; also by the name of its layer
+  nvdla explain net.nvdla --alternatives      what else every layer could be, and what that would cost
+  nvdla explain net.nvdla --svg buffer.svg    the banks of the convolution buffer over time"""
+
+FORM_COLUMNS = ("form", "data_banks", "weight_banks", "weights_kept", "data_passes", "weight_passes", "cycles", "built")
+LAYER_COLUMNS = ("operations", "layer", "built", "cycles", "fastest", "fastest_cycles", "what_would_help", "then")
+LEAST = ("then", "what_would_help", "operations")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     add_study_options(parser)
     parser.add_argument("operation", nargs="?", metavar="OPERATION", help="TASK/OPERATION, or the name of a layer")
+    parser.add_argument(
+        "--alternatives", action="store_true", help="of all layers, what else they could be (of an OPERATION: always)"
+    )
+    parser.add_argument("--svg", metavar="FILE", help="draw the banks of the convolution buffer over time")
     add_format_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
-    from nvdla.analysis.explain import explanations, sentences
-    from nvdla.analysis.one_operation import chosen, lines, operation_document
+    from nvdla.analysis.explain import explanations
+    from nvdla.analysis.one_operation import chosen, operation_document
 
     study = study_of(args)
     nodes = chosen(study, args.operation) if args.operation else []
     convolutions = args.operation is None or any(node.engine == "conv" for node in nodes)
     rows = explanations(study, args.operation) if convolutions else []
     screens = [operation_document(study, node) for node in nodes]
+    weighed = _weighed(study, {row["operation"] for row in rows}) if args.operation or args.alternatives else []
+    if args.svg:
+        _draw(study, args)
     document = {"loadable": study.loadable.name, "configuration": study.config.name, "convolutions": rows}
-    if print_document(document | {"operations": screens}, args):
+    if print_document(document | {"operations": screens, "weighed": weighed}, args):
         return 0
+    if args.operation:
+        _print_operations(screens, rows, weighed)
+    elif args.alternatives:
+        print_table(f"{study.loadable.name} on {study.config.name}", map(_layer_cells, weighed), LAYER_COLUMNS, LEAST)
+        print(
+            "Cycles of a layer alone in a queue; all forms and changes: --json, or 'nvdla explain LOADABLE OPERATION'"
+        )
+    elif not args.svg:
+        _print_rows(rows)
+    return 0
+
+
+def _weighed(study: Study, labels: set[str]) -> list[dict[str, Any]]:
+    """What was weighed for the layers that these operations are of."""
+    from nvdla.analysis.layer_forms import layers_of
+    from nvdla.analysis.weighed import weighed
+
+    layers = [layer for layer in layers_of(study) if labels & {node.label for node in layer.nodes}]
+    return [weighed(study, layer) for layer in layers]
+
+
+def _draw(study: Study, args: argparse.Namespace) -> None:
+    from nvdla.analysis.buffer_svg import buffer_svg
+
+    data = buffer_svg(study).encode()
+    write_file(args.svg, data)
+    print_written(args.svg, len(data), args)
+
+
+def _print_operations(screens: list[Any], rows: list[Any], weighed: list[Any]) -> None:
+    from nvdla.analysis.one_operation import lines
+    from nvdla.analysis.weighed import weighed_lines
+
     for screen in screens:
         for line in lines(screen, terminal_width()):
             print(escape(line))
+    _print_rows([row | {"advice": ""} for row in rows])  # what was weighed says it
+    for each in weighed:
+        print()
+        names = ", ".join(each["operations"])
+        forms = [_form_cells(form) for form in each["forms"]]
+        print_table(f"What {names} could be, alone in a queue", forms, FORM_COLUMNS)
+        for line in weighed_lines(each):
+            print(line)
+
+
+def _print_rows(rows: list[dict[str, Any]]) -> None:
+    from nvdla.analysis.explain import sentences
+
     for row in rows:
         first, *rest = sentences(row)
-        print(first)
+        print(escape(first))
         for line in rest:
-            print(f"    {line}")
-    return 0
+            print(f"    {escape(line)}")
+
+
+def _form_cells(form: dict[str, Any]) -> dict[str, Any]:
+    kept = form["keeps_weights"] if form["parts"] > 1 else None
+    passes = f"{form['data_passes']:.2f}"
+    return form | {"weights_kept": kept, "data_passes": passes, "built": "yes" if form["chosen"] else None}
+
+
+def _layer_cells(row: dict[str, Any]) -> dict[str, Any]:
+    """A layer in one line: as it is, the fastest form, and the change that saves most."""
+    built, best = next(form for form in row["forms"] if form["chosen"]), row["forms"][0]
+    change = row["changes"][0] if row["changes"] else None
+    return {
+        "operations": ", ".join(row["operations"]),
+        "layer": row["layer"],
+        "built": _short_form(built),
+        "cycles": row["cycles"],
+        "fastest": None if best is built else _short_form(best),
+        "fastest_cycles": None if best is built else best["cycles"],
+        "what_would_help": change["change"] if change else None,
+        "then": f"-{change['saves']:.0%}" if change else None,
+    }
+
+
+def _short_form(form: dict[str, Any]) -> str:
+    """ "4 parts of rows, 11+1 banks"."""
+    return f"{form['form']}, {form['data_banks']}+{form['weight_banks']} banks"

@@ -5,9 +5,14 @@ import json
 import numpy as np
 import pytest
 
+import nvdla
+from nvdla.analysis.alternatives import cycles_of
+from nvdla.analysis.buffer_svg import stays
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.explain import explanations
+from nvdla.analysis.layer_forms import layers_of
 from nvdla.analysis.study import Study
+from nvdla.analysis.weighed import weighed
 from nvdla.builder import Network, build, calibrate
 from nvdla.errors import DescriptorError
 
@@ -71,3 +76,114 @@ def test_an_operation_that_is_not_there_is_one_line(nvdla_command, samples):
     code, out, err = nvdla_command("explain", samples / "lenet.loadable", "9/9")
     assert (code, out) == (2, "")
     assert "no operation or layer is called 9/9" in err
+
+
+def test_a_layer_weighed_as_it_is_takes_what_its_operations_take(lenet_loadable):
+    """What is made of a layer's shapes is the layer: the same cycles, part by part."""
+    study = Study.of(lenet_loadable)
+    for layer in layers_of(study):
+        assert cycles_of(layer.built, layer.geometry, study.config, study.memory) == layer.cycles(study)
+        row = weighed(study, layer)
+        assert [form["cycles"] for form in row["forms"] if form["chosen"]] == [row["cycles"]]
+        assert all(change["cycles"] < 0.99 * change["before"] for change in row["changes"])
+        assert row["terms"]["array"] > 0
+
+
+def convolution_of(level):
+    """256 channels on 64 kernels of 1x1: data come in for as long as the array works."""
+    rng = np.random.default_rng(0)
+    net = Network("layer")
+    x = net.input("in", (256, 28, 28))
+    net.output(net.convolution("c", x, rng.normal(size=(64, 256, 1, 1))))
+    return build(net, "nv_large", "int8", calibrate(net, rng.normal(size=(1, 256, 28, 28))), level=level).loadable
+
+
+def test_an_alternative_costs_what_it_takes_when_it_is_built():
+    """The plain loadable foretells the cycles of the one in parts, and both know one layer."""
+    plain, parts = (Study.of(convolution_of(level), "nv_large") for level in (0, 1))
+    (one,), (other,) = layers_of(plain), layers_of(parts)
+    assert (len(one.nodes), len(other.nodes) > 1) == (1, True)
+    foretold = [form for form in weighed(plain, one)["forms"] if form["parts"] == len(other.nodes)]
+    found = [form for form in foretold if form["data_banks"] == other.built.data_banks]
+    assert found[0]["cycles"] == pytest.approx(other.cycles(parts), rel=0.01)
+    assert found[0]["weight_passes"] == 1
+    assert found[0]["cycles"] < weighed(plain, one)["cycles"]
+
+
+def test_what_bounds_a_layer_is_what_helps_it(lenet_loadable):
+    """With a slow memory twice the bandwidth saves most; with a fast one the first layer wants an image."""
+    slow = Study.of(lenet_loadable, memory=Memory(bytes_per_cycle=0.25))
+    last = next(change for change in weighed(slow, layers_of(slow)[2])["changes"] if not change["per_image"])
+    assert last["change"] == "twice the bandwidth (0.5 bytes a cycle)"
+    assert last["saves"] > 0.4
+    fast = Study.of(lenet_loadable)
+    first = weighed(fast, layers_of(fast)[0])
+    assert first["changes"][0]["change"].startswith("an image as the input")
+    assert "pooling on the fly" in first["why_no_parts"]
+
+
+def test_parts_of_nvidias_compiler_are_one_layer(cases):
+    """Eight bands of rows with overlap, and four of which NVIDIA fetches a row too many."""
+    wanted = {"conv_splith2/nv_small-int8-fast-math.nvdla": 8, "resnet50/nv_large-int8-fast-math.nvdla": 4}
+    for case in cases:
+        if case["path"] not in wanted:
+            continue
+        study = Study.of(nvdla.load(case["file"]))
+        layer = layers_of(study)[0]
+        assert len(layer.nodes) == wanted[case["path"]]
+        again = cycles_of(layer.built, layer.geometry, study.config, study.memory)
+        assert again == pytest.approx(layer.cycles(study), rel=0.01)
+
+
+def test_every_convolution_of_every_loadable_can_be_weighed(cases):
+    """One of each network and mode; no operation is lost or counted twice."""
+    for case in cases[::12]:
+        study = Study.of(nvdla.load(case["file"]))
+        layers = layers_of(study)
+        nodes = [node.key for layer in layers for node in layer.nodes]
+        assert sorted(nodes) == sorted(node.key for node in study.operations if node.engine == "conv")
+        for layer in layers[:3]:
+            row = weighed(study, layer)
+            assert all(form["data_banks"] + form["weight_banks"] <= study.config.cbuf_banks for form in row["forms"])
+
+
+def test_the_command_prints_what_was_weighed(nvdla_command, samples, as_documented):
+    code, out, err = nvdla_command("explain", samples / "lenet.loadable", "0/0")
+    assert (code, err) == (0, "")
+    assert "What 0/0 could be, alone in a queue" in out
+    assert "(the array needs 14,400)" in out
+    code, out, _ = nvdla_command("explain", samples / "lenet.loadable", "--alternatives", "--json")
+    document = json.loads(out)
+    as_documented(document)
+    assert [row["operations"] for row in document["weighed"]] == [["0/0"], ["0/3"], ["0/6"], ["0/8"], ["0/10"]]
+    assert json.loads(nvdla_command("explain", samples / "lenet.loadable", "--json")[1])["weighed"] == []
+
+
+def test_the_buffer_holds_what_the_descriptors_say(lenet_loadable):
+    """Data of 784 entries in banks 0 and 1, weights in the bank behind; nothing before its fetch, nothing after."""
+    study = Study.of(lenet_loadable)
+    first = [stay for stay in stays(study) if stay.node.label == "0/0"]
+    assert [(stay.kind, stay.first, stay.banks) for stay in first] == [("data", 0, 2), ("weights", 2, 1)]
+    assert list(first[0].pieces()) == [(0.0, 784 / 512)]
+    assert all(stay.begin <= stay.there and stay.begin < stay.end for stay in stays(study))
+
+
+def test_data_go_round_in_their_banks_and_kept_weights_are_marked():
+    study = Study.of(convolution_of(1), "nv_large")
+    found = stays(study)
+    data = [stay for stay in found if stay.kind == "data"]
+    ends = [stay.start + stay.count for stay in data]
+    assert [stay.start for stay in data[1:]] == [end % data[0].room for end in ends[:-1]]
+    assert [stay.kind for stay in found if stay.first == data[0].banks] == ["weights"] + ["used again"] * (
+        len(data) - 1
+    )
+
+
+def test_the_buffer_is_drawn(nvdla_command, samples, tmp_path):
+    path = tmp_path / "buffer.svg"
+    code, out, err = nvdla_command("explain", samples / "lenet.loadable", "--svg", path)
+    assert (code, err) == (0, "")
+    assert "buffer.svg" in out
+    text = path.read_text(encoding="utf-8")
+    assert "CONV 0/3 conv2+relu2: weights" in text
+    assert "23 banks are never used" in text

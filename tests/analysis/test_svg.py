@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 import nvdla
+from nvdla.analysis.buffer_svg import buffer_svg
 from nvdla.analysis.cycles.svg import schedule_svg
 from nvdla.analysis.cycles.trace import trace_document
 from nvdla.analysis.graph.dot import dot_program, dot_svg, dot_text
@@ -55,13 +56,14 @@ def test_the_last_tick_is_never_beyond_the_end():
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("drawing", ["schedule", "memory", "layered", "graphviz"])
+@pytest.mark.parametrize("drawing", ["schedule", "memory", "buffer", "layered", "graphviz"])
 def test_nothing_is_clipped_and_texts_can_be_read(chromium_browser, study, tmp_path, drawing, scheme):
     if drawing == "graphviz" and dot_program() is None:
         pytest.skip("graphviz is not installed (Debian: apt-get install graphviz)")
     text = {
         "schedule": lambda: schedule_svg(study, 1000.0),
         "memory": lambda: memory_svg(MemoryMap.of(study)),
+        "buffer": lambda: buffer_svg(study),
         "layered": lambda: layered_svg(study),
         "graphviz": lambda: dot_svg(dot_text(study)),
     }[drawing]()

@@ -1,0 +1,220 @@
+"""The layers of a loadable that are convolutions, whoever compiled it, and the forms that they could have.
+
+Convolutions with the same weights on bands of rows of one cube are the parts of one layer. The forms of
+:mod:`nvdla.analysis.alternatives` are weighed with what works behind the convolution on the fly in the loadable.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from nvdla.analysis.alternatives import PARTS, Alternative, Geometry, alternatives
+from nvdla.analysis.cycles.queue import queue_cycles
+from nvdla.analysis.cycles.shapes import Chain, ConvolutionShape, SdpShape
+from nvdla.analysis.study import Study
+from nvdla.descriptors.enums import ConvMode, DataFormat, OpType
+from nvdla.hardware.configuration import Configuration
+from nvdla.program.accesses import Access
+from nvdla.program.operation import Operation
+from nvdla.rounding import align
+
+
+@dataclass(frozen=True)
+class LayerGeometry(Geometry):
+    """A layer of a loadable. ``whole``: all of it as one chain; ``line``: entries that a line takes; ``stored``: bytes
+    of all weights, fetched or not; ``most``: entries of all data, where they are not just its lines (Winograd);
+    ``bands``: whether it can be done in parts of rows."""
+
+    whole: Chain = field(default_factory=Chain)
+    line: int = 0
+    stored: int = 0
+    most: int = 0
+    bands: bool = True
+
+    @property
+    def shape(self) -> ConvolutionShape:
+        """The convolution of the chain."""
+        assert self.whole.conv is not None
+        return self.whole.conv
+
+    @property
+    def divisible(self) -> bool:
+        """Not for pooling on the fly, Winograd, batches, and data that are used again."""
+        return self.bands
+
+    def entries(self, part: tuple[int, int], config: Configuration) -> int:
+        """Entries as the descriptors count them."""
+        return self.most or self.rows(*part)[1] * self.line
+
+    def weight_bytes(self, kernels: int, config: Configuration) -> int:
+        """Bytes as they lie in memory, compressed or not."""
+        share = min(kernels, self.shape.kernels) / self.shape.kernels
+        return align(math.ceil(self.stored * share), config.cbuf_entry_bytes)
+
+    def chain(self, part: tuple[int, int], form: Alternative, first: bool, config: Configuration) -> Chain:
+        """A part with its share of the traffic of all."""
+        rows, height = self.rows(*part)[1], self.source[1]
+        conv = replace(
+            self.shape,
+            out_height=part[1],
+            slices=rows,
+            data_bytes=self.shape.data_bytes * rows // height,
+            weight_bytes=self.shape.weight_bytes if first or not form.keeps_weights else 0,
+            data_banks=form.data_banks,
+            weight_banks=form.weight_banks,
+        )
+        sdp = self.whole.sdp
+        return replace(self.whole, conv=conv, sdp=_share(sdp, part[1], self.result[1]) if sdp else None)
+
+
+def _share(sdp: SdpShape, count: int, height: int) -> SdpShape:
+    """So many of its rows."""
+    return replace(
+        sdp,
+        height=sdp.height * count // height,
+        read_bytes=sdp.read_bytes * count // height,
+        operand_bytes=sdp.operand_bytes * count // height,
+        write_bytes=sdp.write_bytes * count // height,
+    )
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Operations that are one layer, from its first rows to its last; ``built``: the form that they have;
+    ``reads_input``: what they read is an input of the network."""
+
+    nodes: tuple[Operation, ...]
+    chains: tuple[Chain, ...]
+    geometry: LayerGeometry
+    built: Alternative
+    reads_input: bool
+
+    def cycles(self, study: Study) -> int:
+        """Of its operations in a queue of their own."""
+        return queue_cycles(self.chains, study.config, study.memory, element_bytes=self.geometry.element_bytes)
+
+
+def layers_of(study: Study) -> list[Layer]:
+    """The layers that are convolutions, in the order of their first operations."""
+    groups: dict[tuple[Any, ...], list[Operation]] = {}
+    for node in study.operations:
+        if node.type == OpType.CONV:
+            groups.setdefault(_same_layer(node), []).append(node)
+    inputs = {key for value in study.values if value.kind == "input" for key, _ in value.readers}
+    behind = {chain[0].key: study.estimates[chain[0].key].shape for chain in study.chains}
+    found = [layer for group in groups.values() for layer in _layers(group, behind, inputs)]
+    places = {node.key: place for place, node in enumerate(study.operations)}
+    return sorted(found, key=lambda layer: places[layer.nodes[0].key])
+
+
+def _access(node: Operation, role: str) -> Access | None:
+    return next((each for each in node.reads if each.role == role), None)
+
+
+def _same_layer(node: Operation) -> tuple[Any, ...]:
+    """What parts of a layer have in common: weights, and the cube that they read bands of. Offsets in a cube differ by
+    whole lines, and are less than a surface."""
+    source, weights = _access(node, "src"), _access(node, "weights")
+    if source is None or weights is None or not source.line_stride:
+        return (node.key,)
+    src = node.surface.src_data
+    place = source.start % source.line_stride
+    settings = node.op.conv_mode, node.op.kernel_height_csc, node.op.conv_stride_y, node.op.batch
+    cube = source.memory, source.line_stride, source.surface_stride, src.width, src.channel, place
+    return (node.task, node.roi, weights.memory, weights.start, weights.traffic, *cube, *settings)
+
+
+def _layers(group: list[Operation], behind: dict[Any, Chain | None], inputs: set[Any]) -> Iterator[Layer]:
+    """One layer where the operations are its parts one behind the other; else each is one of its own."""
+    for nodes in _rows_in_order(group):
+        chains = [behind[node.key] for node in nodes if node.key in behind]
+        whole = [chain for chain in chains if chain is not None and chain.conv is not None]
+        if len(whole) == len(nodes):
+            yield _layer(nodes, whole, nodes[0].key in inputs)
+
+
+def _rows_in_order(group: list[Operation]) -> list[list[Operation]]:
+    sources = [_access(node, "src") for node in group]
+    if len(group) == 1 or any(source is None for source in sources):
+        return [[node] for node in group]
+    starts = {node.key: source.start for node, source in zip(group, sources, strict=True) if source}
+    nodes = sorted(group, key=lambda node: starts[node.key])
+    stride = next(source.line_stride for source in sources if source)
+    first, top, geometry = starts[nodes[0].key], 0, _geometry(nodes, Chain())
+    for node in nodes:
+        count = node.surface.dst_data.height
+        begin, rows = geometry.rows(top, count)
+        if begin != (starts[node.key] - first) // stride or node.surface.src_data.height < rows:
+            return [[node] for node in group]
+        top += count
+    return [nodes]
+
+
+def _geometry(nodes: list[Operation], whole: Chain, bands: bool = True) -> LayerGeometry:
+    """Of the parts of a layer from its first rows to its last."""
+    op, src, dst = nodes[0].op, nodes[0].surface.src_data, nodes[0].surface.dst_data
+    count = max(sum(node.surface.dst_data.height for node in nodes), 1)
+    span = (max(op.kernel_height_csc, 1) - 1) * max(op.dilation_y, 1) + 1
+    stride, pad = max(op.conv_stride_y, 1), op.pad_y_top
+    last = nodes[-1].surface.dst_data.height
+    height = src.height  # the last part says where the cube ends
+    if len(nodes) > 1:
+        height = max((count - last) * stride - pad, 0) + nodes[-1].surface.src_data.height
+    used = op.input_height_csc * op.entry_per_slice * max(op.batch, 1)
+    plain = op.conv_mode == ConvMode.DIRECT and op.batch <= 1
+    return LayerGeometry(
+        (max(src.channel, 1), max(height, 1), max(src.width, 1)),
+        (max(dst.channel, 1), count, max(dst.width, 1)),
+        (max(op.kernel_height_csc, 1), max(op.kernel_width_csc, 1)),
+        span,
+        stride,
+        pad,
+        element_bytes=nodes[0].element_bytes("src_data"),
+        whole=whole,
+        line=max(op.entry_per_slice, 1),
+        stored=sum(access.traffic for access in nodes[0].reads if access.role in ("weights", "wmb", "wgs")),
+        most=0 if plain else max(used, 1),
+        bands=bands and plain,
+    )
+
+
+def _layer(nodes: list[Operation], chains: list[Chain], reads_input: bool) -> Layer:
+    """The layer of such parts: ``whole`` has the shapes of the first, and the sums of all."""
+    first = chains[0]
+    conv, op = first.conv, nodes[0].op
+    assert conv is not None
+    bands = not any(chain.pdp or op.data_reuse for chain in chains)
+    plain = _geometry(nodes, Chain(), bands)
+    height, rows = plain.source[1], plain.result[1]
+    conv = replace(conv, out_height=rows, slices=height, data_bytes=conv.data_bytes * height // conv.slices)
+    sdps = [chain.sdp for chain in chains if chain.sdp]
+    sdp = sdps[0] if sdps else None
+    if sdp and len(sdps) > 1:
+        sums = {name: sum(getattr(each, name) for each in sdps) for name in SUMMED}
+        sdp = replace(sdp, **sums)
+    geometry = _geometry(nodes, replace(first, conv=conv, sdp=sdp), bands)
+    tops = [sum(node.surface.dst_data.height for node in nodes[:number]) for number in range(len(nodes))]
+    parts = tuple((top, node.surface.dst_data.height) for top, node in zip(tops, nodes, strict=True))
+    kept = len(nodes) > 1 and all(node.op.weight_reuse for node in nodes[1:])
+    built = Alternative(parts, conv.data_banks, conv.weight_banks, kept)
+    return Layer(tuple(nodes), tuple(chains), geometry, built, reads_input)
+
+
+MOST_COMPONENTS = 4
+"""Components of a pixel at most."""
+SUMMED = ("height", "read_bytes", "operand_bytes", "write_bytes")
+
+
+def other_forms(layer: Layer, study: Study, config: Configuration | None = None) -> list[Alternative]:
+    """Forms that fit the buffer, in 1, 2 or 4 parts and in as many as it has; the fastest first."""
+    return alternatives(layer.geometry, config or study.config, study.memory, {*PARTS, len(layer.nodes)})
+
+
+def takes_images(layer: Layer) -> bool:
+    """Whether the layer reads an input of the network as a feature cube that could be an image."""
+    op = layer.nodes[0].op
+    direct = op.conv_mode == ConvMode.DIRECT and op.data_format == DataFormat.FEATURE and op.batch <= 1
+    return layer.reads_input and direct and not op.data_reuse and layer.geometry.source[0] <= MOST_COMPONENTS
