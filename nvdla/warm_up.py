@@ -48,12 +48,13 @@ def _network(size: int) -> Network:
         return net.convolution(name, x, weights, bias, padding=width // 2, stride=stride)
 
     x = net.relu("relu1", convolution("conv1", net.input("data", (3, size, size)), 64, 3))
-    x = net.lrn("norm", net.max_pool("pool1", x, 3, 1, padding=1))
+    pooled = net.max_pool("pool1", x, 3, 1, padding=1)
+    x = net.relu("relu5", net.add("apart", net.lrn("norm", pooled), pooled))  # no convolution takes this sum along
     left = net.relu("relu2", convolution("conv2", x, 64, 3))
     x = net.relu("relu3", net.add("sum", convolution("conv3", left, 64, 3), x))
     parts = [net.relu("relu4", convolution("conv4", x, 64, 1)), net.average_pool("mean", x, 3, 1, padding=1)]
     x = convolution("conv5", net.concat("both", *parts), 32, 1, stride=2)
-    x = net.relu("relu5", net.add("apart", x, net.max_pool("pool2", x, 3, 1, padding=1)))
+    x = net.max_pool("pool2", x, 3, 1, padding=1)
     x = net.global_average_pool("average", x)
     x = net.fully_connected("full", x, random.standard_normal((10, 32)), random.standard_normal(10))
     net.output(net.softmax("softmax", x))
