@@ -126,7 +126,7 @@ def buffer_svg(study: Study, style: str = STYLE) -> str:
     scale = plot / total
     lanes, missing = _names(drawing, found, scale, plot)
     top = 30 + lanes * NAME_HEIGHT + 22
-    used = min(max((stay.first + stay.banks for stay in found), default=1), study.config.cbuf_banks)
+    used = max((stay.first + stay.banks for stay in found), default=1)
     high = min(max(BANKS_HIGH / used, BANK_LEAST), BANK_MOST)
     bottom = top + used * high
     for tick in round_ticks(total, TICKS):

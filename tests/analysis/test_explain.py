@@ -1,13 +1,14 @@
 """``nvdla explain``: how a convolution uses the buffer and the MAC array."""
 
 import json
+import re
 
 import numpy as np
 import pytest
 
 import nvdla
 from nvdla.analysis.alternatives import cycles_of
-from nvdla.analysis.buffer_svg import stays
+from nvdla.analysis.buffer_svg import buffer_svg, stays
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.explain import explanations
 from nvdla.analysis.layer_forms import layers_of
@@ -187,3 +188,14 @@ def test_the_buffer_is_drawn(nvdla_command, samples, tmp_path):
     text = path.read_text(encoding="utf-8")
     assert "CONV 0/3 conv2+relu2: weights" in text
     assert "23 banks are never used" in text
+
+
+def test_banks_that_the_buffer_does_not_have_are_drawn_too(lenet_loadable, plant):
+    """40 data banks of 32: a wrong descriptor is shown as it is, and nothing is drawn outside the rows."""
+
+    def change(task):
+        task.operation(0).op.data_bank = 40
+
+    text = buffer_svg(Study.of(plant(lenet_loadable, change), "nv_small"))
+    rows = [int(each) for each in re.findall(r">bank (\d+)<", text)]
+    assert rows[-1] in (39, 40)
