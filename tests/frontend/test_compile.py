@@ -206,6 +206,21 @@ def test_a_node_that_gives_infinity_runs_on_the_host(rng):
         nvdla.compile(net, "nv_small", "int8", x, host=False)
 
 
+@pytest.mark.parametrize("offset", [(5,), (2, 5)])
+def test_a_batch_goes_through_a_fully_connected_layer(rng, offset):
+    """Images of a batch lie in channels of their own; each is a group of one convolution."""
+    nodes = [node("Conv", "x w", "a"), node("Flatten", "a", "f"), node("Gemm", "f v c", "y")]
+    constants = {"w": rng.normal(size=(4, 3, 3, 3)), "v": rng.normal(size=(4 * 16, 5)), "c": rng.normal(size=offset)}
+    constants = {name: array.astype("f4") for name, array in constants.items()}
+    net = model(nodes, {"x": (2, 3, 6, 6)}, {"y": (2, 5)}, constants)
+    samples = rng.normal(size=(8, 3, 6, 6)).astype("f4")
+    compiled = nvdla.compile(net, "nv_small", "int8", samples, host=False)
+    found = compiled.run(samples[:2])["y"]
+    parts_equal_the_reference(compiled, {"x": samples[:2]})
+    exact = run_once(net, "net", {"x": samples[:2]})[0]
+    assert np.abs(found - exact).max() < 0.05 * np.abs(exact).max()
+
+
 def test_a_reshape_to_another_number_of_elements_is_refused():
     """onnx infers the shape that it asks for; found by fuzzing."""
     nodes = [node("Transpose", "x", "a", perm=[0, 2, 3, 1]), node("Reshape", "a s", "b"), node("Sigmoid", "b", "y")]

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nvdla.builder import Tensor
 from nvdla.frontend.graph import Cut, Graph, Node, Value, shape_text
 from nvdla.frontend.operators.registry import operator
 from nvdla.frontend.operators.windows import Window, auto_pads, trimmed, window_of
@@ -208,8 +207,13 @@ def product(
         name = graph.label(node)
     else:
         name = graph.label(node, "product")
-    if batch == 1 and rows == 1 and value.tensor is not None and max(value.tensor.shape[1:]) <= 32:
-        made = _whole(graph, name, value, order.ravel(), matrix[0], bias)
+    kernels = _whole(value, order[0], matrix[0]) if batch == 1 and value.tensor is not None else None
+    # the cube (B * N, M, 1) holds element (b, m, n) at (b * N + n) * M + m; (M * N, 1, 1) holds (m, n) at m * N + n
+    places = np.arange(batch * columns * rows).reshape(batch, columns, rows).transpose(0, 2, 1)
+    if kernels is not None:
+        repeated = None if bias is None else np.tile(bias, rows)
+        made = graph.network.convolution(name, value.placed, kernels, repeated, groups=rows)
+        places = np.arange(rows * columns).reshape(1, rows, columns)
     else:
         if batch * inner * columns > MAX_UNROLLED:
             raise Cut(f"{batch} products of {inner}x{columns} are too many weights")
@@ -219,26 +223,33 @@ def product(
             name, cube, weights, None if bias is None else np.tile(bias, batch), groups=batch
         )
     if late is not None:
-        constant = graph.network.constant(graph.label(node, "C"), late.T.reshape(columns, rows, 1))
+        offsets = late if kernels is not None else late.T
+        constant = graph.network.constant(graph.label(node, "C"), offsets.reshape(made.shape))
         made = graph.network.add(graph.label(node), made, constant)
-    # the cube (B * N, M, 1) holds element (b, m, n) at (b * N + n) * M + m
-    places = np.arange(batch * columns * rows).reshape(batch, columns, rows)
-    index = places if transposed else places.transpose(0, 2, 1)
+    index = places.transpose(0, 2, 1) if transposed else places
     return graph.result(node, made, np.ascontiguousarray(index).reshape(node.out_shape))
 
 
-def _whole(
-    graph: Graph, name: str, value: Value, order: np.ndarray, matrix: np.ndarray, bias: np.ndarray | None
-) -> Tensor:
-    """One row: a kernel as large as the cube, weights in the order of its elements."""
+def _whole(value: Value, order: np.ndarray, matrix: np.ndarray) -> np.ndarray | None:
+    """Kernels as large as the cube, weights in the order of its elements: (M * N, channels of a row, height, width) for
+    rows ``order`` (M, K) times ``matrix`` (K, N), each row a group; None where rows share channels or are too large."""
+    channels, height, width = value.placed.shape
+    rows, columns = len(order), matrix.shape[1]
+    size = channels // rows * height * width
     places: np.ndarray = order if value.index is None else np.asarray(value.index.ravel()[order])
-    once = len(np.unique(places)) == len(places)
-    weights = np.zeros((matrix.shape[1], math.prod(value.placed.shape)), matrix.dtype if once else np.float64)
-    if once:
-        weights[:, places] = matrix.T
-    else:
-        np.add.at(weights, (np.arange(len(weights))[:, None], places), matrix.T)
-    return graph.network.fully_connected(name, value.placed, weights, bias)
+    places = places - np.arange(rows)[:, None] * size
+    if channels % rows or max(height, width) > 32 or places.min() < 0 or places.max() >= size:
+        return None
+    if rows > 1 and rows * columns * size > MAX_UNROLLED:
+        return None
+    once = all(len(np.unique(each)) == len(each) for each in places)
+    weights = np.zeros((rows, columns, size), matrix.dtype if once else np.float64)
+    for own, each in zip(weights, places, strict=True):
+        if once:
+            own[:, each] = matrix.T
+        else:
+            np.add.at(own, (np.arange(columns)[:, None], each), matrix.T)
+    return weights.reshape(rows * columns, channels // rows, height, width)
 
 
 def _bias(
