@@ -7,10 +7,13 @@ tasks, so that it does not depend on who did what when.
 
 from __future__ import annotations
 
+import heapq
 import json
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,15 +23,33 @@ from nvdla.files import whole_file
 
 FORMAT, VERSION = "nvdla-campaign", 1
 SYNC_SECONDS = 2.0
+COPIED = 1 << 20
+_encode = json.JSONEncoder(sort_keys=True, allow_nan=False, separators=(",", ":")).encode
+
+
+@dataclass
+class _Run:
+    """Lines of the file, from byte ``start`` to ``end``, whose keys ascend from ``first`` to ``last``."""
+
+    first: str
+    last: str
+    start: int
+    end: int
 
 
 class Journal:
     """The records of ``table`` in the file ``path``. ``resume``: go on with what is there; without it a file that is
-    there already is refused, so that nothing is lost. Raises FormatError."""
+    there already is refused, so that nothing is lost. Raises FormatError.
+
+    ``done``: the keys that were there when it was opened; ``count``: how many records it has now. Of records that are
+    appended it keeps where each shard lies, so that a million of them take no memory."""
 
     def __init__(self, path: str | os.PathLike[str], table: Table, resume: bool = False) -> None:
         self.path = Path(path)
         self.done: set[str] = set()
+        self.count = 0
+        self._runs: list[_Run] = []
+        self._end = 0
         self._head = {"format": FORMAT, "version": VERSION, "campaign": table.name, "identity": table.identity()}
         self._settings = table.settings()
         self._synced = time.monotonic()
@@ -45,13 +66,14 @@ class Journal:
 
     def _begin(self) -> IO[bytes]:
         stream = open(self.path, "xb")  # noqa: SIM115 - open for the life of the journal
-        stream.write(_line({**self._head, "settings": self._settings}))
+        head = _line({**self._head, "settings": self._settings})
+        stream.write(head)
         stream.flush()
+        self._end = len(head)
         return stream
 
     def _go_on(self) -> IO[bytes]:
         """Check whose results they are, drop a line that was cut off, note what is done."""
-        whole = 0
         with open(self.path, "rb") as written:
             for number, line in enumerate(written):
                 if not line.endswith(b"\n"):
@@ -65,13 +87,24 @@ class Journal:
                     )
                 else:
                     self.done.add(entry["key"])
-                whole += len(line)
-        if whole == 0:
+                    self._note(entry["key"], len(line), joins=True)
+                    continue
+                self._end = len(line)
+        if self._end == 0:
             self._check(None)
         stream = open(self.path, "r+b")  # noqa: SIM115
-        stream.truncate(whole)
-        stream.seek(whole)
+        stream.truncate(self._end)
+        stream.seek(self._end)
         return stream
+
+    def _note(self, key: str, size: int, joins: bool) -> None:
+        """A line more; ``joins``: it may go on with the latest run."""
+        start, self._end = self._end, self._end + size
+        self.count += 1
+        if joins and self._runs and self._runs[-1].last < key:
+            self._runs[-1].last, self._runs[-1].end = key, self._end
+        else:
+            self._runs.append(_Run(key, key, start, self._end))
 
     def _check(self, head: Record | None) -> None:
         if head is None or head.get("format") != FORMAT:
@@ -82,21 +115,27 @@ class Journal:
                 "file, or the settings of that run"
             )
 
+    def known(self) -> set[str]:
+        """The keys of all records so far."""
+        return self.done if self.count == len(self.done) else {each["key"] for each in self.records()}
+
     def append(self, records: Sequence[Record]) -> None:
         """Add records; they are there, whatever happens to this process. Raises FormatError for a full disk."""
         new = [each for each in records if each["key"] not in self.done]
+        lines = [_line(each) for each in new]
         try:
-            self._stream.write(b"".join(map(_line, new)))
+            self._stream.write(b"".join(lines))
             self._stream.flush()
             if time.monotonic() - self._synced > SYNC_SECONDS:
                 os.fsync(self._stream.fileno())
                 self._synced = time.monotonic()
         except OSError as error:
             raise FormatError(
-                f"journal {self.path} cannot be written: {error.strerror or error}; {len(self.done)} results are kept, "
+                f"journal {self.path} cannot be written: {error.strerror or error}; {self.count} results are kept, "
                 "--resume goes on"
             ) from error
-        self.done.update(each["key"] for each in new)
+        for number, (record, line) in enumerate(zip(new, lines, strict=True)):
+            self._note(record["key"], len(line), joins=number > 0)
 
     def records(self) -> Iterator[Record]:
         """All records so far, as they came."""
@@ -110,21 +149,15 @@ class Journal:
                     yield entry
 
     def finish(self) -> None:
-        """Write the file anew in the order of the keys, whole or not at all. Keeps places of lines, not lines."""
+        """Write the file anew in the order of the keys, whole or not at all, where it is not in that order."""
         self.close()
-        places: list[tuple[str, int, int]] = []
+        runs = sorted(self._runs, key=lambda run: run.first)
+        if all(before.end == after.start and before.last < after.first for before, after in pairwise(runs)):
+            return
         with open(self.path, "rb") as source, whole_file(self.path) as target:
-            position = len(next(source, b""))
-            for line in source:
-                entry = _entry(line)
-                if entry is not None:
-                    places.append((entry["key"], position, len(line)))
-                position += len(line)
-            source.seek(0)
             target.write(source.readline())
-            for _, start, size in sorted(places):
-                source.seek(start)
-                target.write(source.read(size))
+            for together in _overlapping(runs):
+                target.writelines(_merged(source, together))
 
     def close(self) -> None:
         """Close the file."""
@@ -148,7 +181,40 @@ def read(path: str | os.PathLike[str]) -> Iterator[Record]:
 
 
 def _line(entry: Record) -> bytes:
-    return json.dumps(entry, sort_keys=True, allow_nan=False, separators=(",", ":")).encode() + b"\n"
+    return _encode(entry).encode() + b"\n"
+
+
+def _overlapping(runs: Sequence[_Run]) -> Iterator[list[_Run]]:
+    """Runs in the order of their first keys, those together that must be merged."""
+    together: list[_Run] = []
+    last = ""
+    for run in runs:
+        if together and run.first > last:
+            yield together
+            together = []
+        together.append(run)
+        last = max(last, run.last) if len(together) > 1 else run.last
+    if together:
+        yield together
+
+
+def _merged(source: IO[bytes], runs: Sequence[_Run]) -> Iterable[bytes]:
+    """The lines of runs in the order of their keys; a run alone in large pieces."""
+    if len(runs) > 1:
+        yield from (line for _, line in heapq.merge(*(_keyed(source, run) for run in runs)))
+        return
+    source.seek(runs[0].start)
+    for at in range(runs[0].start, runs[0].end, COPIED):
+        yield source.read(min(COPIED, runs[0].end - at))
+
+
+def _keyed(source: IO[bytes], run: _Run) -> Iterator[tuple[str, bytes]]:
+    position = run.start
+    while position < run.end:
+        source.seek(position)
+        line = source.readline()
+        position += len(line)
+        yield json.loads(line)["key"], line
 
 
 def _entry(line: bytes) -> Record | None:

@@ -57,7 +57,7 @@ def run(table: Table, journal: Journal, workers: Workers | None = None, progress
 
     ``progress(done, failed)`` is called as records come. Raises NvdlaError; what was done is in the journal then.
     """
-    shards = _shards(table, journal.done)
+    shards = _shards(table, journal.known())
     first = next(shards, None)
     if first is not None:
         with _pool_for(table, workers or Workers()) as pool:
@@ -90,7 +90,7 @@ def _drive(pool: Pool, shards: Iterable[Shard], journal: Journal, progress: OnPr
             records = outcome
         journal.append(records)
         failed += sum("error" in each for each in records)
-        progress(len(journal.done), failed)
+        progress(journal.count, failed)
 
 
 def _after_death(shard: Shard) -> tuple[list[Shard], list[Record]]:

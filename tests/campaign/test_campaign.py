@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,44 @@ def test_workers_are_no_copies_of_a_process_that_has_other_threads(tmp_path, ref
     finally:
         enough.set()
         other.join()
+
+
+def shard(start: int, count: int, step: int = 1) -> list[dict]:
+    return [{"key": f"{number:06}", "square": number**2} for number in range(start, start + count * step, step)]
+
+
+@pytest.mark.parametrize(
+    "shards",
+    [
+        [shard(8, 8), shard(0, 8), shard(16, 4)],  # whole shards, in another order
+        [shard(1, 10, step=2), shard(0, 10, step=2)],  # one between the other
+        [shard(0, 4), shard(4, 16)],
+    ],
+)
+def test_a_finished_journal_is_in_the_order_of_the_tasks(tmp_path, shards):
+    table, straight = Squares(20), tmp_path / "straight.jsonl"
+    journal = Journal(straight, table)
+    journal.append(shard(0, 20))
+    journal.finish()
+    journal = Journal(tmp_path / "a.jsonl", table)
+    for each in shards:
+        journal.append(each)
+    journal.finish()
+    assert (tmp_path / "a.jsonl").read_bytes() == straight.read_bytes()
+
+
+def test_a_journal_keeps_no_records_in_memory(tmp_path):
+    """Of 100,000 records it keeps where the shards are."""
+    journal = Journal(tmp_path / "a.jsonl", Squares(100_000))
+    journal.append(shard(0, 500))
+    tracemalloc.start()
+    for start in range(500, 100_000, 500):
+        journal.append(shard(start, 500))
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    journal.close()
+    assert journal.count == 100_000
+    assert held < 500_000
 
 
 def test_a_full_disk_keeps_what_was_written(tmp_path, monkeypatch):

