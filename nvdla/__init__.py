@@ -1,24 +1,22 @@
 """NVDLA toolkit: parse, verify, explain, edit, build and run NVDLA loadables bit-exactly."""
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING, Any
-
-from nvdla.errors import (
-    ArgumentTypeError,
-    BuildError,
-    ConfigError,
-    DescriptorError,
-    FormatError,
-    LinkError,
-    LoadableError,
-    NvdlaError,
-    OutOfMemoryError,
-    ScheduleError,
-    TraceError,
-)
-
+TYPE_CHECKING = False  # as in typing: the package itself imports nothing
 if TYPE_CHECKING:
+    from typing import Any
+
+    from nvdla.errors import (
+        ArgumentTypeError,
+        BuildError,
+        ConfigError,
+        DescriptorError,
+        FormatError,
+        LinkError,
+        LoadableError,
+        NvdlaError,
+        OutOfMemoryError,
+        ScheduleError,
+        TraceError,
+    )
     from nvdla.frontend.compiler import compile
     from nvdla.loadable import Loadable, load
     from nvdla.runtime import Runtime
@@ -43,7 +41,8 @@ __all__ = [
     "load",
 ]
 
-# Resolved on first use, so that reading a file does not import the engines (numba).
+# The others are errors. Resolved on first use: reading a file does not import the engines (numba), and a command has
+# taken over Ctrl-C before much is imported (nvdla.cli.entry).
 _LAZY = {
     "compile": "nvdla.frontend.compiler",
     "load": "nvdla.loadable",
@@ -56,9 +55,9 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
+def __getattr__(name: str) -> "Any":
+    if name not in __all__:
         raise AttributeError(f"module 'nvdla' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    return getattr(importlib.import_module(_LAZY.get(name, "nvdla.errors")), name)

@@ -1,7 +1,8 @@
-"""How many threads a run uses: those of the kernels, and those of numpy's matrix products."""
+"""How many threads a run uses, those of the kernels and of numpy's matrix products; and whom Ctrl-C is for."""
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +29,28 @@ def limited(threads: int | None) -> Iterator[None]:
         yield
     finally:
         _blas_limits.leave(min(threads, usable_cores()))
+
+
+STARTING = threading.Lock()
+"""Held while processes are started: who left now would leave them half-started, and they would say so."""
+
+
+@contextmanager
+def interrupts_kept() -> Iterator[None]:
+    """Within, processes that are started do not hear of Ctrl-C, which a terminal sends to all of a command's.
+
+    They could do without it only after their first imports, and would end with a traceback before. The parent hears
+    of it when the block is left, and ends them.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    with STARTING:
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class _BlasLimits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import threading
 from collections import deque
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -13,6 +14,7 @@ from nvdla.campaign.forking import end_with_parent, may_fork
 from nvdla.campaign.pool import Pool, Shard, WorkerDied
 from nvdla.campaign.table import Record, Table
 from nvdla.kernels.jit.cores import usable_cores
+from nvdla.threads import interrupts_kept
 
 
 class LocalPool(Pool):
@@ -47,7 +49,8 @@ class LocalPool(Pool):
             self._suspects.append(shard)
             return
         try:
-            self._futures[self._executor.submit(worker.do, self._identity, shard.tasks)] = shard
+            with interrupts_kept():  # the first shard starts the processes
+                self._futures[self._executor.submit(worker.do, self._identity, shard.tasks)] = shard
         except BrokenProcessPool:
             self._broken(shard)
 
@@ -82,7 +85,9 @@ class LocalPool(Pool):
     def _alone(self, shard: Shard) -> tuple[Shard, list[Record] | WorkerDied]:
         with self._processes(1) as executor:
             try:
-                return shard, executor.submit(worker.do, self._identity, shard.tasks).result()
+                with interrupts_kept():
+                    future = executor.submit(worker.do, self._identity, shard.tasks)
+                return shard, future.result()
             except BrokenProcessPool:
                 return shard, WorkerDied()
 
@@ -97,12 +102,22 @@ class LocalPool(Pool):
 
 def _begin(identity: str, table: Table, share: int, parent: int | None) -> None:
     """In a new process: its share of the cores, and the table. Ctrl-C is the parent's, and so is the pipe that tells of
-    signals; a copy of ``parent`` ends with it."""
+    signals; every process ends with its parent."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.set_wakeup_fd(-1)
     if parent is not None:
         end_with_parent(parent)
+    else:
+        threading.Thread(target=_end_with_parent, daemon=True).start()
     worker.threads = share
     worker.receive(identity, table)
+
+
+def _end_with_parent() -> None:
+    """A parent that was ended at once has not ended its processes: they would wait for shards for ever."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

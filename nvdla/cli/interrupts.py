@@ -13,23 +13,12 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any
+
+from nvdla.cli.entry import leave_at_once, say
 
 #: seconds that a command has for ending by itself
 GRACE = 0.5
-_SHOW_CURSOR = b"\x1b[?25h"
-
-
-def leave_at_once(number: int = signal.SIGINT, frame: object = None) -> NoReturn:
-    """The handler before a command has begun and after it has ended."""
-    say("nvdla")
-    os._exit(130)
-
-
-def install() -> None:
-    """Take over Ctrl-C for a process that is the command, unless somebody has decided otherwise (nohup, a caller)."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, leave_at_once)
 
 
 @contextlib.contextmanager
@@ -78,11 +67,20 @@ def _watched(prog: str) -> Iterator[None]:
 
 def _listen(hear: int, ended: threading.Event, prog: str) -> None:
     while heard := os.read(hear, 1):
-        if heard[0] == signal.SIGINT and not ended.wait(GRACE):
+        if heard[0] == signal.SIGINT and not ended.wait(GRACE) and not _ends_after_starting(ended):
             _remove_parts()
-            say(prog)
-            os._exit(130)
+            os._exit(say(prog))
     os.close(hear)
+
+
+def _ends_after_starting(ended: threading.Event) -> bool:
+    """Where processes are being started, that is waited for: they can be ended only then."""
+    threads: Any = sys.modules.get("nvdla.threads")
+    if not threads or not threads.STARTING.locked():
+        return False
+    with threads.STARTING:
+        pass
+    return ended.wait(GRACE)
 
 
 def _remove_parts() -> None:
@@ -91,10 +89,3 @@ def _remove_parts() -> None:
     for path in list(files.UNFINISHED) if files else ():
         with contextlib.suppress(OSError):
             os.unlink(path)
-
-
-def say(prog: str) -> None:
-    """The one line, past Python's streams: whoever was interrupted may hold their locks."""
-    with contextlib.suppress(OSError):
-        cursor = _SHOW_CURSOR if os.isatty(2) else b""
-        os.write(2, cursor + f"\n{prog}: interrupted\n".encode())

@@ -16,6 +16,7 @@ from typing import NoReturn
 
 import nvdla
 from nvdla.cli import interrupts, output, settings
+from nvdla.cli.entry import say
 from nvdla.errors import NvdlaError, printable
 
 MAX_MESSAGE = 2000
@@ -112,39 +113,34 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
             with output.tables_as(args):
                 code = module.run(args)
             sys.stdout.flush()
-            return code if code or not heard or name in ENDED_BY_CTRL_C else _interrupted(prog)
+            return code if code or not heard or name in ENDED_BY_CTRL_C else say(prog)
         except _BadUsage as error:
             where, what = error.args
             return _fail(where, what, words, "UsageError")
         except NvdlaError as error:
             if heard:
-                return _interrupted(prog)
+                return say(prog)
             return _fail(prog, str(error), words, type(error).__name__)
         except BrokenPipeError:
             _silence_output()  # the reader of our output has gone: nothing more to say
             return 0
         except OSError as error:
             if heard:
-                return _interrupted(prog)
+                return say(prog)
             where = f"{error.filename}: " if error.filename else ""
             return _fail(prog, f"{where}{error.strerror or error}", words, "OSError")
         except MemoryError:
             return _fail(prog, "out of memory", words, "MemoryError")
         except KeyboardInterrupt:
-            return _interrupted(prog)
+            return say(prog)
         except Exception as error:
             if heard:
-                return _interrupted(prog)
+                return say(prog)
             if os.environ.get("NVDLA_TRACEBACK"):
                 raise
             what = f"{type(error).__name__}: {error}"
             text = f"internal error, please report it (NVDLA_TRACEBACK=1 shows where): {what}"
             return _fail(prog, text, words, type(error).__name__)
-
-
-def _interrupted(prog: str) -> int:
-    interrupts.say(prog)
-    return 130
 
 
 def _prepare_streams() -> None:

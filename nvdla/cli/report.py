@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from nvdla.cli.output import add_format_options, print_document, say
+from nvdla.cli.output import add_format_options, print_document, say, working
 from nvdla.cli.viewing import add_viewing_options, sides_of
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.files import write_file
@@ -42,9 +42,10 @@ def run(args: argparse.Namespace) -> int:
         return _folder(args)
     output = args.output or f"{Path(args.loadable).name}.html"
     ending(output, (".html", ".htm"), "a report")
-    made = sides_of(args)
-    data = Data.of([side for side, _ in made])
-    text = html_page(data).encode()
+    with working(f"making a page of {args.loadable}"):
+        made = sides_of(args)
+        data = Data.of([side for side, _ in made])
+        text = html_page(data).encode()
     write_file(output, text)
     errors = [side.view.error for side, _ in made if side.view is not None and side.view.error is not None]
     document = {
@@ -83,7 +84,8 @@ def _folder(args: argparse.Namespace) -> int:
         rows.append(row)
         if row["page"]:
             try:
-                made = sides_of(argparse.Namespace(**vars(args) | {"loadable": str(path)}))
+                with working(f"making a page of {path}"):
+                    made = sides_of(argparse.Namespace(**vars(args) | {"loadable": str(path)}))
             except NvdlaError as error:  # it stands in the index; the others are shown all the same
                 row |= {"error": str(error), "page": None}
             else:

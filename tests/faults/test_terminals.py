@@ -31,10 +31,18 @@ def test_a_run_on_a_terminal_shows_its_progress_and_result():
     assert b"\x1b[" in shown  # the progress bar
 
 
-@pytest.mark.parametrize("words", [("doctor", LENET, "-i", DIGITS[3]), ("compare", LENET, LENET, "-i", DIGITS[3])])
-def test_long_work_shows_on_a_terminal_what_it_is_at(words):
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("doctor", LENET, "-i", DIGITS[3]), b"examining"),
+        (("compare", LENET, LENET, "-i", DIGITS[3]), b"comparing"),
+        (("report", LENET, "-i", DIGITS[3], "-o", "page.html"), b"making a page of"),
+    ],
+)
+def test_long_work_shows_on_a_terminal_what_it_is_at(words, says, tmp_path):
     leader, follower = pty.openpty()
-    process = start([sys.executable, "-m", "nvdla"], *words, stdin=follower, stdout=follower, stderr=follower)
+    command = [sys.executable, "-m", "nvdla"]
+    process = start(command, *words, cwd=tmp_path, stdin=follower, stdout=follower, stderr=follower)
     os.close(follower)
     shown = b""
     while True:
@@ -47,4 +55,4 @@ def test_long_work_shows_on_a_terminal_what_it_is_at(words):
         shown += piece
     os.close(leader)
     assert process.wait(timeout=60) in (0, 1)
-    assert (b"examining" if words[0] == "doctor" else b"comparing") in shown
+    assert says in shown

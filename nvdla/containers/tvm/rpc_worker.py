@@ -23,6 +23,7 @@ import nvdla
 from nvdla import errors
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.limits import RunBudget
+from nvdla.threads import interrupts_kept
 
 #: What a loaded network takes beside the memory that its file asks for: the file's bytes as blobs, linked, and packed
 #: for the kernels.
@@ -117,9 +118,10 @@ class Worker:
             if self._is_closed:
                 raise FormatError("this caller's networks are gone: the connection is being closed")
             if self._process is None:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-c", _COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-                )
+                with interrupts_kept():
+                    self._process = subprocess.Popen(
+                        [sys.executable, "-c", _COMMAND], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+                    )
                 send(self._process.stdin, self._settings)
             return self._process
 
