@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 # The others are errors. Resolved on first use: reading a file does not import the engines (numba), and a command has
-# taken over Ctrl-C before much is imported (nvdla.cli.entry).
+# taken over Ctrl-C before much is imported (nvdla.cli.ctrl_c).
 _LAZY = {
     "compile": "nvdla.frontend.compiler",
     "load": "nvdla.loadable",

@@ -1,18 +1,6 @@
-"""Where the commands ``nvdla`` and ``nvdla-run`` begin: Ctrl-C is taken over before anything else is imported.
+"""Where the commands ``nvdla`` and ``nvdla-run`` begin: Ctrl-C is taken over before anything else is imported."""
 
-Until then it is Python that answers Ctrl-C, with a traceback. So this module, and the packages around it, import
-nothing but what the interpreter is made of or has loaded by itself.
-"""
-
-import _signal  # the part of signal that is built in: the rest imports enum
-import atexit
-import os
-
-TYPE_CHECKING = False  # as in typing, which would be imported for it
-if TYPE_CHECKING:
-    from typing import NoReturn
-
-_SHOW_CURSOR = b"\x1b[?25h"
+from nvdla.cli.ctrl_c import install, say
 
 
 def main() -> int:
@@ -35,30 +23,3 @@ def run_main() -> int:
         return begin()
     except KeyboardInterrupt:
         return say("nvdla-run")
-
-
-def install() -> None:
-    """Take over Ctrl-C for a process that is the command, unless somebody has decided otherwise (nohup, a caller)."""
-    if _signal.getsignal(_signal.SIGINT) is _signal.default_int_handler:
-        _signal.signal(_signal.SIGINT, leave_at_once)
-        atexit.register(_ignore)  # the first one, so it is called last
-
-
-def leave_at_once(number: int = 0, frame: object = None) -> "NoReturn":
-    """The handler before a command has begun and after it has ended."""
-    os._exit(say("nvdla"))
-
-
-def say(prog: str) -> int:
-    """The one line, past Python's streams: whoever was interrupted may hold their locks. Returns the exit code."""
-    try:
-        cursor = _SHOW_CURSOR if os.isatty(2) else b""
-        os.write(2, cursor + f"\n{prog}: interrupted\n".encode())
-    except OSError:
-        pass
-    return 130
-
-
-def _ignore() -> None:
-    """All is done; an interpreter that takes itself down would let the signal kill it, without a word."""
-    _signal.signal(_signal.SIGINT, _signal.SIG_IGN)

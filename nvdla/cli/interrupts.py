@@ -15,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from nvdla.cli.entry import leave_at_once, say
+from nvdla.cli.ctrl_c import leave_at_once, say
 
 #: seconds that a command has for ending by itself
 GRACE = 0.5

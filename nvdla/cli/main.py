@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import nvdla
 from nvdla.cli import interrupts, output, settings
-from nvdla.cli.entry import say
+from nvdla.cli.ctrl_c import say
 from nvdla.errors import NvdlaError, printable
 
 MAX_MESSAGE = 2000
