@@ -65,7 +65,7 @@ def test_the_command_prints_a_row_for_each_chain_and_json(nvdla_command, samples
     words = ("run", samples / "lenet.loadable", "--input", samples / "digit3.pgm", "--profile", "1")
     code, out, _ = nvdla_command(*words)
     assert code == 0
-    assert out.count("conv+sdp") == 5
+    assert out.count("CONV+SDP") == 5
     assert "gmac/s" in out
     code, out, _ = nvdla_command(*words, "--json")
     rows = json.loads(out)["profile"]

@@ -74,6 +74,7 @@ def test_a_click_on_an_operation_of_the_graph_shows_all_about_it(window, page):
     assert panel.locator("h2").inner_text() == "0/3 conv2+relu2"
     panel.locator("summary", has_text="Descriptor fields").click()
     row = panel.locator("tr", has=shown.page.locator("th", has_text="kernel_channel_csc"))
+    row.wait_for()
     assert row.locator("td").all_inner_texts() == ["6", "channels of a kernel"]
     panel.locator("summary", has_text="Register writes").click()
     assert panel.locator("tr", has_text="CDMA.D_DATAIN_SIZE_0").inner_text().count("DATAIN_WIDTH 11") == 1
