@@ -16,7 +16,7 @@ from nvdla.builder.lower import lower
 from nvdla.builder.network import Network
 from nvdla.builder.planner import Plan
 from nvdla.builder.quantize import Calibration, quantize
-from nvdla.hardware.configuration import configuration
+from nvdla.hardware.configuration import Configuration, configuration
 from nvdla.loadable.model import Loadable
 
 
@@ -74,7 +74,7 @@ class Built:
 
 def build(
     network: Network,
-    config: str = "nv_small",
+    config: str | Configuration = "nv_small",
     precision: str = "int8",
     calibration: Calibration | None = None,
     per_channel: bool = False,
@@ -92,7 +92,7 @@ def build(
     images, whose elements stay the same; "image" insists, "feature" never does.
     Raises BuildError naming layer, value, limit and remedy; ConfigError for what the configuration lacks.
     """
-    chosen = configuration(config)
+    chosen = configuration(config) if isinstance(config, str) else config
     program = lower(network, chosen, precision, calibration, per_channel, level, input_format)
     loadable, tasks, memory = emit(program, chosen, level)
     return Built(loadable, program, sidecar.describe(program, chosen.name, tasks), memory)

@@ -35,6 +35,7 @@ from nvdla.frontend.quantisation.activations import FloatModel
 from nvdla.frontend.quantisation.calibrate import Calibrated, Progress, calibrate, recipe_of, table_or
 from nvdla.frontend.quantisation.mixed import JUDGED_SAMPLES, choose, drop
 from nvdla.frontend.quantisation.tables import Table
+from nvdla.hardware.configuration import configurations
 from nvdla.loadable.model import Loadable
 from nvdla.tensors.preprocessing import Preprocessing
 
@@ -69,6 +70,8 @@ class Compiled:
         self, imported: Imported, parts: list[CompiledPart], nodes: list[NodeRow], details: dict[str, Any]
     ) -> None:
         self.imported, self.parts, self.nodes, self.details = imported, parts, nodes, details
+        #: what a run is told: "auto", or the file of a configuration of one's own, which no loadable tells
+        self.run_config = "auto"
         self._machine: Any = None
 
     @property
@@ -124,7 +127,8 @@ class Compiled:
         from nvdla.frontend.package import Machine
 
         if self._machine is None:
-            self._machine = Machine(self.parts, self.imported.model.inputs, self.imported.model.outputs, self.constants)
+            ends = self.imported.model.inputs, self.imported.model.outputs
+            self._machine = Machine(self.parts, *ends, self.constants, self.run_config)
         return self._machine.run(inputs)
 
     @property
@@ -175,7 +179,9 @@ def compile(
             details["calibration"] = calibrated.source
             if auto:
                 calibrated = _mixed(imported, calibrated, data, rest, details, max_drop)
-            return _build(imported, calibrated, rest, details)
+            compiled = _build(imported, calibrated, rest, details)
+            compiled.run_config = config if config not in configurations() else "auto"
+            return compiled
         except _NodesFail as failure:
             # What only scales can show: the nodes go to the host with what the builder says.
             fresh = failure.nodes - kept.keys() or _readers(loaded, failure.nodes) - kept.keys()
@@ -319,7 +325,7 @@ def _build(
             parts.append(CompiledPart(HOST, part.nodes, part.inputs, part.outputs, model=part.model))
             continue
         refined = calibrated.parts[number]
-        chosen = imported.config.name, imported.precision, refined.calibration, calibrated.per_channel
+        chosen = imported.config, imported.precision, refined.calibration, calibrated.per_channel
         try:
             built = build(refined.network, *chosen, **options)
         except BuildError as error:

@@ -212,11 +212,16 @@ class Machine:
     """Runs the parts of a model one after the other: real numbers in and out, by the model's names."""
 
     def __init__(
-        self, parts: Sequence[Any], inputs: Sequence[str], outputs: Sequence[str], constants: Mapping[str, np.ndarray]
+        self,
+        parts: Sequence[Any],
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        constants: Mapping[str, np.ndarray],
+        config: str = "auto",
     ) -> None:
         self.inputs, self.outputs, self.constants = list(inputs), list(outputs), dict(constants)
         self.parts = [
-            _Accelerator(part) if part.kind == "accelerator" else _Host(part, f"host part {number}")
+            _Accelerator(part, config) if part.kind == "accelerator" else _Host(part, f"host part {number}")
             for number, part in enumerate(parts)
         ]
 
@@ -247,10 +252,10 @@ class _Host:
 class _Accelerator:
     """An accelerator part on the emulator."""
 
-    def __init__(self, part: Any) -> None:
+    def __init__(self, part: Any, config: str) -> None:
         from nvdla.runtime import Runtime
 
-        self.part, self.runtime = part, Runtime(part.loadable)
+        self.part, self.runtime = part, Runtime(part.loadable, config)
 
     def elements(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Bound inputs (1, C, H, W) in the hardware's element type."""

@@ -221,6 +221,16 @@ def test_a_batch_goes_through_a_fully_connected_layer(rng, offset):
     assert np.abs(found - exact).max() < 0.05 * np.abs(exact).max()
 
 
+def test_a_configuration_of_ones_own_is_compiled_for(rng, tmp_path):
+    (tmp_path / "mine.yaml").write_text("name: mine\nbase: nv_small\ncbuf_banks: 16\n")
+    samples = rng.normal(size=(2, 3, 12, 12)).astype("f4")
+    compiled = nvdla.compile(classifier(rng), str(tmp_path / "mine.yaml"), "int8", samples)
+    compiled.run(samples[:1])
+    parts_equal_the_reference(compiled, {"x": samples[:1]})
+    assert compiled.report["config"] == "mine"
+    assert compiled._machine.parts[0].runtime.config.name == "mine"
+
+
 def test_a_reshape_to_another_number_of_elements_is_refused():
     """onnx infers the shape that it asks for; found by fuzzing."""
     nodes = [node("Transpose", "x", "a", perm=[0, 2, 3, 1]), node("Reshape", "a s", "b"), node("Sigmoid", "b", "y")]
