@@ -194,6 +194,16 @@ def _ending(alu: np.ndarray, kernel: int, wanted: int, narrow: np.ndarray, place
 
 
 @njit(cache=True, nogil=True)
+def _factors(mul: np.ndarray, kernel: int, stage: Stage) -> np.ndarray:
+    """What the accumulators of KERNELS kernels from ``kernel`` on are multiplied by, float64."""
+    factors = np.ones(KERNELS)
+    if stage.multiply:
+        for k in range(KERNELS):
+            factors[k] = mul[kernel + k] * 2.0**-stage.shift
+    return factors
+
+
+@njit(cache=True, nogil=True)
 def _tiles(
     data: np.ndarray,
     pixels: np.ndarray,
@@ -224,10 +234,7 @@ def _tiles(
     height = NARROW_PIXELS if is_narrow else PIXELS
     weights = packed[block].ctypes.data
     biases = alu[kernel : kernel + KERNELS]
-    factors = np.ones(KERNELS)
-    if stage.multiply:
-        for k in range(KERNELS):
-            factors[k] = mul[kernel + k] * 2.0**-stage.shift
+    factors = _factors(mul, kernel, stage)
     ending = _ending(alu, kernel, wanted, narrow, place)
     end = ending.ctypes.data if narrow.size > 0 else 0
     source = data.ctypes.data + image * place.image_step
