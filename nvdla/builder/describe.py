@@ -12,7 +12,7 @@ import numpy as np
 from nvdla.builder import pixels
 from nvdla.builder.addresses import CONSTANTS, Addresses, Constants, Cube
 from nvdla.builder.cbuf import kernel_bytes, kernel_group, line_entries, rounded
-from nvdla.builder.ir import BYTES, Convert, Convolve, Normalize, Pool, Process, Stage, Surface
+from nvdla.builder.ir import BYTES, Contract, Convert, Convolve, Normalize, Pool, Process, Stage, Surface
 from nvdla.builder.lut import Lut, Table
 from nvdla.builder.schedule import HardwareOperation
 from nvdla.descriptors.abi import NEW
@@ -24,6 +24,7 @@ from nvdla.descriptors.enums import (
     PixelOverride,
     PoolMode,
     Precision,
+    RubikMode,
     SdpAlu,
     SdpMode,
     SdpType,
@@ -55,6 +56,8 @@ class Describer:
             self._sdp(hardware, what, operation.sdp_op, surface.sdp_surface)
         elif isinstance(what, Pool):
             self._pdp(hardware, what, operation.pdp_op, surface.pdp_surface)
+        elif isinstance(what, Contract):
+            self._rubik(what, operation.rubik_op, surface.rubik_surface)
         else:
             self._cdp(what, operation.cdp_op, surface.cdp_surface)
         return operation, surface
@@ -215,6 +218,12 @@ class Describer:
         op.bypass_sqsum = op.bypass_out_mul = int(normalize.direct)
         self._surface(surface.src_data, normalize.source)
         self._surface(surface.dst_data, normalize.destination)
+
+    def _rubik(self, contract: Contract, op: Any, surface: Any) -> None:
+        op.mode, op.precision = RubikMode.CONTRACT, _PRECISION[contract.source.precision]
+        op.stride_y, op.stride_x = contract.stride
+        self._surface(surface.src_data, contract.source)
+        self._surface(surface.dst_data, contract.destination)
 
     def _lut(self, lut: Lut | None) -> int:
         if lut is None:

@@ -305,6 +305,7 @@ _MEMBERS = {
     OpType.SDP: ("sdp_surface", ("src_data", "x1_data", "x2_data", "dst_data")),
     OpType.PDP: ("pdp_surface", ("src_data", "dst_data")),
     OpType.CDP: ("cdp_surface", ("src_data", "dst_data")),
+    OpType.RUBIK: ("rubik_surface", ("src_data", "dst_data")),
 }
 
 

@@ -245,6 +245,17 @@ class Normalize:
 
 
 @dataclass(eq=False)
+class Contract:
+    """Rubik: channels of ``stride`` (vertical, horizontal) times as many groups of whole atoms become rows and columns
+    between one another; group ``sy * stride_x + sx`` gives every element from (sy, sx) on."""
+
+    layer: str
+    source: Surface
+    destination: Surface
+    stride: tuple[int, int]
+
+
+@dataclass(eq=False)
 class Softmax:
     """CPU task over the channels of a 1x1 cube."""
 
@@ -253,7 +264,7 @@ class Softmax:
     destination: Surface
 
 
-Operation = Convolve | Process | Pool | Normalize | Softmax
+Operation = Convolve | Process | Pool | Normalize | Contract | Softmax
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from nvdla.builder.floating import convolve, pad, windows
 from nvdla.builder.ir import (
     DTYPES,
+    Contract,
     Convolve,
     Normalize,
     Operation,
@@ -77,6 +78,7 @@ def step(operation: Operation, memory: Memory) -> None:
         Process: _process,
         Pool: _pool,
         Normalize: _normalize,
+        Contract: _contract,
         Softmax: _softmax,
     }
     forms[type(operation)](operation, memory)
@@ -247,6 +249,16 @@ def _normalize(operation: Normalize, memory: Memory) -> None:
         ((values if operation.direct else values * x) - convert.offset) * convert.scale, convert.shift
     )
     memory.store(operation.destination, _limit(result, LIMITS[operation.destination.precision]))
+
+
+def _contract(operation: Contract, memory: Memory) -> None:
+    """No arithmetic (rubik/NV_NVDLA_rbk.cpp:302)."""
+    sy, sx = operation.stride
+    x, result = memory.load(operation.source), operation.destination
+    each = len(x) // (sy * sx)
+    for group in range(sy * sx):
+        part = result.every(group // sx, sy, x.shape[1], group % sx, sx, x.shape[2])
+        memory.store(part, x[group * each : group * each + result.channels])
 
 
 def half_away(x: np.ndarray) -> np.ndarray:

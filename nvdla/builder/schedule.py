@@ -14,6 +14,7 @@ import numpy as np
 from nvdla.builder.cbuf import Fit, fit
 from nvdla.builder.ir import (
     BYTES,
+    Contract,
     Convolve,
     Normalize,
     Operand,
@@ -38,7 +39,7 @@ _OVERLAP_LINES = (1, 1, 2, 4, 4, 8, 8, 8, 8)
 _PDP_BUFFER_BITS = 7 * 1024 * 8
 
 
-EngineOperation = Convolve | Process | Pool | Normalize
+EngineOperation = Convolve | Process | Pool | Normalize | Contract
 """What an engine of the accelerator does; softmax is the CPU's."""
 
 
@@ -152,7 +153,8 @@ class _Chains:
         elif isinstance(operation, Pool):
             made = [[HardwareOperation(OpType.PDP, part, position)] for part in self._pools(operation)]
         else:
-            made = [[HardwareOperation(OpType.CDP, operation, position)]]
+            engine = OpType.RUBIK if isinstance(operation, Contract) else OpType.CDP
+            made = [[HardwareOperation(engine, operation, position)]]
         used = 1
         pool = self._pool_that_follows(operation, position) if len(made) == 1 else None
         if pool is not None:

@@ -51,7 +51,7 @@ def lower(lowering: Lowering, group: Group) -> None:
         dense = expand_groups(group.kernels[kernels], ins[1], count)
         convolve(
             lowering,
-            _part(group, kernels),
+            part_of(group, np.arange(kernels.start, kernels.stop)),
             source.channel_range(*ins),
             destination.channel_range(*outs),
             dense,
@@ -114,17 +114,18 @@ def convolve(
             part = lowering.temporary(name, count, *destination.shape[1:], destination.scale)
         parts.append(part)
         part_scales = None if scales is None else scales[chosen]
-        each = _part(group, chosen)
+        each = part_of(group, np.arange(chosen.start, chosen.stop))
         convolve(lowering, each, source, part, weights[chosen], bias[chosen], window, part_scales)
     if step < atom:
         gather(lowering, name, parts, destination)
 
 
-def _part(group: Group, kernels: slice) -> Group:
-    """The group for some of its kernels: slopes and limits a channel go along."""
+def part_of(group: Group, kernels: np.ndarray) -> Group:
+    """The group for some of its kernels (their numbers): slopes and limits a channel go along. A group with a summand
+    takes kernels that follow one another."""
     activation, summand = group.activation, group.summand
     if summand is not None:
-        return replace(group, summand=summand.channel_range(kernels.start, kernels.stop - kernels.start))
+        return replace(group, summand=summand.channel_range(int(kernels[0]), len(kernels)))
     if activation is None:
         return group
     chosen = {

@@ -1,4 +1,4 @@
-"""Deconvolution: results interleaved by strides, so that no Rubik engine is needed."""
+"""Deconvolution: results interleaved by strides, or by Rubik where there is one."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nvdla.builder.fuse import Group
-from nvdla.builder.ir import Pool
-from nvdla.builder.lower.convolution import Window, convolve
-from nvdla.rounding import ceil_div
+from nvdla.builder.ir import Contract, Pool, Surface
+from nvdla.builder.lower.convolution import Window, convolve, part_of
+from nvdla.builder.network import MAX_SIZE
+from nvdla.rounding import align, ceil_div
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
 
 
 def deconvolution(lowering: Lowering, group: Group) -> None:
-    """One convolution for each position within the stride.
+    """One convolution for each position within the stride, or one for all of them before Rubik.
 
     Result element u (before the cut) gets input q - t times weight p + stride * t where u = stride * q + p; so the
     weights p, p + stride, ... in reverse order are a kernel, and its results are every stride-th element from p.
@@ -32,14 +33,11 @@ def deconvolution(lowering: Lowering, group: Group) -> None:
     exact = (top, left) == (0, 0) and (height * sy, width * sx) == result.shape[1:]
     full = result if exact else lowering.temporary(group.name, kernels, height * sy, width * sx, result.scale)
     window = Window(padding=(taps[0] - 1, taps[0] - 1, taps[1] - 1, taps[1] - 1))
-    for px in range(sx):
-        strip = full if sx == 1 else lowering.temporary(group.name, kernels, height * sy, width, result.scale)
-        for py in range(sy):
-            kernel = _phase(weights, (py, px), (sy, sx), taps)
-            target = strip.every(py, sy, height, 0, 1, width)
-            convolve(lowering, group, source, target, kernel, bias, window, scales)
-        if sx > 1:
-            lowering.copy(group.name, strip, full.every(0, 1, height * sy, px, sx, width))
+    if lowering.level and lowering.config.rubik and (sy, sx) != (1, 1) and _fits(lowering, group, sy * sx):
+        phases = [_phase(weights, (py, px), (sy, sx), taps) for py in range(sy) for px in range(sx)]
+        _contracted(lowering, group, source, full, phases, bias, window, scales)
+    else:
+        _interleaved(lowering, group, source, full, weights, bias, window, scales)
     if not exact:
         part = full.crop(top, result.height, left, result.width)
         if result.shape[1:] == (1, 1):
@@ -47,6 +45,68 @@ def deconvolution(lowering: Lowering, group: Group) -> None:
             lowering.operations.append(Pool(group.name, part, result, "max", (1, 1), (1, 1), (0, 0, 0, 0)))
         else:
             lowering.copy(group.name, part, result)
+
+
+def _fits(lowering: Lowering, group: Group, phases: int) -> bool:
+    """Whether the results of all phases make a legal cube."""
+    return phases * align(group.kernels.shape[1], lowering.atom_channels) <= MAX_SIZE
+
+
+def _contracted(
+    lowering: Lowering,
+    group: Group,
+    source: Surface,
+    full: Surface,
+    phases: list[np.ndarray],
+    bias: np.ndarray,
+    window: Window,
+    scales: np.ndarray | None,
+) -> None:
+    """One convolution with the kernels of all phases, filled up to whole atoms; Rubik puts them between one another."""
+    sy, sx = group.layer.stride
+    kernels = full.channels
+    unused = -kernels % lowering.atom_channels
+    each = np.concatenate([np.arange(kernels), np.full(unused, kernels - 1)])  # whose settings a kernel has
+    which = np.tile(each, len(phases))
+    weights = np.concatenate([np.pad(phase, ((0, unused), (0, 0), (0, 0), (0, 0))) for phase in phases])
+    height, width = full.height // sy, full.width // sx
+    stack = lowering.temporary(group.name, len(which), height, width, full.scale)
+    convolve(
+        lowering,
+        part_of(group, which),
+        source,
+        stack,
+        weights,
+        bias[which],
+        window,
+        None if scales is None else scales[which],
+    )
+    lowering.operations.append(Contract(group.name, stack, full, (sy, sx)))
+
+
+def _interleaved(
+    lowering: Lowering,
+    group: Group,
+    source: Surface,
+    full: Surface,
+    weights: np.ndarray,
+    bias: np.ndarray,
+    window: Window,
+    scales: np.ndarray | None,
+) -> None:
+    """A convolution for each phase: every stride-th row by the SDP behind it, every stride-th column by a copy."""
+    sy, sx = group.layer.stride
+    kernels = full.channels
+    height, width = full.height // sy, full.width // sx
+    taps = ceil_div(weights.shape[2], sy), ceil_div(weights.shape[3], sx)
+    for px in range(sx):
+        strip = full if sx == 1 else lowering.temporary(group.name, kernels, height * sy, width, full.scale)
+        for py in range(sy):
+            kernel = _phase(weights, (py, px), (sy, sx), taps)
+            target = strip.every(py, sy, height, 0, 1, width)
+            convolve(lowering, group, source, target, kernel, bias, window, scales)
+        if sx > 1:
+            lowering.copy(group.name, strip, full.every(0, 1, height * sy, px, sx, width))
 
 
 def _phase(weights: np.ndarray, phase: tuple[int, int], stride: tuple[int, int], taps: tuple[int, int]) -> np.ndarray:
