@@ -17,7 +17,7 @@ import numpy as np
 
 from nvdla.builder.floating import expand_groups
 from nvdla.builder.fuse import Group, group_layers
-from nvdla.builder.layer_types import says
+from nvdla.builder.layer_types import layer_type
 from nvdla.builder.network import Layer, Network
 
 # A factor beyond this would cost the biases and the fixed-point factors of the SDP their bits.
@@ -26,8 +26,6 @@ ROUNDS = 20
 # Channels this much smaller than the largest are left as they are.
 _SMALLEST = 1e-4
 _AFFINE = ("convolution", "deconvolution", "scale")
-_THROUGH = ("relu", "prelu", "pool", "clip", "join")
-_TIES = ("add", "maximum", "minimum")
 
 
 def fold(network: Network) -> Network:
@@ -107,19 +105,11 @@ def _trace(network: Network, groups: list[Group], held: Set[str]) -> tuple[dict[
 def _result(channels: _Channels, layer: Layer, sources: list[np.ndarray]) -> np.ndarray:
     if layer.kind in _AFFINE:
         return channels.new(layer.output.shape[0])
-    if layer.kind in _THROUGH or says(layer.kind, "EACH_CHANNEL_ALONE"):
-        for other in sources[1:]:
-            channels.tie(sources[0], other)
-        return sources[0]
-    if layer.kind == "slice":
-        first, count = layer.channels
-        return sources[0][first : first + count]
-    if layer.kind == "concat":
-        return np.concatenate(sources)
-    if layer.kind == "elementwise" and layer.operation in _TIES:
-        for other in sources[1:]:
-            channels.tie(sources[0], other)
-        return sources[0]
+    same = layer_type(layer.kind).channels(layer, sources)
+    for other in same[1:]:
+        channels.tie(same[0], other)
+    if same:
+        return same[0]
     for each in sources:
         channels.hold(each)
     result = channels.new(layer.output.shape[0])

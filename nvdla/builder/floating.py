@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
@@ -18,17 +18,15 @@ def run(network: Network, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict
     values = _inputs(network, inputs)
     count = max((len(array) for array in values.values()), default=1)
     for layer in network.layers:
-        if layer.kind == "constant":
-            values[layer.name] = np.broadcast_to(layer.values, (count, *layer.values.shape))
-        elif layer.kind != "input":
-            values[layer.name] = evaluate(layer, *(values[tensor.name] for tensor in layer.inputs))
+        if layer.kind != "input":
+            made = evaluate(layer, *(values[tensor.name] for tensor in layer.inputs))
+            values[layer.name] = made if layer.inputs else np.broadcast_to(made, (count, *made.shape[1:]))
     return values
 
 
 def evaluate(layer: Layer, *sources: np.ndarray) -> np.ndarray:
     """One layer on arrays (N, C, H, W)."""
-    form: Callable[..., np.ndarray] = FORMS.get(layer.kind) or layer_type(layer.kind).form
-    return form(layer, *sources)
+    return layer_type(layer.kind).form(layer, list(sources))
 
 
 def _inputs(network: Network, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
@@ -86,95 +84,3 @@ def expand_groups(weights: np.ndarray, channels: int, groups: int) -> np.ndarray
         rows = slice(group * kernels // groups, (group + 1) * kernels // groups)
         dense[rows, group * per_group : (group + 1) * per_group] = weights[rows]
     return dense
-
-
-def _column(vector: np.ndarray) -> np.ndarray:
-    return vector[None, :, None, None]
-
-
-def _convolution(layer: Layer, x: np.ndarray) -> np.ndarray:
-    dense = expand_groups(layer.weights, x.shape[1], layer.groups)
-    return convolve(x, dense, layer.stride, layer.padding, layer.dilation) + _column(layer.bias)
-
-
-def _deconvolution(layer: Layer, x: np.ndarray) -> np.ndarray:
-    (sy, sx), (top, _, left, _) = layer.stride, layer.padding
-    _, kernels, rows, columns = layer.weights.shape
-    height, width = (x.shape[2] - 1) * sy + rows, (x.shape[3] - 1) * sx + columns
-    whole = np.zeros((x.shape[0], kernels, height, width))
-    for row in range(rows):
-        for column in range(columns):
-            part = np.einsum("nchw,ck->nkhw", x, layer.weights[:, :, row, column])
-            whole[:, :, row : row + x.shape[2] * sy : sy, column : column + x.shape[3] * sx : sx] += part
-    _, out_height, out_width = layer.output.shape
-    return whole[:, :, top : top + out_height, left : left + out_width] + _column(layer.bias)
-
-
-def _pool(layer: Layer, x: np.ndarray) -> np.ndarray:
-    if layer.mode == "average" and layer.counted != layer.padding:
-        sums = windows(pad(x, layer.padding), layer.kernel, layer.stride).sum(axis=(4, 5))
-        inside = np.pad(np.ones(x.shape[2:]), (layer.counted[:2], layer.counted[2:]), constant_values=1.0)
-        rest = [outer - inner for outer, inner in zip(layer.padding, layer.counted, strict=True)]
-        counts = windows(pad(inside[None, None], tuple(rest)), layer.kernel, layer.stride).sum(axis=(4, 5))
-        return sums / counts
-    forms: dict[str, tuple[Callable[..., np.ndarray], float]] = {
-        "max": (np.max, -np.inf),
-        "min": (np.min, np.inf),
-        "average": (np.mean, 0.0),
-    }
-    reduce, fill = forms[layer.mode]
-    return reduce(windows(pad(x, layer.padding, fill), layer.kernel, layer.stride), axis=(4, 5))
-
-
-def _elementwise(layer: Layer, *sources: np.ndarray) -> np.ndarray:
-    form = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum}[layer.operation]
-    result = sources[0]
-    for other in sources[1:]:
-        result = form(result, other)
-    return result
-
-
-def _lrn(layer: Layer, x: np.ndarray) -> np.ndarray:
-    half = layer.size // 2
-    squares = np.pad(x * x, ((0, 0), (half, half), (0, 0), (0, 0)))
-    total = sliding_window_view(squares, layer.size, axis=1).sum(-1)
-    return x * (layer.k + layer.alpha / layer.size * total) ** -layer.beta
-
-
-def _softmax(layer: Layer, x: np.ndarray) -> np.ndarray:
-    with np.errstate(invalid="ignore"):  # infinities of a float network are found and said by whoever calibrates
-        powers = np.exp(x - x.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
-
-
-def _function(layer: Layer, x: np.ndarray) -> np.ndarray:
-    result = np.asarray(layer.settings["function"](x), np.float64)
-    if result.shape != x.shape or not np.all(np.isfinite(result)):
-        raise BuildError(f"layer {layer.name}: the function must give one finite number for each number it gets")
-    return result
-
-
-def _slice(layer: Layer, x: np.ndarray) -> np.ndarray:
-    (first, count), (top, down, rows), (left, right, columns) = layer.channels, layer.rows, layer.columns
-    x = x[:, first : first + count, top : top + (rows - 1) * down + 1 : down]
-    return x[..., left : left + (columns - 1) * right + 1 : right]
-
-
-FORMS: dict[str, Callable[..., np.ndarray]] = {
-    "convolution": _convolution,
-    "deconvolution": _deconvolution,
-    "scale": lambda layer, x: x * _column(layer.factors) + _column(layer.bias),
-    "relu": lambda layer, x: np.maximum(x, 0.0),
-    "prelu": lambda layer, x: np.where(x >= 0, x, x * _column(layer.slopes)),
-    "clip": lambda layer, x: np.clip(x, layer.low, _column(np.atleast_1d(layer.high))),
-    "function": _function,
-    "elementwise": _elementwise,
-    "concat": lambda layer, *sources: np.concatenate(sources, axis=1),
-    "join": lambda layer, *sources: np.concatenate(sources, axis=1 + layer.axis),
-    "constant": lambda layer: layer.values[None],
-    "slice": _slice,
-    "pad": lambda layer, x: pad(x, layer.padding, layer.value),
-    "pool": _pool,
-    "lrn": _lrn,
-    "softmax": _softmax,
-}

@@ -1,43 +1,84 @@
-"""Layers that are one file each: every module of :mod:`nvdla.builder.lower` that says which ``KIND`` it is.
-
-Such a module has
-
-* ``KIND``: the name, for :meth:`nvdla.builder.network.Network.add_layer`;
-* ``shape(name, shapes, settings)``: (C, H, W) of the result from those of the inputs; raises BuildError; may put what
-  the settings mean into ``settings``;
-* ``form(layer, *inputs)``: what it computes, in floats, on arrays (N, C, H, W);
-* ``lower(lowering, group)``: the operations of the hardware;
-* ``KEEPS_SCALE`` True where the result has the scale of its inputs;
-* ``EACH_CHANNEL_ALONE`` True where a factor on a channel of its only input is one on that channel of the result.
-"""
+"""Layers, one file each: a module of :mod:`nvdla.builder.lower` with a :class:`LayerType`, found by its kind."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
+from abc import ABC, abstractmethod
 from functools import cache
-from types import ModuleType
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
+from nvdla.builder.shapes import Shape
 from nvdla.errors import BuildError
+
+if TYPE_CHECKING:
+    from nvdla.builder.fuse import Group
+    from nvdla.builder.lower.lowering import Lowering
+    from nvdla.builder.network import Layer
 
 PACKAGE = "nvdla.builder.lower"
 
 
+class LayerType(ABC):
+    """One kind of layer: the shape of its result, its float form, its operations of the hardware.
+
+    ``inputs``: how many it takes; None: any number. ``keeps_scale``: the result has the scale of the inputs.
+    ``copies``: inputs of the network whose scale is another are copied into the result with a change of scale.
+    ``each_channel_alone``: a factor on a channel of all inputs is one on that channel of the result.
+    """
+
+    kind: ClassVar[str]
+    inputs: ClassVar[int | None] = 1
+    keeps_scale: ClassVar[bool] = False
+    copies: ClassVar[bool] = False
+    each_channel_alone: ClassVar[bool] = False
+
+    def shape(self, name: str, shapes: list[Shape], settings: dict[str, Any]) -> Shape:
+        """(C, H, W) of the result from those of the inputs; brings the settings into their one form. Raises
+        BuildError."""
+        return shapes[0]
+
+    @abstractmethod
+    def form(self, layer: Layer, inputs: list[np.ndarray]) -> np.ndarray:
+        """What it computes, in floats, on arrays (N, C, H, W)."""
+
+    @abstractmethod
+    def lower(self, lowering: Lowering, group: Group) -> None:
+        """Append the operations of the hardware."""
+
+    def own_scale(self, layer: Layer, precision: str) -> float | None:
+        """The scale of the result that the layer itself sets, whatever calibration says; None where it sets none."""
+        return None
+
+    def channels(self, layer: Layer, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        """Of the numbers (C,) that the channels of the inputs have, those that each channel of the result has.
+
+        All that one channel gets must have one factor when channels are brought to like magnitudes. Empty: the result
+        has nothing to do with the sizes of single channels.
+        """
+        return inputs if self.each_channel_alone else []
+
+
 @cache
-def layer_types() -> dict[str, ModuleType]:
+def layer_types() -> dict[str, LayerType]:
     """All of them by kind."""
-    names = [module.name for module in pkgutil.iter_modules(importlib.import_module(PACKAGE).__path__)]
-    modules = [importlib.import_module(f"{PACKAGE}.{name}") for name in names]
-    return {module.KIND: module for module in modules if hasattr(module, "KIND")}
+    found = {}
+    for module in pkgutil.iter_modules(importlib.import_module(PACKAGE).__path__):
+        for each in vars(importlib.import_module(f"{PACKAGE}.{module.name}")).values():
+            if isinstance(each, type) and issubclass(each, LayerType) and each is not LayerType:
+                found[each.kind] = each()
+    return found
 
 
-def says(kind: str, what: str) -> bool:
-    """Whether the module of a kind sets a flag (``KEEPS_SCALE``, ``EACH_CHANNEL_ALONE``)."""
-    return bool(getattr(layer_types().get(kind), what, False))
-
-
-def layer_type(kind: str) -> ModuleType:
-    """The module of a kind. Raises BuildError that lists those there are."""
+def layer_type(kind: str) -> LayerType:
+    """That of a kind. Raises BuildError that lists those there are."""
     if kind not in layer_types():
         raise BuildError(f"a layer of kind {kind!r} is not known: known are {', '.join(sorted(layer_types()))}")
     return layer_types()[kind]
+
+
+def own_scale(layer: Layer, precision: str) -> float | None:
+    """The scale of its result that a layer sets itself; None where it sets none, and for inputs of the network."""
+    return None if layer.kind == "input" else layer_type(layer.kind).own_scale(layer, precision)

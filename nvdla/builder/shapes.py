@@ -1,11 +1,14 @@
-"""Arithmetic of windows: sizes, strides, padding."""
+"""What layers are given, checked: windows, strides, padding, weights, numbers a channel."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from nvdla.errors import BuildError
 
+Shape = tuple[int, int, int]
 Padding = int | tuple[int, int] | tuple[int, int, int, int]
 
 
@@ -43,6 +46,28 @@ def slid(name: str, what: str, padded: int, kernel: int, stride: int, dilation: 
     return (padded - span) // stride + 1
 
 
-def pooled(name: str, what: str, padded: int, kernel: int, stride: int) -> int:
-    """Windows of a pooling along one axis. Raises BuildError where none fits."""
-    return slid(name, what, padded, kernel, stride)
+def weights_of(name: str, weights: np.ndarray) -> np.ndarray:
+    """Four dimensions of finite float64 or float32."""
+    weights = np.asarray(weights)
+    if weights.dtype != np.float32:  # which stay as they are: large networks take half the memory
+        weights = weights.astype(np.float64)
+    if weights.ndim != 4 or weights.size == 0:
+        raise BuildError(f"layer {name}: weights {weights.shape} must have four dimensions, none of them zero")
+    if not np.all(np.isfinite(weights)):
+        raise BuildError(f"layer {name}: weights hold NaN or infinity")
+    return weights
+
+
+def numbers_of(name: str, what: str, values: np.ndarray | float | None, count: int) -> np.ndarray:
+    """(count,) float64 from an array, a number or None (zeros)."""
+    vector = np.zeros(count) if values is None else np.asarray(values, np.float64).reshape(-1)
+    if vector.size == 1:
+        vector = np.full(count, vector[0])
+    if vector.size != count or not np.all(np.isfinite(vector)):
+        raise BuildError(f"layer {name}: {what} must be {count} finite numbers, got {vector.size}")
+    return vector
+
+
+def column(vector: np.ndarray) -> np.ndarray:
+    """Numbers a channel (C,) as they meet arrays (N, C, H, W)."""
+    return vector[None, :, None, None]

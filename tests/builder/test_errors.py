@@ -31,7 +31,7 @@ BAD_LAYERS = {
     "layer p: padding .* must be less than the kernel": lambda n, x: n.max_pool("p", x, 2, padding=2),
     "layer l: LRN size 4 is not one of 3, 5, 7, 9": lambda n, x: n.lrn("l", x, 4),
     "layer l: LRN needs k > 0": lambda n, x: n.lrn("l", x, 5, k=0),
-    "layer s: softmax of in 4x8x8 is not possible": lambda n, x: n.softmax("s", x),
+    "layer s: softmax of a cube 4x8x8 is not possible": lambda n, x: n.softmax("s", x),
     "layer c: low 1 must be less than high 1": lambda n, x: n.clip("c", x, 1, 1),
     "layer a: add needs two or more inputs of one shape": lambda n, x: n.add("a", x, n.max_pool("p", x, 2)),
     "layer k: concat needs inputs of one height and width": lambda n, x: n.concat("k", x, n.max_pool("p", x, 2)),

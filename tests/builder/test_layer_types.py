@@ -12,34 +12,33 @@ from nvdla.builder import Network, build
 from nvdla.builder.layer_types import PACKAGE, layer_types
 from nvdla.errors import BuildError
 
-MIRROR = """
-from nvdla.builder.ir import Surface
+TILE_ROWS = """
+import numpy as np
 
-KIND = "tile_rows"
-KEEPS_SCALE = True
-
-
-def shape(name, shapes, settings):
-    channels, height, width = shapes[0]
-    return channels, height * settings["count"], width
+from nvdla.builder.layer_types import LayerType
 
 
-def form(layer, x):
-    import numpy as np
+class TileRowsLayer(LayerType):
+    kind = "tile_rows"
+    keeps_scale = True
 
-    return np.concatenate([x] * layer.count, axis=2)
+    def shape(self, name, shapes, settings):
+        channels, height, width = shapes[0]
+        return channels, height * settings["count"], width
 
+    def form(self, layer, inputs):
+        return np.concatenate(inputs * layer.count, axis=2)
 
-def lower(lowering, group):
-    source, destination = lowering.source(group.layer.inputs[0]), lowering.target(group.output)
-    for number in range(group.layer.count):
-        lowering.copy(group.name, source, destination.crop(number * source.height, source.height, 0, source.width))
+    def lower(self, lowering, group):
+        source, destination = lowering.source(group.layer.inputs[0]), lowering.target(group.output)
+        for number in range(group.layer.count):
+            lowering.copy(group.name, source, destination.crop(number * source.height, source.height, 0, source.width))
 """
 
 
 def test_a_new_layer_is_one_new_file(tmp_path, monkeypatch):
     package = importlib.import_module(PACKAGE)
-    (tmp_path / "tile_rows.py").write_text(MIRROR)
+    (tmp_path / "tile_rows.py").write_text(TILE_ROWS)
     monkeypatch.setattr(package, "__path__", [*package.__path__, str(tmp_path)])
     layer_types.cache_clear()
     try:
@@ -59,3 +58,24 @@ def test_an_unknown_kind_lists_the_known_ones():
     source = network.input("data", (8, 2, 3))
     with pytest.raises(BuildError, match=r"'mirror' is not known: known are .*upsample"):
         network.add_layer("mirror", "m", [source])
+
+
+def test_the_projects_own_layers_are_found_the_same_way():
+    """Every kind that a network has a method for is a class in a file of its own."""
+    kinds = layer_types()
+    assert set(kinds) >= {
+        "clip", "concat", "constant", "convolution", "deconvolution", "elementwise", "function", "join", "lrn", "pad",
+        "pool", "prelu", "relu", "scale", "slice", "softmax", "upsample",
+    }  # fmt: skip
+    assert len({type(each).__module__ for each in kinds.values()}) == len(kinds)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sources", "message"),
+    [("relu", 2, "layer l: a relu takes 1 inputs, got 2"), ("prelu", 1, "layer l: a prelu needs the setting 'slopes'")],
+)
+def test_a_layer_without_what_it_needs_is_refused(kind, sources, message):
+    network = Network()
+    source = network.input("data", (8, 2, 3))
+    with pytest.raises(BuildError, match=message):
+        network.add_layer(kind, "l", [source] * sources)

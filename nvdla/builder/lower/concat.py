@@ -4,17 +4,20 @@ convolutions."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nvdla.builder.fuse import Group
 from nvdla.builder.ir import DTYPES, Convolve, Process, Stage, Surface
+from nvdla.builder.layer_types import LayerType
 from nvdla.builder.quantize import fixed_point
+from nvdla.builder.shapes import Shape
+from nvdla.errors import BuildError
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
-    from nvdla.builder.network import Tensor
+    from nvdla.builder.network import Layer, Tensor
 
 
 def reserve(lowering: Lowering) -> None:
@@ -47,18 +50,47 @@ def _fills_atoms(lowering: Lowering, part: Surface, whole: Surface) -> bool:
     return part.first_channel % atom == 0 and (end % atom == 0 or end == whole.first_channel + whole.channels)
 
 
-def lower(lowering: Lowering, group: Group) -> None:
-    """Lower a concatenation: parts that share an atom are put together by convolutions."""
-    whole = lowering.target(group.output)
-    halves: dict[int, Surface] = {}
-    for tensor, part in _parts(group, whole):
-        place = lowering.source(tensor)
-        if place.root is part.root and place.first_channel == part.first_channel:
-            continue
-        if _fills_atoms(lowering, part, whole):
-            lowering.copy(group.name, place, part)
-        else:
-            _move(lowering, group.name, place, part.first_channel - whole.first_channel, whole, halves)
+class ConcatLayer(LayerType):
+    """Join along the channels."""
+
+    kind = "concat"
+    inputs = None
+    keeps_scale = copies = True
+
+    def shape(self, name: str, shapes: list[Shape], settings: dict[str, Any]) -> Shape:
+        """The sum of all channels."""
+        return joined(name, shapes, 0)
+
+    def form(self, layer: Layer, inputs: list[np.ndarray]) -> np.ndarray:
+        """Channels behind one another."""
+        return np.concatenate(inputs, axis=1)
+
+    def channels(self, layer: Layer, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        """Those of all inputs."""
+        return [np.concatenate(inputs)]
+
+    def lower(self, lowering: Lowering, group: Group) -> None:
+        """Parts that share an atom are put together by convolutions."""
+        whole = lowering.target(group.output)
+        halves: dict[int, Surface] = {}
+        for tensor, part in _parts(group, whole):
+            place = lowering.source(tensor)
+            if place.root is part.root and place.first_channel == part.first_channel:
+                continue
+            if _fills_atoms(lowering, part, whole):
+                lowering.copy(group.name, place, part)
+            else:
+                _move(lowering, group.name, place, part.first_channel - whole.first_channel, whole, halves)
+
+
+def joined(name: str, shapes: list[Shape], axis: int) -> Shape:
+    """The shape of cubes behind one another along an axis."""
+    if not shapes or len({shape[:axis] + shape[axis + 1 :] for shape in shapes}) > 1:
+        equal = ("height and width", "channels and width", "channels and height")[axis]
+        raise BuildError(f"layer {name}: concat needs inputs of one {equal}, got {shapes}")
+    channels, height, width = shapes[0]
+    total = sum(each[axis] for each in shapes)
+    return ((total, height, width), (channels, total, width), (channels, height, total))[axis]
 
 
 def gather(lowering: Lowering, name: str, sources: list[Surface], whole: Surface) -> None:

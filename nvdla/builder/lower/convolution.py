@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from math import lcm
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nvdla.builder import floating
 from nvdla.builder.cbuf import fit
-from nvdla.builder.floating import expand_groups
 from nvdla.builder.fuse import Group
 from nvdla.builder.ir import BYTES, Convert, Convolve, Process, Stage, Surface
+from nvdla.builder.layer_types import LayerType
 from nvdla.builder.lower.concat import gather
+from nvdla.builder.lower.stages import bias_operand, number_or_channels, prelu_stage
 from nvdla.builder.quantize import common_fixed_point, fixed_point, quantize
-from nvdla.builder.shapes import reach
+from nvdla.builder.shapes import Shape, column, numbers_of, padding_of, pair, reach, slid, weights_of
 from nvdla.errors import BuildError
 from nvdla.rounding import ceil_div
 
@@ -35,30 +37,59 @@ class Window:
     dilation: tuple[int, int] = (1, 1)
 
 
-def lower(lowering: Lowering, group: Group) -> None:
-    """A convolution layer; groups become several dense convolutions on aligned channel ranges where that is
-    possible."""
-    layer = group.layer
-    window = Window(layer.stride, layer.padding, layer.dilation)
-    source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
-    scales, bias = lowering.integers(group, group.kernels, layer.groups)
-    block = _block(lowering, layer.groups, source.channels // layer.groups, destination.channels // layer.groups)
-    for first in range(0, layer.groups, block):
-        count = min(block, layer.groups - first)
-        ins = _range(source.channels, layer.groups, first, count)
-        outs = _range(destination.channels, layer.groups, first, count)
-        kernels = slice(outs[0], outs[0] + outs[1])
-        dense = expand_groups(group.kernels[kernels], ins[1], count)
-        convolve(
-            lowering,
-            part_of(group, np.arange(kernels.start, kernels.stop)),
-            source.channel_range(*ins),
-            destination.channel_range(*outs),
-            dense,
-            bias[kernels],
-            window,
-            scales[kernels] if scales is not None else None,
+class ConvolutionLayer(LayerType):
+    """``weights`` (kernels, channels / groups, rows, columns), ``bias`` (kernels,)."""
+
+    kind = "convolution"
+
+    def shape(self, name: str, shapes: list[Shape], settings: dict[str, Any]) -> Shape:
+        """Pairs are (vertical, horizontal); ``padding`` is one number, a pair, or (top, bottom, left, right)."""
+        weights, groups = weights_of(name, settings["weights"]), settings["groups"]
+        kernels, per_group, rows, columns = weights.shape
+        channels, height, width = shapes[0]
+        if groups < 1 or channels % groups or kernels % groups or per_group != channels // groups:
+            raise BuildError(
+                f"layer {name}: weights {weights.shape} with {groups} groups do not fit {channels} input channels; "
+                f"they must be (kernels, {channels} / groups, rows, columns) and groups divide kernels and channels"
+            )
+        stride, dilation = pair(name, "stride", settings["stride"]), pair(name, "dilation", settings["dilation"])
+        pads = padding_of(name, settings["padding"])
+        out = (
+            slid(name, "height", height + pads[0] + pads[1], rows, stride[0], dilation[0]),
+            slid(name, "width", width + pads[2] + pads[3], columns, stride[1], dilation[1]),
         )
+        bias = numbers_of(name, "bias", settings["bias"], kernels)
+        settings.update(weights=weights, bias=bias, stride=stride, padding=pads, dilation=dilation)
+        return (kernels, *out)
+
+    def form(self, layer: Layer, inputs: list[np.ndarray]) -> np.ndarray:
+        """A dense convolution with zeros between groups."""
+        dense = floating.expand_groups(layer.weights, inputs[0].shape[1], layer.groups)
+        return floating.convolve(inputs[0], dense, layer.stride, layer.padding, layer.dilation) + column(layer.bias)
+
+    def lower(self, lowering: Lowering, group: Group) -> None:
+        """Groups become several dense convolutions on aligned channel ranges where that is possible."""
+        layer = group.layer
+        window = Window(layer.stride, layer.padding, layer.dilation)
+        source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
+        scales, bias = lowering.integers(group, group.kernels, layer.groups)
+        block = _block(lowering, layer.groups, source.channels // layer.groups, destination.channels // layer.groups)
+        for first in range(0, layer.groups, block):
+            count = min(block, layer.groups - first)
+            ins = _range(source.channels, layer.groups, first, count)
+            outs = _range(destination.channels, layer.groups, first, count)
+            kernels = slice(outs[0], outs[0] + outs[1])
+            dense = floating.expand_groups(group.kernels[kernels], ins[1], count)
+            convolve(
+                lowering,
+                part_of(group, np.arange(kernels.start, kernels.stop)),
+                source.channel_range(*ins),
+                destination.channel_range(*outs),
+                dense,
+                bias[kernels],
+                window,
+                scales[kernels] if scales is not None else None,
+            )
 
 
 def _range(channels: int, groups: int, first: int, count: int) -> tuple[int, int]:
@@ -244,24 +275,6 @@ def _activate(lowering: Lowering, group: Group, x1: Stage, unit: float) -> Stage
     return None
 
 
-def prelu_stage(slopes: np.ndarray) -> Stage:
-    """A stage that multiplies negative integers by the slopes (a number where they are all the same)."""
-    multipliers, truncate = common_fixed_point(slopes, most=31)
-    return Stage(multiplier=number_or_channels(multipliers), truncate=truncate, prelu=True)
-
-
-def bias_operand(name: str, bias: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, int]:
-    """int16 operands and their common left shift: the finest in which the largest fits."""
-    exact = bias / unit
-    largest = float(np.max(np.abs(exact), initial=0.0))
-    shift = max(0, int(np.ceil(np.log2(max(largest, 1.0) / 32767.0))))
-    if largest >= 2.0**31:
-        raise BuildError(
-            f"layer {name}: a bias is {largest:.3g} steps of the accumulator, at most 2**31; check bias and calibration"
-        )
-    return np.clip(np.floor(exact / 2.0**shift + 0.5), -32768, 32767).astype(np.int64), shift
-
-
 def _half_stages(group: Group, bias: np.ndarray) -> tuple[Stage | None, Stage | None]:
     x1 = Stage("add", quantize(bias, 1.0, "fp16")) if np.any(bias) else Stage()
     x2 = None
@@ -280,11 +293,6 @@ def half_activation(activation: Layer, x1: Stage) -> Stage | None:
         return Stage(multiplier=quantize(activation.slopes, 1.0, "fp16"), prelu=True)
     x1.relu = True
     return Stage("min", number_or_channels(quantize(activation.high, 1.0, "fp16"))) if kind == "clip" else None
-
-
-def number_or_channels(values: np.ndarray) -> int | float | np.ndarray:
-    """An operand as one number where all are the same, else as numbers a channel."""
-    return values.flat[0].item() if np.all(values == values.flat[0]) else values
 
 
 def _check_halves(name: str, weights: np.ndarray, elements: np.ndarray) -> None:

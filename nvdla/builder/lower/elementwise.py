@@ -2,39 +2,69 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nvdla.builder.fuse import Group
 from nvdla.builder.ir import BYTES, Process, Stage, Surface
-from nvdla.builder.lower import convolution, residual
+from nvdla.builder.layer_types import LayerType, layer_type
+from nvdla.builder.lower import residual
+from nvdla.builder.shapes import Shape
+from nvdla.errors import BuildError
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
+    from nvdla.builder.network import Layer
 
+_FORMS = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
 _ALU = {"add": "add", "maximum": "max", "minimum": "min"}
 
 
-def lower(lowering: Lowering, group: Group) -> None:
-    """A chain of two-input operations; ReLU follows the last. Partial results have the scale of the output.
+class ElementwiseLayer(LayerType):
+    """``operation`` "add", "multiply", "maximum" or "minimum" of two or more inputs of one shape."""
 
-    A sum that waits for a convolution is made by that convolution's SDP operation.
-    """
-    maker = lowering.claimed.get(group.output.name)
-    if maker is not None:
-        other = next(tensor for tensor in group.layer.inputs if tensor is not maker.output)
-        shift = residual.finer(lowering, maker.output.name, other.name, group.output.name) if lowering.integer else 0
-        convolution.lower(lowering, residual.together(maker, group, lowering.source(other), shift))
-        return
-    sources = [lowering.source(tensor) for tensor in group.layer.inputs]
-    result, whole = sources[0], lowering.target(group.output)
-    for index, summand in enumerate(sources[1:], start=2):
-        last = index == len(sources)
-        target = whole if last else lowering.temporary(group.name, *whole.shape, whole.scale)
-        relu = last and group.activation is not None
-        lowering.operations.append(_combine(lowering, group, result, summand, target, relu))
-        result = target
+    kind = "elementwise"
+    inputs = None
+
+    def shape(self, name: str, shapes: list[Shape], settings: dict[str, Any]) -> Shape:
+        """That of all inputs."""
+        if len(shapes) < 2 or len(set(shapes)) > 1:
+            what = settings["operation"]
+            raise BuildError(f"layer {name}: {what} needs two or more inputs of one shape, got {sorted(set(shapes))}")
+        return shapes[0]
+
+    def form(self, layer: Layer, inputs: list[np.ndarray]) -> np.ndarray:
+        """One input after the other."""
+        return reduce(_FORMS[layer.operation], inputs)
+
+    def channels(self, layer: Layer, inputs: list[np.ndarray]) -> list[np.ndarray]:
+        """All summands of a channel have one factor; factors of a product would multiply."""
+        return [] if layer.operation == "multiply" else inputs
+
+    def lower(self, lowering: Lowering, group: Group) -> None:
+        """A chain of two-input operations; ReLU follows the last. Partial results have the scale of the output.
+
+        A sum that waits for a convolution is made by that convolution's SDP operation.
+        """
+        maker = lowering.claimed.get(group.output.name)
+        if maker is not None:
+            other = next(tensor for tensor in group.layer.inputs if tensor is not maker.output)
+            shift = (
+                residual.finer(lowering, maker.output.name, other.name, group.output.name) if lowering.integer else 0
+            )
+            together = residual.together(maker, group, lowering.source(other), shift)
+            layer_type("convolution").lower(lowering, together)
+            return
+        sources = [lowering.source(tensor) for tensor in group.layer.inputs]
+        result, whole = sources[0], lowering.target(group.output)
+        for index, summand in enumerate(sources[1:], start=2):
+            last = index == len(sources)
+            target = whole if last else lowering.temporary(group.name, *whole.shape, whole.scale)
+            relu = last and group.activation is not None
+            lowering.operations.append(_combine(lowering, group, result, summand, target, relu))
+            result = target
 
 
 def _combine(lowering: Lowering, group: Group, first: Surface, second: Surface, target: Surface, relu: bool) -> Process:

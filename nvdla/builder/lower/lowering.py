@@ -1,4 +1,4 @@
-"""The frame of lowering: scales, places of tensors, and the table of layer types."""
+"""The frame of lowering: scales and places of tensors."""
 
 from __future__ import annotations
 
@@ -7,20 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from nvdla.builder.fuse import Group, group_layers
-from nvdla.builder.ir import BYTES, Convert, Operation, Process, Program, Quantised, Root, Softmax, Surface
-from nvdla.builder.layer_types import layer_type, says
-from nvdla.builder.lower import (
-    activation,
-    concat,
-    convolution,
-    elementwise,
-    images,
-    normalize,
-    parts,
-    pool,
-    resample,
-    residual,
-)
+from nvdla.builder.ir import BYTES, Convert, Operation, Process, Program, Quantised, Root, Surface
+from nvdla.builder.layer_types import layer_type, own_scale
+from nvdla.builder.lower import concat, images, residual
 from nvdla.builder.lower.correction import exact_scales, mean_error
 from nvdla.builder.network import Network, Tensor
 from nvdla.builder.quantize import LARGEST, Calibration, fixed_point, weight_scales
@@ -28,17 +17,8 @@ from nvdla.errors import BuildError, ConfigError
 from nvdla.hardware.configuration import Configuration, configurations
 from nvdla.memory.surfaces import FEATURE_ATOMS
 
-# Softmax gives 0..1; 127 is 1.
-SOFTMAX_SCALE = 1 / 127
 # Largest bias in steps of the accumulator: int16 shifted by 4, which is below the noise of rounded weights.
 _LARGEST_BIAS = 32767.0 * 16
-# Layers whose result has the scale of their inputs.
-_KEEPING = ("pool", "concat", "join", "slice", "pad")
-
-
-def keeps_scale(kind: str) -> bool:
-    """Whether the result of such a layer has the scale of its inputs."""
-    return kind in _KEEPING or says(kind, "KEEPS_SCALE")
 
 
 class Lowering:
@@ -146,10 +126,11 @@ class Lowering:
             return name
 
         for group in self.groups:
-            if not keeps_scale(group.layer.kind):
+            kind = layer_type(group.layer.kind)
+            if not kind.keeps_scale:
                 continue
             for source in group.layer.inputs:
-                if group.layer.kind in ("concat", "join") and find(source.name) in inputs:
+                if kind.copies and find(source.name) in inputs:
                     continue  # is copied with a change of scale
                 first, second = find(source.name), find(group.output.name)
                 # An input keeps the scale the application knows.
@@ -178,11 +159,8 @@ class Lowering:
 
     def _own_scale(self, name: str) -> float:
         group = next((each for each in self.groups if each.output.name == name), None)
-        if group is not None and group.layer.kind == "softmax":
-            return SOFTMAX_SCALE
-        if group is not None and group.layer.kind == "constant":
-            return max(float(np.max(np.abs(group.layer.values))), 1e-30) / LARGEST[self.precisions[name]]
-        return self.scales_given.scale(name, self.precisions[name])
+        own = None if group is None else own_scale(group.layer, self.precisions[name])
+        return own if own is not None else self.scales_given.scale(name, self.precisions[name])
 
     def integers(self, group: Group, weights: np.ndarray, groups: int) -> tuple[np.ndarray | None, np.ndarray]:
         """Scales (K,) of weights (K, C / groups, R, S), None for fp16, and the bias (K,), corrected where the means of
@@ -296,7 +274,7 @@ class Lowering:
             if group.output.name in waiting:
                 continue
             self.precision = self.precisions[group.output.name]
-            (LOWER.get(group.layer.kind) or layer_type(group.layer.kind).lower)(self, group)
+            layer_type(group.layer.kind).lower(self, group)
         self.precision = self.default
         outputs = [self._as_output(tensor) for tensor in self.network.outputs]
         return Program(
@@ -318,35 +296,6 @@ class Lowering:
         root = Root(tensor.name, channels, height, width, place.precision, place.scale, "output")
         self.copy(tensor.name, place, root.whole)
         return root
-
-
-def _softmax(lowering: Lowering, group: Group) -> None:
-    if lowering.precision == "int16":
-        raise BuildError(
-            f"layer {group.name}: softmax on the CPU takes int8 and fp16, not int16; build in int8 or fp16"
-        )
-    source = lowering.source(group.layer.inputs[0])
-    lowering.operations.append(Softmax(group.name, source, lowering.target(group.output)))
-
-
-LOWER: dict[str, Callable[[Lowering, Group], None]] = {
-    "convolution": convolution.lower,
-    "deconvolution": resample.deconvolution,
-    "scale": activation.scale,
-    "relu": activation.relu,
-    "prelu": activation.prelu,
-    "clip": activation.clip,
-    "function": activation.function,
-    "elementwise": elementwise.lower,
-    "concat": concat.lower,
-    "pool": pool.lower,
-    "join": parts.join,
-    "constant": parts.constant,
-    "slice": parts.cut,
-    "pad": parts.pad,
-    "lrn": normalize.lower,
-    "softmax": _softmax,
-}
 
 
 def lower(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from math import isqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nvdla.builder.cbuf import buffer_of, fit
+from nvdla.builder.floating import pad, windows
 from nvdla.builder.fuse import Group
 from nvdla.builder.ir import (
     BYTES,
@@ -22,9 +24,11 @@ from nvdla.builder.ir import (
     Process,
     Surface,
 )
+from nvdla.builder.layer_types import LayerType
 from nvdla.builder.lower.convolution import MAX_KERNEL, Window, check_window
 from nvdla.builder.network import MAX_SIZE
 from nvdla.builder.quantize import fixed_point
+from nvdla.builder.shapes import Shape, padding_of, pair, slid
 from nvdla.errors import BuildError
 from nvdla.rounding import ceil_div
 
@@ -62,14 +66,56 @@ def cascade(kernel: int, stride: int | None, exact: bool, lead: int = 0) -> Step
     return best
 
 
-def lower(lowering: Lowering, group: Group) -> None:
-    """Lower a pooling."""
-    layer = group.layer
-    source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
-    if layer.mode == "average" and layer.counted != layer.padding:
-        _by_divisor(lowering, group, source, destination)
-    else:
-        _windows(lowering, group, source, destination)
+class PoolLayer(LayerType):
+    """``mode`` "max", "min" or "average" over windows; averages divide by the part of the window that counts."""
+
+    kind = "pool"
+    keeps_scale = each_channel_alone = True
+
+    def shape(self, name: str, shapes: list[Shape], settings: dict[str, Any]) -> Shape:
+        """``stride`` None: the kernel. ``counted``: the part of the padding that averages count, None for all."""
+        channels, height, width = shapes[0]
+        kernel = pair(name, "kernel", settings["kernel"])
+        stride = kernel if settings["stride"] is None else pair(name, "stride", settings["stride"])
+        pads = padding_of(name, settings["padding"])
+        if max(pads[0], pads[1]) >= kernel[0] or max(pads[2], pads[3]) >= kernel[1]:
+            raise BuildError(f"layer {name}: padding {pads} must be less than the kernel {kernel}; use less padding")
+        counted = settings.get("counted")
+        within = pads if counted is None else padding_of(name, counted)
+        if any(inner > outer for inner, outer in zip(within, pads, strict=True)):
+            raise BuildError(f"layer {name}: counted padding {within} must be at most the padding {pads}")
+        settings.update(kernel=kernel, stride=stride, padding=pads, counted=within)
+        return (
+            channels,
+            slid(name, "height", height + pads[0] + pads[1], kernel[0], stride[0]),
+            slid(name, "width", width + pads[2] + pads[3], kernel[1], stride[1]),
+        )
+
+    def form(self, layer: Layer, inputs: list[np.ndarray]) -> np.ndarray:
+        """Of each window; padding never wins."""
+        x = inputs[0]
+        if layer.mode == "average" and layer.counted != layer.padding:
+            sums = windows(pad(x, layer.padding), layer.kernel, layer.stride).sum(axis=(4, 5))
+            inside = np.pad(np.ones(x.shape[2:]), (layer.counted[:2], layer.counted[2:]), constant_values=1.0)
+            rest = [outer - inner for outer, inner in zip(layer.padding, layer.counted, strict=True)]
+            counts = windows(pad(inside[None, None], tuple(rest)), layer.kernel, layer.stride).sum(axis=(4, 5))
+            return sums / counts
+        forms: dict[str, tuple[Callable[..., np.ndarray], float]] = {
+            "max": (np.max, -np.inf),
+            "min": (np.min, np.inf),
+            "average": (np.mean, 0.0),
+        }
+        reduce, fill = forms[layer.mode]
+        return reduce(windows(pad(x, layer.padding, fill), layer.kernel, layer.stride), axis=(4, 5))
+
+    def lower(self, lowering: Lowering, group: Group) -> None:
+        """Windows above 8 as cascades of smaller ones, averages that do not factor as convolutions."""
+        layer = group.layer
+        source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
+        if layer.mode == "average" and layer.counted != layer.padding:
+            _by_divisor(lowering, group, source, destination)
+        else:
+            _windows(lowering, group, source, destination)
 
 
 def _by_divisor(lowering: Lowering, group: Group, source: Surface, destination: Surface) -> None:

@@ -7,38 +7,42 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nvdla.builder.fuse import Group
-from nvdla.builder.shapes import pair
+from nvdla.builder.layer_types import LayerType
+from nvdla.builder.shapes import Shape, pair
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
     from nvdla.builder.network import Layer
 
-KIND = "upsample"
-KEEPS_SCALE = EACH_CHANNEL_ALONE = True
 
+class UpsampleLayer(LayerType):
+    """``factor``: a number, or (vertical, horizontal)."""
 
-def shape(name: str, shapes: list[tuple[int, int, int]], settings: dict[str, Any]) -> tuple[int, int, int]:
-    """(C, H, W) of the result. ``factor``: a number, or (vertical, horizontal)."""
-    settings["factor"] = factor = pair(name, "factor", settings["factor"])
-    channels, height, width = shapes[0]
-    return channels, height * factor[0], width * factor[1]
+    kind = "upsample"
+    keeps_scale = each_channel_alone = True
 
+    def shape(self, name: str, shapes: list[Shape], settings: dict[str, Any]) -> Shape:
+        """Rows and columns times the factor."""
+        settings["factor"] = factor = pair(name, "factor", settings["factor"])
+        channels, height, width = shapes[0]
+        return channels, height * factor[0], width * factor[1]
 
-def form(layer: Layer, x: np.ndarray) -> np.ndarray:
-    """Nearest neighbour, in floats: arrays (N, C, H, W)."""
-    return x.repeat(layer.factor[0], axis=2).repeat(layer.factor[1], axis=3)
+    def form(self, layer: Layer, inputs: list[np.ndarray]) -> np.ndarray:
+        """Nearest neighbour."""
+        return inputs[0].repeat(layer.factor[0], axis=2).repeat(layer.factor[1], axis=3)
 
-
-def lower(lowering: Lowering, group: Group) -> None:
-    """Columns first, then rows: each copy fills every factor-th column (row) of the result."""
-    fy, fx = group.layer.factor
-    source, destination = lowering.source(group.layer.inputs[0]), lowering.target(group.output)
-    wide = source
-    if fx > 1:
-        channels, height, width = source.shape
-        wide = destination if fy == 1 else lowering.temporary(group.name, channels, height, width * fx, source.scale)
-        for column in range(fx):
-            lowering.copy(group.name, source, wide.every(0, 1, height, column, fx, width))
-    if fy > 1 or fx == 1:
-        for row in range(fy):
-            lowering.copy(group.name, wide, destination.every(row, fy, wide.height, 0, 1, wide.width))
+    def lower(self, lowering: Lowering, group: Group) -> None:
+        """Columns first, then rows: each copy fills every factor-th column (row) of the result."""
+        fy, fx = group.layer.factor
+        source, destination = lowering.source(group.layer.inputs[0]), lowering.target(group.output)
+        wide = source
+        if fx > 1:
+            channels, height, width = source.shape
+            wide = (
+                destination if fy == 1 else lowering.temporary(group.name, channels, height, width * fx, source.scale)
+            )
+            for column in range(fx):
+                lowering.copy(group.name, source, wide.every(0, 1, height, column, fx, width))
+        if fy > 1 or fx == 1:
+            for row in range(fy):
+                lowering.copy(group.name, wide, destination.every(row, fy, wide.height, 0, 1, wide.width))

@@ -12,7 +12,7 @@ import numpy as np
 
 from nvdla.builder import Calibration, Network, Recipe, Refined, refine
 from nvdla.builder.fuse import group_layers
-from nvdla.builder.lower.lowering import keeps_scale
+from nvdla.builder.layer_types import layer_type, own_scale
 from nvdla.builder.refine import divided
 from nvdla.errors import BuildError, FormatError
 from nvdla.frontend.data import Samples
@@ -126,7 +126,7 @@ def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[s
             _bound_summands(part.layers, magnitudes)
         _check_complete(part.layers, magnitudes)
     for layer in part.layers.layers:
-        if layer.kind in ("constant", "softmax"):
+        if own_scale(layer, "int8") is not None:
             magnitudes.setdefault(layer.name, 1.0)
     scales = {**refined.calibration.weight_scales, **imported.model.weight_scales}
     return replace(refined, calibration=replace(refined.calibration, magnitudes=magnitudes, weight_scales=scales))
@@ -149,7 +149,7 @@ def _bound_summands(network: Network, magnitudes: dict[str, float]) -> None:
 def _spread(network: Network, magnitudes: dict[str, float]) -> None:
     """Tensors that keep the scale of their neighbours take it."""
     groups = group_layers(network)
-    keepers = [group for group in groups if keeps_scale(group.layer.kind)]
+    keepers = [group for group in groups if layer_type(group.layer.kind).keeps_scale]
     for group in [*keepers, *reversed(keepers), *keepers]:
         names = [group.output.name, *(tensor.name for tensor in group.layer.inputs)]
         found = [magnitudes[name] for name in names if name in magnitudes]
@@ -162,7 +162,7 @@ def _check_complete(network: Network, magnitudes: Mapping[str, float]) -> None:
     """The first tensor without a scale is an error."""
     groups = group_layers(network)
     for name in [*(tensor.name for tensor in network.inputs), *(group.output.name for group in groups)]:
-        if name not in magnitudes and network.layer(name).kind not in ("constant", "softmax"):
+        if name not in magnitudes and own_scale(network.layer(name), "int8") is None:
             raise BuildError(f"tensor {name} has no scale in the model or table; give calibration data (--calibrate)")
 
 

@@ -1,0 +1,55 @@
+"""Fixed numbers, kept in the loadable."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nvdla.builder.fuse import Group
+from nvdla.builder.ir import Root
+from nvdla.builder.layer_types import LayerType
+from nvdla.builder.quantize import LARGEST, quantize
+from nvdla.builder.shapes import Shape
+from nvdla.errors import BuildError
+
+if TYPE_CHECKING:
+    from nvdla.builder.lower.lowering import Lowering
+    from nvdla.builder.network import Layer
+
+
+class ConstantLayer(LayerType):
+    """A tensor of fixed numbers."""
+
+    kind = "constant"
+    inputs = 0
+
+    def shape(self, name: str, shapes: list[Shape], settings: dict[str, Any]) -> Shape:
+        """``values``: (channels, height, width) of finite numbers."""
+        settings["values"] = values = np.asarray(settings["values"], np.float64)
+        if values.ndim != 3 or not np.all(np.isfinite(values)):
+            raise BuildError(f"layer {name}: a constant must be (channels, height, width) of finite numbers")
+        return values.shape
+
+    def form(self, layer: Layer, inputs: list[np.ndarray]) -> np.ndarray:
+        """One image, the same for all."""
+        return np.asarray(layer.values[None])
+
+    def own_scale(self, layer: Layer, precision: str) -> float:
+        """The largest magnitude is the largest integer."""
+        return max(float(np.max(np.abs(layer.values))), 1e-30) / LARGEST[precision]
+
+    def lower(self, lowering: Lowering, group: Group) -> None:
+        """Elements in the loadable's constants; copied where they are an output or a part of a concatenation."""
+        root = constant_root(lowering, group.layer.name, group.layer.values, lowering.scales[group.output.name])
+        if group.output.name in lowering.places or group.output in lowering.network.outputs:
+            lowering.copy(group.name, root.whole, lowering.target(group.output))
+        else:
+            lowering.places[group.output.name] = root.whole
+
+
+def constant_root(lowering: Lowering, name: str, values: np.ndarray, scale: float) -> Root:
+    """Memory that holds numbers (C, H, W) in the precision of the group that is lowered."""
+    data = quantize(values, scale, lowering.precision)
+    channels, height, width = values.shape
+    return Root(name, channels, height, width, lowering.precision, scale, "constant", data)

@@ -1,0 +1,64 @@
+"""Factors and biases a channel."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nvdla.builder.fuse import Group
+from nvdla.builder.ir import Process, Stage
+from nvdla.builder.layer_types import LayerType
+from nvdla.builder.lower.stages import bias_operand
+from nvdla.builder.quantize import common_fixed_point, quantize
+from nvdla.builder.shapes import Shape, column, numbers_of
+
+if TYPE_CHECKING:
+    from nvdla.builder.lower.lowering import Lowering
+    from nvdla.builder.network import Layer
+
+
+class ScaleLayer(LayerType):
+    """``factors * x + bias`` a channel."""
+
+    kind = "scale"
+
+    def shape(self, name: str, shapes: list[Shape], settings: dict[str, Any]) -> Shape:
+        """``factors`` and ``bias``: (channels,), numbers, or None for zeros."""
+        for what in ("factors", "bias"):
+            settings[what] = numbers_of(name, what, settings[what], shapes[0][0])
+        return shapes[0]
+
+    def form(self, layer: Layer, inputs: list[np.ndarray]) -> np.ndarray:
+        """``factors * x + bias``."""
+        return inputs[0] * column(layer.factors) + column(layer.bias)
+
+    def lower(self, lowering: Lowering, group: Group) -> None:
+        """X1 multiplies (int16 factors of a common shift, kept in X1's result), X2 adds what is not nothing."""
+        layer = group.layer
+        source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
+        relu_after = group.activation is not None
+        if not lowering.integer:
+            x1 = Stage(multiplier=quantize(layer.factors, 1.0, "fp16"))
+            x2 = _shifted(x1, Stage("add", quantize(layer.bias, 1.0, "fp16")), relu_after)
+            lowering.operations.append(Process(group.name, source, destination, x1, x2))
+            return
+        # Fewer bits where the bias would not fit 30 bits of the product's steps.
+        largest = float(np.max(np.abs(layer.bias), initial=0.0)) / source.scale
+        most = 40 if largest == 0 else int(np.clip(np.floor(30 - np.log2(largest)), 0, 40))
+        bits = 14 if lowering.precision == "int16" else 15
+        multipliers, shift = common_fixed_point(layer.factors, bits, most)
+        unit = source.scale * 2.0**-shift
+        operand, left = bias_operand(group.name, layer.bias, np.array([unit]))
+        x1 = Stage(multiplier=multipliers)
+        x2 = _shifted(x1, Stage("add", operand, left), relu_after)
+        lowering.operations.append(
+            Process(group.name, source, destination, x1, x2, convert=lowering.convert(unit, destination.scale))
+        )
+
+
+def _shifted(x1: Stage, x2: Stage, relu_after: bool) -> Stage | None:
+    """The second stage, None where it would add nothing; the last of both has the ReLU."""
+    adds = bool(np.any(np.asarray(x2.alu_operand)))
+    (x2 if adds else x1).relu = relu_after
+    return x2 if adds else None

@@ -1,0 +1,45 @@
+"""Stages of the SDP that several layers have, and their operands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from nvdla.builder.fuse import Group
+from nvdla.builder.ir import Process, Stage
+from nvdla.builder.quantize import common_fixed_point
+from nvdla.errors import BuildError
+
+if TYPE_CHECKING:
+    from nvdla.builder.lower.lowering import Lowering
+
+
+def alone(lowering: Lowering, group: Group, x1: Stage, x2: Stage | None = None) -> None:
+    """One operation from memory to memory."""
+    source, destination = lowering.source(group.layer.inputs[0]), lowering.target(group.output)
+    convert = lowering.convert(source.scale, destination.scale)
+    lowering.operations.append(Process(group.name, source, destination, x1, x2, convert=convert))
+
+
+def prelu_stage(slopes: np.ndarray) -> Stage:
+    """A stage that multiplies negative integers by the slopes (a number where they are all the same)."""
+    multipliers, truncate = common_fixed_point(slopes, most=31)
+    return Stage(multiplier=number_or_channels(multipliers), truncate=truncate, prelu=True)
+
+
+def bias_operand(name: str, bias: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, int]:
+    """int16 operands and their common left shift: the finest in which the largest fits."""
+    exact = bias / unit
+    largest = float(np.max(np.abs(exact), initial=0.0))
+    shift = max(0, int(np.ceil(np.log2(max(largest, 1.0) / 32767.0))))
+    if largest >= 2.0**31:
+        raise BuildError(
+            f"layer {name}: a bias is {largest:.3g} steps of the accumulator, at most 2**31; check bias and calibration"
+        )
+    return np.clip(np.floor(exact / 2.0**shift + 0.5), -32768, 32767).astype(np.int64), shift
+
+
+def number_or_channels(values: np.ndarray) -> int | float | np.ndarray:
+    """An operand as one number where all are the same, else as numbers a channel."""
+    return values.flat[0].item() if np.all(values == values.flat[0]) else values
