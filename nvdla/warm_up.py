@@ -8,6 +8,8 @@ import numpy as np
 
 from nvdla.builder import Network, build, calibrate
 from nvdla.builder.network import Tensor
+from nvdla.errors import BuildError
+from nvdla.hardware.configuration import configuration
 from nvdla.kernels.jit.cache_folder import kept_kernels
 from nvdla.kernels.jit.compilation import plain_work
 from nvdla.runtime import Runtime
@@ -37,8 +39,28 @@ def warm_up(threads: int | None = None) -> Iterator[tuple[str, int]]:
             yield f"{config} {precision} {size}x{size}", len(kept_kernels())
 
 
-def _network(size: int) -> Network:
-    """The usual layers on an image of ``size`` x ``size``."""
+def warm_up_engines(config: str, threads: int | None = None) -> Iterator[str]:
+    """Compile, or load, what the engines of ``config`` need one register group at a time; each precision when done.
+
+    That is what a register server runs: no plan, no fused jobs, no CPU. Plain forms are not taken from now on. A
+    precision for which the usual layers cannot be built (a configuration without some engine) compiles on first use.
+    """
+    plain_work.left = 0
+    for precision in configuration(config).precisions:
+        network = _network(12, softmax=False)
+        image = np.random.default_rng(12).standard_normal((1, *network.inputs[0].shape))
+        ranges = None if precision == "fp16" else calibrate(network, image)
+        try:
+            loadable = build(network, config, precision, ranges).loadable
+        except BuildError:
+            continue
+        runtime = Runtime(loadable, config, threads=threads)
+        runtime.run_raw([runtime.pack(0, np.zeros(runtime.inputs[0].shape, runtime.inputs[0].dtype))])
+        yield precision
+
+
+def _network(size: int, softmax: bool = True) -> Network:
+    """The usual layers on an image of ``size`` x ``size``, with ``softmax`` for the CPU behind them."""
     random = np.random.default_rng(size)
     net = Network(f"warm-up-{size}")
 
@@ -57,5 +79,5 @@ def _network(size: int) -> Network:
     x = net.max_pool("pool2", x, 3, 1, padding=1)
     x = net.global_average_pool("average", x)
     x = net.fully_connected("full", x, random.standard_normal((10, 32)), random.standard_normal(10))
-    net.output(net.softmax("softmax", x))
+    net.output(net.softmax("softmax", x) if softmax else x)
     return net

@@ -9,8 +9,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nvdla.cli.output import framed
-from nvdla.errors import FormatError
+from nvdla.cli.output import framed, working
+from nvdla.errors import FormatError, printable
 
 if TYPE_CHECKING:
     from nvdla.csb.server import MemoryPlan
@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
     """Serves until interrupted; exit code 0 then."""
     from nvdla.csb.server import RegisterServer, listen
     from nvdla.hardware.configuration import configuration
+    from nvdla.warm_up import warm_up_engines
 
     if not args.socket:
         raise FormatError("--registers needs --socket PATH (or 127.0.0.1:PORT)")
@@ -45,12 +46,11 @@ def run(args: argparse.Namespace) -> int:
     where = address if isinstance(address, str) else f"{address[0]}:{address[1]}"
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)
-    if args.json:
-        document = {"protocol": "registers", "address": where, "config": args.config}
-        print(json.dumps(framed(document, "serve")), flush=True)
-    else:
-        print(f"registers of {args.config} at {where}; Ctrl-C ends", flush=True)
     try:
+        with working(f"loading the kernels of {args.config}, a minute where they are not compiled yet"):
+            for _ in warm_up_engines(args.config, args.threads):
+                pass
+        _announce(args, where)
         server.serve(listener)
     except KeyboardInterrupt:
         pass
@@ -59,6 +59,15 @@ def run(args: argparse.Namespace) -> int:
         if isinstance(address, str):
             Path(address).unlink(missing_ok=True)
     return 0
+
+
+def _announce(args: argparse.Namespace, where: str) -> None:
+    """Flushed at once, so that a program that started the server can go on."""
+    if args.json:
+        document = {"protocol": "registers", "address": where, "config": args.config}
+        print(json.dumps(framed(document, "serve")), flush=True)
+    else:
+        print(printable(f"registers of {args.config} at {where}; Ctrl-C ends"), flush=True)
 
 
 def _memories(args: argparse.Namespace) -> list[MemoryPlan]:

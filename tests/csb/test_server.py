@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -155,3 +157,30 @@ def test_only_this_machine_may_connect_and_only_memories_that_exist(tmp_path):
         listen(str(tmp_path / "missing" / "s"))
     with pytest.raises(ConfigError, match="no CVSRAM"):
         RegisterServer(configuration("nv_small"), [MemoryPlan(Space.CVSRAM, 0, 4096)])
+
+
+AFTER_WARM_UP = """
+import gc, sys
+import nvdla
+from nvdla.kernels.jit.compilation import Kernel
+from nvdla.warm_up import warm_up_engines
+
+def specialised():
+    kernels = [each for each in gc.get_objects() if isinstance(each, Kernel)]
+    forms = [form for each in kernels for form in (each._compiled, each._called) if form is not None]
+    return sorted((form.py_func.__qualname__, str(signature)) for form in forms for signature in form.signatures)
+
+assert list(warm_up_engines("nv_small")) == ["int8"]
+before = specialised()
+runtime = nvdla.Runtime(sys.argv[1])
+runtime.run(sys.argv[2])
+print(len(before), [each for each in specialised() if each not in before])
+"""
+
+
+def test_the_first_run_of_a_client_compiles_nothing():
+    """The server compiles and loads before it announces itself what a network's register programs need."""
+    words = [sys.executable, "-c", AFTER_WARM_UP, str(SAMPLES / "lenet.loadable"), str(SAMPLES / "digit7.pgm")]
+    printed = subprocess.run(words, check=True, capture_output=True, text=True).stdout.split(maxsplit=1)
+    assert int(printed[0]) > 5
+    assert printed[1] == "[]\n"
