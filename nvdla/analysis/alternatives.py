@@ -11,8 +11,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from nvdla.analysis.cycles.constants import Memory
+from nvdla.analysis.cycles.estimate import WINOGRAD_SHARE
 from nvdla.analysis.cycles.queue import convolution, queue_cycles
 from nvdla.analysis.cycles.shapes import Chain
 from nvdla.hardware.configuration import Configuration
@@ -36,6 +38,8 @@ class Geometry:
     pad: int
     sums: bool = False
     element_bytes: int = 1
+    grain: ClassVar[int] = 1
+    """Rows of the result that are not divided."""
 
     def rows(self, top: int, count: int) -> tuple[int, int]:
         """(first, count) of the input's rows for so many of the result's."""
@@ -82,6 +86,43 @@ class Geometry:
     def weight_bytes(self, kernels: int, config: Configuration) -> int:
         """Bytes of so many kernels in whole entries of the buffer."""
         size = self.source[0] * self.kernel[0] * self.kernel[1] * self.element_bytes
+        return align(min(kernels, self.result[0]) * size, config.cbuf_entry_bytes)
+
+
+@dataclass(frozen=True)
+class WinogradGeometry(Geometry):
+    """A 3x3 convolution by Winograd's method: ``kernel`` is (4, 4), the result whole blocks of 4x4. The buffer holds
+    four lines and columns more than the result has, padding included."""
+
+    grain: ClassVar[int] = 4
+
+    def rows(self, top: int, count: int) -> tuple[int, int]:
+        """(first, count) of the input's rows that are fetched."""
+        first = top - self.pad
+        begin, end = max(first, 0), min(first + count + self.grain, self.source[1])
+        return begin, max(end - begin, 1)
+
+    def line(self, config: Configuration) -> int:
+        """Entries of a line: elements as they come, whole atoms of channels."""
+        size = align(self.source[0] * self.element_bytes, config.memory_atom)
+        return ceil_div((self.result[2] + self.grain) * size, config.cbuf_entry_bytes)
+
+    def entries(self, part: tuple[int, int], config: Configuration) -> int:
+        """Entries of the buffer that the input of such rows of the result takes."""
+        return (part[1] + self.grain) * self.line(config)
+
+    def chain(self, part: tuple[int, int], form: Alternative, first: bool, config: Configuration) -> Chain:
+        """A part as the cycle model takes it."""
+        whole = super().chain(part, form, first, config)
+        assert whole.conv is not None
+        size = self.weight_bytes(self.result[0], config) if first or not form.keeps_weights else 0
+        entries = self.line(config)
+        conv = replace(whole.conv, share=WINOGRAD_SHARE, weight_bytes=size, entries_per_slice=entries)
+        return replace(whole, conv=conv)
+
+    def weight_bytes(self, kernels: int, config: Configuration) -> int:
+        """Bytes of so many transformed kernels."""
+        size = align(self.source[0] * self.element_bytes, config.memory_atom) * self.grain**2
         return align(min(kernels, self.result[0]) * size, config.cbuf_entry_bytes)
 
 
@@ -133,7 +174,7 @@ def _forms(geometry: Geometry, config: Configuration, count: int) -> Iterator[Al
     """The ways to do it in so many parts, most room for data first: for two parts' or for one's; weights are kept where
     they fit."""
     height, width = geometry.result[1:]
-    rows = ceil_div(height, count)
+    rows = align(ceil_div(height, count), geometry.grain)
     parts = tuple((top, min(rows, height - top)) for top in range(0, height, rows))
     if len(parts) != count or (count > 1 and min(each[1] for each in parts) * width == 1):
         return

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.builder import pixels
+from nvdla.builder import pixels, winograd
 from nvdla.builder.addresses import CONSTANTS, Addresses, Constants, Cube
 from nvdla.builder.cbuf import kernel_bytes, kernel_group, line_entries, rounded
 from nvdla.builder.ir import BYTES, Contract, Convert, Convolve, Normalize, Pool, Process, Stage, Surface
@@ -18,6 +18,7 @@ from nvdla.builder.schedule import HardwareOperation
 from nvdla.descriptors.abi import NEW
 from nvdla.descriptors.enums import (
     Activation,
+    ConvMode,
     DataFormat,
     LutMethod,
     MemType,
@@ -30,7 +31,7 @@ from nvdla.descriptors.enums import (
     SdpType,
 )
 from nvdla.loadable.enums import PixelFormat
-from nvdla.memory.weights import pack_direct, pack_image
+from nvdla.memory.weights import pack_direct, pack_image, pack_winograd
 from nvdla.rounding import align
 
 _PRECISION = {each.title: each for each in Precision}
@@ -103,6 +104,8 @@ class Describer:
         op.in_precision = op.out_precision = _PRECISION[precision]
         if source.root.pixels is not None:
             self._image(operation, source.root.pixels, op)
+        if operation.winograd:
+            self._winograd(operation, op)
         op.in_cvt.scale, op.in_cvt.enable = 1, int(precision == "int8")
         # The firmware refuses any scale but 1 and any offset here (conv.c).
         op.out_cvt.scale, op.out_cvt.truncate, op.out_cvt.enable = 1, operation.truncate, 1
@@ -118,6 +121,17 @@ class Describer:
         op.kernel_width_csc, op.kernel_channel_csc = 1, pixels.kernel_channels(operation)
         op.post_extension = pixels.post_extension(operation, self.config).bit_length() - 1
 
+    def _winograd(self, operation: Convolve, op: Any) -> None:
+        """What the method changes: a 4x4 kernel on data that CDMA has extended in all directions."""
+        geometry = winograd.geometry_of(operation)
+        op.conv_mode, op.entry_per_slice = ConvMode.WINOGRAD, geometry.line(self.config)
+        op.release = op.input_height_csc = geometry.result[1] + winograd.BLOCK
+        op.input_width_csc = geometry.result[2] + winograd.BLOCK
+        op.kernel_width_csc = op.kernel_height_csc = winograd.BLOCK
+        op.input_channel_csc = winograd.extended_channels(operation.source.channels, self.config)
+        op.kernel_channel_csc = op.input_channel_csc
+        op.bytes_per_kernel = op.kernel_channel_csc * winograd.BLOCK**2 * BYTES[operation.source.precision]
+
     def _weights(self, operation: Convolve, field: Any) -> None:
         _, channels, rows, columns = operation.weights.shape
         data = self._packed(operation)
@@ -129,6 +143,8 @@ class Describer:
     def _packed(self, operation: Convolve) -> bytes:
         group = kernel_group(self.config, operation.source.precision)
         form = operation.source.root.pixels
+        if operation.winograd:
+            return pack_winograd(winograd.transformed(operation.weights, self.config), group)
         if form is None:
             return pack_direct(operation.weights, group, self.config.mac_atomic_c)
         unused = pixels.components(form) - operation.weights.shape[1]
@@ -145,6 +161,8 @@ class Describer:
         op.lut_index = self._lut(process.lut)
         self._convert(op.out_cvt, process.convert, precision)
         op.batch_num = 1
+        leader = hardware.chain[0].operation
+        op.conv_mode = ConvMode.WINOGRAD if isinstance(leader, Convolve) and leader.winograd else ConvMode.DIRECT
         self._surface(surface.src_data, process.source or result, hardware.source_flies)
         self._surface(surface.dst_data, result, hardware.destination_flies)
         self._none(surface.x1_data, surface.x2_data, surface.y_data)

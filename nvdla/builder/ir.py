@@ -181,7 +181,8 @@ class Convert:
 
 @dataclass(eq=False)
 class Convolve:
-    """Direct convolution into the SDP. ``weights`` (K, C, R, S) integers or halves; pads (top, bottom, left, right)."""
+    """A convolution into the SDP. ``weights`` (K, C, R, S) integers or halves; pads (top, bottom, left, right).
+    ``winograd``: by that method, the weights are the plain ones (:mod:`nvdla.builder.winograd`)."""
 
     layer: str
     source: Surface
@@ -191,6 +192,7 @@ class Convolve:
     dilation: tuple[int, int]
     process: Process
     truncate: int = 0
+    winograd: bool = False
 
 
 @dataclass(eq=False)

@@ -145,9 +145,7 @@ class _Chains:
     def make(self, operation: EngineOperation, position: int) -> tuple[list[HardwareOperation], int]:
         """Hardware operations of the operation at a position, and how many operations they cover."""
         if isinstance(operation, Convolve):
-            plain = fit(operation, self.config)
-            pooled = len(plain.tiles) == 1 and self._pool_that_follows(operation, position) is not None
-            made = self._convolution(operation, position, plain if pooled else self.weigher.choose(operation, plain))
+            made = self._convolution(operation, position, self._chosen(operation, position))
         elif isinstance(operation, Process):
             made = [[HardwareOperation(OpType.SDP, part, position)] for part in legal_copies(operation, self.config)]
         elif isinstance(operation, Pool):
@@ -166,6 +164,13 @@ class _Chains:
                 hardware.chain = chain
                 hardware.part = f"{number + 1}/{len(made)}" if len(made) > 1 else ""
         return [hardware for chain in made for hardware in chain], used
+
+    def _chosen(self, operation: Convolve, position: int) -> Fit:
+        if operation.winograd:
+            return self.weigher.winograd(operation)
+        plain = fit(operation, self.config)
+        pooled = len(plain.tiles) == 1 and self._pool_that_follows(operation, position) is not None
+        return plain if pooled else self.weigher.choose(operation, plain)
 
     def _convolution(self, operation: Convolve, position: int, chosen: Fit) -> list[list[HardwareOperation]]:
         chains = []
@@ -186,6 +191,8 @@ class _Chains:
         """The next operation where it pools exactly this result, narrow enough for the PDP's line buffer."""
         if not isinstance(operation, Convolve | Process) or position + 1 >= len(self.program.operations):
             return None
+        if isinstance(operation, Convolve) and operation.winograd:
+            return None  # its results come in blocks
         pool, result = self.program.operations[position + 1], writes(operation)
         if not isinstance(pool, Pool) or pool.source.root is not result.root or result.root.role != "inner":
             return None

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from nvdla.analysis.alternatives import PARTS, Alternative, Geometry, alternatives
-from nvdla.builder.cbuf import Fit, tiles_of_rows
+from nvdla.builder import winograd
+from nvdla.builder.cbuf import Fit, fit, tiles_of_rows
 from nvdla.builder.ir import BYTES, Convolve
 from nvdla.builder.shapes import reach
+from nvdla.errors import BuildError
 from nvdla.hardware.configuration import Configuration
 
 GAIN = 0.995
@@ -41,6 +43,37 @@ class Weigher:
             best = same[0]
         tiles = tiles_of_rows(operation, best.parts)
         return Fit(tiles, best.data_banks, best.weight_banks, best.keeps_weights)
+
+    def winograd(self, operation: Convolve) -> Fit:
+        """The tiles and banks of a convolution by Winograd's method, which is known to fit."""
+        return winograd.fit_of(operation, self._by_winograd(operation)[0])
+
+    def prefers(self, other: Convolve, plain: Convolve) -> bool:
+        """Whether Winograd's method fits, and is faster than the plain form of the same convolution."""
+        found = self._by_winograd(other)
+        if not found:
+            return False
+        try:
+            fewest = len(fit(plain, self.config).tiles)
+        except BuildError:
+            return True
+        numbers = {*PARTS, fewest, 2 * fewest}
+        direct = alternatives(geometry_of(plain), self.config, numbers=numbers, thorough=False)
+        return not direct or found[0].cycles < GAIN * direct[0].cycles
+
+    def _by_winograd(self, operation: Convolve) -> list[Alternative]:
+        """Its forms, the fastest first: those of few parts, or of the fewest that fit."""
+        geometry = winograd.geometry_of(operation)
+        if geometry not in self.known:
+            numbers = MORE_PARTS if self.level > 1 else PARTS
+            found = alternatives(geometry, self.config, numbers=numbers, thorough=self.level > 1)
+            most = geometry.result[1] // geometry.grain
+            for count in range(max(numbers), most + 1):
+                if found:
+                    break
+                found = alternatives(geometry, self.config, numbers=(count, 2 * count), thorough=False)
+            self.known[geometry] = found
+        return self.known[geometry]
 
     def _weighed(self, geometry: Geometry, fewest: int) -> list[Alternative]:
         if geometry not in self.known:

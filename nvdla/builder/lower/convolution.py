@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nvdla.builder import floating
+from nvdla.builder import floating, winograd
 from nvdla.builder.cbuf import fit
 from nvdla.builder.fuse import Group
 from nvdla.builder.ir import BYTES, Convert, Convolve, Process, Stage, Surface
@@ -71,7 +71,13 @@ class ConvolutionLayer(LayerType):
         """Groups become several dense convolutions on aligned channel ranges where that is possible."""
         layer = group.layer
         window = Window(layer.stride, layer.padding, layer.dilation)
-        source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
+        source = lowering.source(layer.inputs[0])
+        blocks = winograd.target(lowering, group)
+        if blocks is not None:
+            plain = _halves(group, source, lowering.places[group.output.name], group.kernels, group.biases, window)
+            lowering.operations.append(winograd.made(plain, blocks))
+            return
+        destination = lowering.target(group.output)
         scales, bias = lowering.integers(group, group.kernels, layer.groups)
         block = _block(lowering, layer.groups, source.channels // layer.groups, destination.channels // layer.groups)
         for first in range(0, layer.groups, block):

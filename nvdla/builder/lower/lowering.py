@@ -13,6 +13,7 @@ from nvdla.builder.lower import concat, images, residual
 from nvdla.builder.lower.correction import exact_scales, mean_error
 from nvdla.builder.network import Network, Tensor
 from nvdla.builder.quantize import LARGEST, Calibration, fixed_point, weight_scales
+from nvdla.builder.weigh import Weigher
 from nvdla.errors import BuildError, ConfigError
 from nvdla.hardware.configuration import Configuration, configurations
 from nvdla.memory.surfaces import FEATURE_ATOMS
@@ -60,6 +61,7 @@ class Lowering:
         self._converted: dict[tuple[str, str], Surface] = {}
         self.quantised: dict[str, Quantised] = {}
         self._temporaries = 0
+        self.weigher = Weigher(config, level)
         self.claimed: dict[str, Group] = residual.claimed(self) if level else {}
         self.images = images.chosen(self, "feature" if input_format == "auto" and not level else input_format)
 
