@@ -107,7 +107,9 @@ class VmfbContainer(Container):
             raise FormatError(f"{self.source.name}: a module cannot become {target.name}; only its wrapping can change")
         from nvdla.containers.vmfb.rewrap import rewrap
 
-        file.write(rewrap(self.module, target.check_options(options).get("wrapping", "keep")))
+        given = target.check_options(options)
+        names = given["names"].split(",") if "names" in given else []
+        file.write(rewrap(self.module, given.get("wrapping", "keep"), names))
 
 
 def _dependency(wanted: Dependency) -> str:
@@ -247,6 +249,7 @@ class VmfbFormat(Format):
     suffixes = (".vmfb",)
     options: ClassVar[Mapping[str, str]] = {
         "wrapping": "converting: keep (default), zip, prefixed; reading: any, to read a module without its size prefix",
+        "names": "converting to zip: names of the members behind module.fb, separated by commas",
         "instructions": "running: how many instructions at most",
         "depth": "running: how deep calls may be nested",
         "memory": "running: bytes that buffers, lists and globals may take",

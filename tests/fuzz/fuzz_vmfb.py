@@ -30,7 +30,10 @@ def one_input(data: bytes) -> None:
         raise RuntimeError("a module did not come back byte for byte")
     wrapping = ("zip", "prefixed")[zlib.crc32(data) % 2]
     with contextlib.suppress(FormatError):
-        form.open(Source.of(container.convert(form, {"wrapping": wrapping})))
+        other = form.open(Source.of(container.convert(form, {"wrapping": wrapping}))).module
+        before = container.module
+        if bytes(other.bytecode) != bytes(before.bytecode) or len(other.rodata) != len(before.rodata):
+            raise RuntimeError("a module is another one in another wrapping")
     _run(container.module)
 
 

@@ -162,7 +162,6 @@ class Module:
     bytecode_offset: int
     locations: list[Location]
     source_maps: list[SourceMap]
-    flatbuffer_end: int
 
     @property
     def major(self) -> int | None:
@@ -246,15 +245,22 @@ def read(source: Source | bytes | memoryview | str, any_wrapping: bool = False) 
     return best
 
 
+def read_by(module: Module, buffer: Buffer) -> None:
+    """Reads a module's FlatBuffer once more by way of ``buffer``, which may note what is looked at."""
+    _Reader(module.source, module.wrapping, module.generation, buffer).run()
+
+
 class _Reader:
     """Decodes one module as one generation."""
 
-    def __init__(self, source: Source, around: wrapping.Wrapping, generation: Generation) -> None:
+    def __init__(
+        self, source: Source, around: wrapping.Wrapping, generation: Generation, buffer: Buffer | None = None
+    ) -> None:
         start = around.flatbuffer_offset
         self.source = source
         self.around = around
         self.generation = generation
-        self.buffer = Buffer(source.data[start : start + around.flatbuffer_length], start, source.name)
+        self.buffer = buffer or Buffer(source.data[start : start + around.flatbuffer_length], start, source.name)
 
     def slot(self, table: Table, kind: str, name: str) -> int:
         """Slot of a field, or one past every vtable for a field this generation does not have."""
@@ -320,19 +326,7 @@ class _Reader:
             self.bytecode_offset(root),
             locations,
             maps,
-            self.written(root),
         )
-
-    def written(self, root: Table) -> int:
-        """How long the compiler wrote the FlatBuffer, without what a ZIP archive pads it with.
-
-        flatcc ends with the tables of fields, and pads them by their size modulo the greatest alignment in the buffer:
-        16 for rodata, 4 otherwise (8 with rodata outside of it, where nobody asks)."""
-        tables = self.buffer.end - min(self.buffer.vtables())
-        kind = "RodataSegmentDef"
-        slot = self.slot(root, kind, "embedded_data")
-        inside = any(t.has(slot) for t in self.tables(root, "rodata_segments", kind))
-        return self.buffer.end + (tables & (15 if inside else 3))
 
     def check_version(self, root: Table) -> None:
         version = self.version(root)

@@ -93,18 +93,23 @@ def has_central_directory(data: memoryview) -> bool:
     return END_MAGIC in tail
 
 
-def zip_members(members: Sequence[tuple[str, bytes | memoryview]]) -> bytes:
+def header_length(name: str) -> int:
+    """Bytes of a member's local header without padding, as IREE's compiler writes it."""
+    return LOCAL_SIZE + len(name.encode("utf-8", "replace")) + 4 + 20
+
+
+def zip_members(members: Sequence[tuple[str, bytes | memoryview]], alignments: Sequence[int] = ()) -> bytes:
     """A ZIP archive as IREE's compiler writes it (ArchiveWriter.cpp): stored, ZIP64 directory, fixed time stamps.
 
-    The first member lies at a multiple of 64 bytes and the others of 16, by way of a padding field (0xFECA) before the
-    ZIP64 field. The compiler forgets the size prefix when it counts the bytes of module.fb, so ZIP tools extract 4
-    bytes too few; the bytes written here are the same."""
+    The first member lies at a multiple of 64 bytes and the others of 16 (or of ``alignments``, one for each behind the
+    first), by way of a padding field (0xFECA) before the ZIP64 field. The compiler forgets the size prefix when it
+    counts the bytes of module.fb, so ZIP tools extract 4 bytes too few; the bytes written here are the same."""
     body, directory = bytearray(), bytearray()
-    for name, content in members:
+    wanted = [ALIGNMENT, *(alignments or [MEMBER_ALIGNMENT] * len(members))]
+    for (name, content), alignment in zip(members, wanted, strict=False):
         encoded = name.encode("utf-8", "replace")
         header_at = len(body)
-        fixed = LOCAL_SIZE + len(encoded) + 4 + 20
-        padding = -(header_at + fixed) % (MEMBER_ALIGNMENT if body else ALIGNMENT)
+        padding = -(header_at + header_length(name)) % alignment
         size = len(content) - (4 if name == MODULE_MEMBER and not body else 0)
         checksum = zlib.crc32(content[:size])
         extra = struct.pack("<HH", 0xFECA, padding) + bytes(padding) + struct.pack("<HHQQ", 1, 16, size, size)

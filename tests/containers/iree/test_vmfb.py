@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import random
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -149,14 +152,24 @@ def test_rewrapping_keeps_the_module_and_restores_the_bytes(name):
     plain, zipped = (container.convert(form, {"wrapping": mode}) for mode in ("prefixed", "zip"))
     for other in (plain, zipped):
         module = modules.read(other)
-        assert [bytes(s.data) for s in module.rodata] == [bytes(s.data) for s in container.module.rodata]
+        assert rodata(module) == rodata(container.module)
         assert bytes(module.bytecode) == bytes(container.module.bytecode)
     assert modules.read(plain).wrapping.kind == "size-prefixed" and zipped[:4] == b"PK\3\4"
-    if not any(segment.is_external for segment in container.module.rodata):
-        if data[:4] == b"PK\3\4":
-            assert registry.open(plain).convert(form, {"wrapping": "zip"}) == data
-        else:
-            assert registry.open(zipped).convert(form, {"wrapping": "prefixed"}) == data
+    external = any(segment.is_external for segment in container.module.rodata)
+    if data[:4] != b"PK\3\4" and external and name < "2024":
+        return  # that time's compiler did not pad, which an archive hides
+    if data[:4] != b"PK\3\4":
+        assert registry.open(zipped).convert(form, {"wrapping": "prefixed"}) == data
+    else:
+        members = zipfile.ZipFile(io.BytesIO(data)).namelist()
+        names = {"names": ",".join(members[1:])} if members[1:] else {}
+        assert registry.open(plain).convert(form, {"wrapping": "zip"} | names) == data
+
+
+def rodata(module):
+    """What the segments hold; the code of a module among them, since its wrapping changes with that around it."""
+    nested = {index: bytes(inner.bytecode) for index, inner in module.nested()}
+    return [nested.get(segment.index, bytes(segment.data)) for segment in module.rodata]
 
 
 def test_the_zip_writer_gives_the_bytes_of_irees_compiler(formats):
@@ -268,23 +281,86 @@ MODULES = {
         "vm.rodata private @r dense<7> : tensor<SIZExi8> vm.export @g vm.func @g() -> !vm.buffer "
         "{ %r = vm.const.ref.rodata @r : !vm.buffer vm.return %r : !vm.buffer }"
     ),
+    "several": (
+        "vm.rodata private @r dense<7> : tensor<SIZExi8> vm.rodata private @s dense<[1, 2]> : tensor<2xi32> "
+        "vm.rodata private @t_t dense<5> : tensor<4SIZExi8> vm.export @g "
+        "vm.func @g() -> (!vm.buffer, !vm.buffer, !vm.buffer) { %r = vm.const.ref.rodata @r : !vm.buffer "
+        "%s = vm.const.ref.rodata @s : !vm.buffer %t = vm.const.ref.rodata @t_t : !vm.buffer "
+        "vm.return %r, %s, %t : !vm.buffer, !vm.buffer, !vm.buffer }"
+    ),
 }
+#: Two functions with weights: ``w`` stands for random numbers that are too many for the FlatBuffer.
+NETWORK = """
+module @net {
+  func.func @f(%a: tensor<4x64xf32>) -> tensor<4x64xf32> {
+    %c = arith.constant dense_resource<w> : tensor<64x64xf32>
+    %z = arith.constant 0.0 : f32
+    %e = tensor.empty() : tensor<4x64xf32>
+    %i = linalg.fill ins(%z : f32) outs(%e : tensor<4x64xf32>) -> tensor<4x64xf32>
+    %m = linalg.matmul ins(%a, %c : tensor<4x64xf32>, tensor<64x64xf32>)
+      outs(%i : tensor<4x64xf32>) -> tensor<4x64xf32>
+    return %m : tensor<4x64xf32>
+  }
+  func.func @g(%a: tensor<8xi32>) -> tensor<8xi32> {
+    %c = arith.constant dense<[1, 2, 3, 4, 5, 6, 7, 8]> : tensor<8xi32>
+    %s = arith.addi %a, %c : tensor<8xi32>
+    return %s : tensor<8xi32>
+  }
+}
+{-# dialect_resources: { builtin: { w: "0xWEIGHTS" } } #-}
+"""
+LOCAL = ("--iree-hal-target-device=local",)
+BACKENDS = {
+    "vmvx": (*LOCAL, "--iree-hal-local-target-device-backends=vmvx"),
+    "cpu": (*LOCAL, "--iree-hal-local-target-device-backends=llvm-cpu"),
+    "cpu, an executable each": (
+        *LOCAL, "--iree-hal-local-target-device-backends=llvm-cpu", "--iree-hal-link-executables=false",
+        "--iree-vm-bytecode-module-strip-source-map",
+    ),
+    "constants apart": (
+        *LOCAL, "--iree-hal-local-target-device-backends=vmvx", "--iree-stream-resource-max-allocation-size=20",
+    ),
+    "vulkan": ("--iree-hal-target-device=vulkan",),
+}  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("size", [1, 3, 17, 30, 3000])
-@pytest.mark.parametrize("kind", MODULES)
-def test_rewrapping_gives_the_bytes_of_irees_compiler(kind, size, tmp_path):
-    """Each way, for a module that the compiler has written both ways."""
+def compiled_both_ways(text, words, folder):
+    """What IREE's compiler writes of a text with and without a ZIP archive."""
     compiler = pytest.importorskip("iree.compiler", reason="needs iree-base-compiler")
     tool = next(iter(Path(compiler.__file__).parent.rglob("iree-compile")))
-    (tmp_path / "m.mlir").write_text(f"vm.module @m {{ {MODULES[kind].replace('SIZE', str(size))} }}")
+    (folder / "m.mlir").write_text(text)
     made = {}
     for mode, zipped in (("zip", "true"), ("prefixed", "false")):
-        words = ["--compile-mode=vm", f"--iree-vm-emit-polyglot-zip={zipped}", str(tmp_path / "m.mlir")]
-        subprocess.run([tool, *words, "-o", str(tmp_path / mode)], check=True, capture_output=True)
-        made[mode] = (tmp_path / mode).read_bytes()
+        command = [tool, *words, f"--iree-vm-emit-polyglot-zip={zipped}", folder / "m.mlir", "-o", folder / mode]
+        subprocess.run(command, check=True, capture_output=True)
+        made[mode] = (folder / mode).read_bytes()
+    return made
+
+
+def check_each_way(made, names):
+    """Each of the two becomes each of the two, and stays itself."""
     for data in made.values():
         container = registry.open(data)
         for mode, wanted in made.items():
-            assert container.convert(container.format, {"wrapping": mode}) == wanted
+            assert container.convert(container.format, {"wrapping": mode} | names) == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [1, 3, 17, 30, 3000, 5000, 7777])
+@pytest.mark.parametrize("kind", MODULES)
+def test_rewrapping_gives_the_bytes_of_irees_compiler(kind, size, tmp_path):
+    """Up to 4 KiB of rodata lie in the FlatBuffer, more of it behind."""
+    text = f"vm.module @m {{ {MODULES[kind].replace('SIZE', str(size))} }}"
+    made = compiled_both_ways(text, ["--compile-mode=vm"], tmp_path)
+    members = zipfile.ZipFile(io.BytesIO(made["zip"])).namelist()[1:]
+    check_each_way(made, {"names": ",".join(members)} if members else {})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_networks_are_rewrapped_with_weights_executables_and_the_modules_in_them(backend, tmp_path):
+    """Names of members, which a module without an archive does not have, are those that the compiler gives."""
+    weights = b"\4\0\0\0" + random.Random(1).randbytes(4 * 64 * 64)
+    made = compiled_both_ways(NETWORK.replace("WEIGHTS", weights.hex()), BACKENDS[backend], tmp_path)
+    assert len(zipfile.ZipFile(io.BytesIO(made["zip"])).namelist()) > 2
+    check_each_way(made, {})
