@@ -277,7 +277,7 @@ ROWS: dict[str, Callable[[Options], Result]] = {
     "new-process-resnet50": partial(new_process, "resnet50", 1.0, 0.5),
     "first-run": partial(first_run, "lenet", 20, 3),
     "first-run-resnet50": partial(first_run, "resnet50", 20, 3),
-    "memory-resnet50": partial(memory, "resnet50", "nv_large", 3, 1.5),
+    "memory-resnet50": partial(memory, "resnet50", "nv_large", 1.8, 1.5),
 }
 
 

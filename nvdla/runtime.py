@@ -146,6 +146,7 @@ class Runtime:
             self.config, self.config_reason = configuration(config), "chosen by the caller"
             check_atoms(loadable, self.config)
         self._task_limits = task_limits
+        loadable.forget()  # what is large goes straight to where it is linked
         self.linked = LinkedLoadable(loadable, memory_limit, strides)
         self.inputs = [self._tensor(memory) for memory in loadable.inputs]
         self.outputs = [self._tensor(memory) for memory in loadable.outputs]

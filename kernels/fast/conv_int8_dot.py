@@ -7,6 +7,8 @@ up to :data:`MAX_TERMS` products a sum (128 * 128 * MAX_TERMS < 2^31).
 
 from __future__ import annotations
 
+import mmap
+
 import numpy as np
 
 from nvdla.kernels.fast.dot_tile import FLIP, KERNELS, PIXELS, available, dot_row, dot_tile
@@ -25,6 +27,7 @@ MAX_TERMS = (1 << 17) - 1
 GROUP = 32
 SHARED_BYTES, WAKING_BYTES = 1 << 16, 1 << 20
 PIECE_BYTES = 1 << 13
+OWN_PAGES = 1 << 16
 
 __all__ = [
     "MAX_TERMS",
@@ -58,14 +61,26 @@ def pack_weights(weights: np.ndarray, dilated: bool, group: int | None = None) -
     taps = groups * (rows * columns if dilated else rows)
     steps = (1 if dilated else columns) * group // 4
     packed = _aligned((blocks, taps, steps, KERNELS, 4))
-    full = np.zeros((blocks * KERNELS, groups, rows, columns, group), np.int8)
+    if kernels % KERNELS or channels % group:
+        packed[:] = 0
+    whole = packed.reshape(blocks, groups, rows, columns, group // 4, KERNELS, 4)
     by_position = weights.transpose(0, 2, 3, 1)
-    for index in range(groups):
-        part = by_position[..., index * group : (index + 1) * group]
-        full[:kernels, index, :, :, : part.shape[-1]] = part
-    packed[:] = full.reshape(blocks, KERNELS, taps, steps, 4).transpose(0, 2, 3, 1, 4)
-    correction = full.reshape(blocks * KERNELS, -1).sum(axis=1, dtype=np.int32) * np.int32(128)
+    for block, index in np.ndindex(blocks, groups):
+        part = by_position[block * KERNELS :, ..., index * group :][:KERNELS, ..., :group]
+        _put_quads(np.ascontiguousarray(part), whole[block, index])
+    correction = np.zeros(blocks * KERNELS, np.int32)
+    correction[:kernels] = weights.sum(axis=(1, 2, 3), dtype=np.int32) * np.int32(128)
     return packed, correction
+
+
+def _put_quads(part: np.ndarray, target: np.ndarray) -> None:
+    """Weights (K, R, S, C), contiguous, to (R, S, C / 4, K, 4): four channels at a time, and what is left."""
+    kernels, quads = len(part), part.shape[3] // 4
+    if quads:
+        words = np.ascontiguousarray(part[..., : 4 * quads]).view(np.uint32)
+        target[:, :, :quads].view(np.uint32)[:, :, :, :kernels, 0] = words.transpose(1, 2, 3, 0)
+    if rest := part.shape[3] % 4:
+        target[:, :, quads, :kernels, :rest] = part[..., 4 * quads :].transpose(1, 2, 0, 3)
 
 
 def tap_offsets(
@@ -91,8 +106,9 @@ def aligned_copy(packed: np.ndarray) -> np.ndarray:
 
 
 def _aligned(shape: tuple[int, ...]) -> np.ndarray:
+    """What is large has pages of its own: it stays as long as the network, between what comes and goes."""
     size = int(np.prod(shape))
-    raw = np.empty(size + 64, np.int8)
+    raw = np.empty(size + 64, np.int8) if size < OWN_PAGES else np.frombuffer(mmap.mmap(-1, size), np.int8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size].reshape(shape)
 

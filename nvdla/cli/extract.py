@@ -23,8 +23,8 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     blob = nvdla.load(args.loadable).blob(args.blob)
     write_file(args.output, blob.data)
-    document = {"blob": blob.name, "output": args.output, "bytes": len(blob.data)}
+    document = {"blob": blob.name, "output": args.output, "bytes": blob.length}
     if print_document(document, args):
         return 0
-    say(f"{args.output}: {len(blob.data)} bytes of blob {blob.name}")
+    say(f"{args.output}: {blob.length} bytes of blob {blob.name}")
     return 0

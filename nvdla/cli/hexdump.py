@@ -38,10 +38,10 @@ def run(args: argparse.Namespace) -> int:
     if not args.plain and not args.offset and args.length is None:
         rows = annotated_rows(loadable, Program.of(loadable, abi=args.abi).tasks, blob)
     lines = [] if rows else list(hexdump_lines(blob.data, args.offset, args.length))
-    if print_document({"blob": blob.name, "size": len(blob.data), "fields": rows, "lines": lines}, args):
+    if print_document({"blob": blob.name, "size": blob.length, "fields": rows, "lines": lines}, args):
         return 0
     if rows:
-        print_table(f"{blob.name} ({len(blob.data)} bytes)", rows)
+        print_table(f"{blob.name} ({blob.length} bytes)", rows)
     else:
         print("\n".join(lines))
     return 0

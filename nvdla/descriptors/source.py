@@ -73,11 +73,11 @@ class LoadableSource:
         first = max(bisect.bisect_right(contents, start, key=lambda each: each[0]) - 1, 0)
         pieces = []
         for offset, blob in itertools.islice(contents, first, None):
-            if offset <= start and end <= offset + len(blob.data):
+            if offset <= start and end <= offset + blob.length:
                 return blob.data[start - offset : end - offset]
             if offset >= end:
                 break
-            if start < offset + len(blob.data):
+            if start < offset + blob.length:
                 pieces.append((offset, blob.data))
         covered = sum(min(end, offset + len(data)) - max(start, offset) for offset, data in pieces)
         if covered < size:

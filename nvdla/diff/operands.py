@@ -51,7 +51,7 @@ def constant_bytes(loadable: Loadable, subject: Operation, cube: Any) -> np.ndar
     entry = window[0]
     start, size = entry.offset + cube.offset, cube.size
     for begin, blob in loadable.contents(loadable.memory(entry.mem_id)):
-        if begin <= start < begin + len(blob.data):
+        if begin <= start < begin + blob.length:
             return np.frombuffer(blob.data, np.uint8)[start - begin : start - begin + size]
     return None
 

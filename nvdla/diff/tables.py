@@ -75,7 +75,7 @@ def _contents(a: Loadable, b: Loadable) -> Iterator[Change]:
     theirs = {blob.name: blob for blob in b.blobs}
     for blob in a.blobs:
         other = theirs.get(blob.name)
-        if other is None or len(blob.data) != len(other.data) or blob.data == other.data:
+        if other is None or blob.length != other.length or blob.data == other.data:
             continue
         places = np.flatnonzero(np.frombuffer(blob.data, np.uint8) != np.frombuffer(other.data, np.uint8))
         first = int(places[0])

@@ -110,7 +110,7 @@ def constants_are_not_overwritten(context: Context) -> Iterator[Said]:
             if not memory.flags & MemoryFlags.SET:
                 continue
             for offset, blob in context.loadable.contents(memory):
-                if each.start < offset + len(blob.data) and offset < each.stop:
+                if each.start < offset + blob.length and offset < each.stop:
                     yield subject, f"{each.field} writes over blob {blob.name} in memory {memory.id}"
 
 
@@ -194,7 +194,7 @@ def relocations_point_at_strides(context: Context) -> Iterator[Said]:
         expected = loadable.tensor(memory.tensor_desc_id).strides[reloc.reloc_type]
         for offset, blob in loadable.contents(loadable.memory(reloc.write_id)):
             at = reloc.offset - offset
-            if 0 <= at <= len(blob.data) - 4:
+            if 0 <= at <= blob.length - 4:
                 found = int.from_bytes(blob.data[at : at + 4], "little")
                 if found != expected:
                     yield (

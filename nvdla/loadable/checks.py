@@ -88,8 +88,8 @@ def names_are_printable(loadable: Loadable) -> Iterator[str]:
 def blob_sizes_agree(loadable: Loadable) -> Iterator[str]:
     """Blob.size is the length of its data."""
     for index, blob in enumerate(loadable.blobs):
-        if blob.size != len(blob.data):
-            yield f"blobs[{index}].size ({blob.name}): {blob.size}, but data has {len(blob.data)} bytes"
+        if blob.size != blob.length:
+            yield f"blobs[{index}].size ({blob.name}): {blob.size}, but data has {blob.length} bytes"
 
 
 @rule
@@ -125,7 +125,7 @@ def memories_are_sane(loadable: Loadable) -> Iterator[str]:
 @rule
 def memory_contents_fit(loadable: Loadable) -> Iterator[str]:
     """A memory flagged SET names existing blobs, one offset each, and every blob fits at its offset."""
-    sizes = {blob.name: len(blob.data) for blob in loadable.blobs}
+    sizes = {blob.name: blob.length for blob in loadable.blobs}
     for index, memory in enumerate(loadable.memories):
         if memory.flags & MemoryFlags.SET:
             yield from _contents_fit(f"memory_list[{index}]", memory, sizes)
@@ -148,7 +148,7 @@ def _contents_fit(where: str, memory: MemoryEntry, sizes: dict[str, int]) -> Ite
 @rule
 def contents_do_not_overlap(loadable: Loadable) -> Iterator[str]:
     """No byte of a memory is loaded from two blobs."""
-    sizes = {blob.name: len(blob.data) for blob in loadable.blobs}
+    sizes = {blob.name: blob.length for blob in loadable.blobs}
     for index, memory in enumerate(loadable.memories):
         if not memory.flags & MemoryFlags.SET:
             continue

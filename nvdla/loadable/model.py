@@ -1,7 +1,8 @@
 """The loadable as plain data: one frozen dataclass for each table of the container.
 
 Fields carry the names of the schema (fbs/loadable.fbs); lists are tuples; enums keep numbers that have no name
-(:mod:`nvdla.loadable.enums`). Blob data are views into the bytes that were loaded, never copies.
+(:mod:`nvdla.loadable.enums`). Blob data are views into the bytes that were loaded; those of a file may be forgotten and
+read again (:mod:`nvdla.loadable.stored`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from nvdla.loadable.enums import (
     RelocType,
     SubInterface,
 )
+from nvdla.loadable.stored import StoredBytes
 
 
 @dataclass(frozen=True)
@@ -42,24 +44,65 @@ class Version:
         return f"{self.major}.{self.minor}.{self.sub_minor}"
 
 
-@dataclass(frozen=True)
+class _Data:
+    """A blob's bytes, which a file may hold."""
+
+    def __get__(self, blob: Blob | None, owner: type | None = None) -> memoryview:
+        if blob is None:
+            raise AttributeError("data")  # so that dataclass finds no default
+        held: memoryview | StoredBytes = blob.__dict__["_data"]
+        return held.view() if isinstance(held, StoredBytes) else held
+
+    def __set__(self, blob: Blob, data: memoryview | StoredBytes | bytes | bytearray) -> None:
+        if not isinstance(data, memoryview | StoredBytes):  # bytes are welcome when a model is built by hand
+            view = memoryview(data)
+            data = view.cast("B").toreadonly() if view.nbytes else memoryview(b"")
+        blob.__dict__["_data"] = data
+
+
+@dataclass(frozen=True, repr=False)
 class Blob:
-    """Named bytes. ``data`` is a read-only view; ``size`` repeats its length; ``version`` is None where absent."""
+    """Named bytes. ``data`` is a read-only view; ``size`` repeats its length; ``version`` is None where absent.
+
+    ``data`` raises LoadableError where it was forgotten and its file has been changed since (:meth:`Loadable.forget`).
+    """
 
     name: str
-    data: memoryview = field(repr=False)
+    data: _Data = _Data()
     size: int = -1
     interface: Interface = Interface.NONE
     sub_interface: SubInterface = SubInterface.NONE
     version: Version | None = None
 
     def __post_init__(self) -> None:
-        # Bytes-like arguments are welcome when a model is built by hand.
-        if not isinstance(self.data, memoryview):
-            view = memoryview(self.data)
-            object.__setattr__(self, "data", view.cast("B").toreadonly() if view.nbytes else memoryview(b""))
         if self.size == -1:
-            object.__setattr__(self, "size", len(self.data))
+            object.__setattr__(self, "size", self.length)
+
+    @property
+    def length(self) -> int:
+        """Bytes of ``data``, which need not be read for it."""
+        held: memoryview | StoredBytes = self.__dict__["_data"]
+        return held.size if isinstance(held, StoredBytes) else len(held)
+
+    def copy_to(self, target: memoryview) -> None:
+        """Write the bytes to ``target`` (writable, as many as ``length``) without holding them. Raises LoadableError as
+        ``data`` does."""
+        held: memoryview | StoredBytes = self.__dict__["_data"]
+        if isinstance(held, StoredBytes):
+            held.copy_to(target)
+        else:
+            target[:] = held
+
+    def forget(self) -> None:
+        """Hold no bytes that a file has."""
+        held: memoryview | StoredBytes = self.__dict__["_data"]
+        if isinstance(held, StoredBytes):
+            held.forget()
+
+    def __repr__(self) -> str:
+        """All but the data."""
+        shown = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.name != "data")
+        return f"Blob({', '.join(shown)})"
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """For pickle, which does not take a view: its bytes, without a copy where the protocol can."""
@@ -278,11 +321,20 @@ class Loadable:
 
     def _counts(self) -> dict[str, int]:
         found = {"task": len(self.tasks), "memory": len(self.memories), "blob": len(self.blobs)}
-        return found | {"byte": sum(len(each.data) for each in self.blobs)}
+        return found | {"byte": sum(each.length for each in self.blobs)}
 
     def __getstate__(self) -> dict[str, Any]:
         """For pickle: the fields, without what was looked up."""
         return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    def forget(self) -> None:
+        """Give back the memory of large blobs that were read from a file (on POSIX systems).
+
+        Whoever asks for them gets them from the file again, which stays open: a LoadableError where it was changed in
+        place. :class:`nvdla.Runtime` calls this, since it has the bytes in the memory of the simulated hardware.
+        """
+        for blob in self.blobs:
+            blob.forget()
 
     def to_bytes(self) -> bytes:
         """The loadable as a FlatBuffer (:func:`nvdla.loadable.writer.to_bytes`)."""

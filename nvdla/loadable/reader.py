@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +24,12 @@ from nvdla.loadable.model import (
     Version,
 )
 from nvdla.loadable.positions import position_of
+from nvdla.loadable.stored import CAN_STAY_OPEN, StoredBytes, StoredFile, anonymous
 from nvdla.loadable.verifier import Limits, Verifier
 
 IDENTIFIER = b"NVDA"
 UNNAMED = "loadable"  # what messages call bytes that are no file
+LARGE_FILE, LARGE_BLOB = 1 << 20, 1 << 14  # bytes from which it is worthwhile not to hold them
 
 
 def load(source: Any, *, limits: Limits | None = None, checked: bool = True) -> Loadable:
@@ -38,10 +42,11 @@ def load(source: Any, *, limits: Limits | None = None, checked: bool = True) -> 
     Raises LoadableError, and nothing else, for whatever is wrong with the source.
     """
     limits = limits or Limits()
-    buffer, name = _bytes_of(source, limits)
+    buffer, name, file = _bytes_of(source, limits)
+    verifier = Verifier(buffer, limits)
     where = "" if name == UNNAMED else f"{name}: "
     try:
-        loadable = _model(Verifier(buffer, limits).root(schema.LOADABLE), buffer, name)
+        loadable = _model(verifier.root(schema.LOADABLE), buffer, name)
         _check_address_lists(loadable, limits)
     except LoadableError as error:
         if buffer[4:8] == IDENTIFIER:
@@ -54,7 +59,7 @@ def load(source: Any, *, limits: Limits | None = None, checked: bool = True) -> 
             position = position_of(buffer, str(error))
             at = "" if position is None else f" (byte {position} of the file)"
             raise LoadableError(f"{where}{error}{at}") from None
-    return loadable
+    return loadable if file is None else _stored(loadable, file, verifier.starts, len(buffer))
 
 
 def _check_address_lists(loadable: Loadable, limits: Limits) -> None:
@@ -67,31 +72,61 @@ def _check_address_lists(loadable: Loadable, limits: Limits) -> None:
         )
 
 
-def _bytes_of(source: Any, limits: Limits) -> tuple[memoryview, str]:
+def _bytes_of(source: Any, limits: Limits) -> tuple[memoryview, str, StoredFile | None]:
+    """The bytes, what they are called, and the file where it can give them once more."""
     if isinstance(source, str | os.PathLike):
-        return memoryview(_read(Path(source), limits.file_size)), str(source)
+        data, file = _read(Path(source), limits.file_size)
+        return data, str(source), file
     try:
         view = memoryview(source)
-        return (view.cast("B") if view.nbytes else memoryview(b"")).toreadonly(), UNNAMED
+        return (view.cast("B") if view.nbytes else memoryview(b"")).toreadonly(), UNNAMED, None
     except (TypeError, ValueError, BufferError):
         kind = type(source).__name__
         raise LoadableError(f"a loadable is read from a path or from contiguous bytes, not from {kind}") from None
 
 
-def _read(path: Path, limit: int) -> bytes:
+def _read(path: Path, limit: int) -> tuple[memoryview, StoredFile | None]:
     """The whole file; refuses to read more than ``limit`` bytes, also from a device or pipe that never ends."""
     try:
         if path.is_dir():
             raise LoadableError(f"{path}: is a folder, not a loadable")
-        with path.open("rb") as file:
+        with path.open("rb", buffering=0) as file:
             size = os.fstat(file.fileno()).st_size
-            data = file.read() if 0 < size <= limit else file.read(limit + 1)
+            if CAN_STAY_OPEN and LARGE_FILE <= size <= limit:
+                data = anonymous(size)
+                if _fill(data, file) == size and not file.read(1):
+                    return data.toreadonly(), StoredFile(str(path), os.dup(file.fileno()), data)
+                file.seek(0)
+        with path.open("rb") as stream:
+            read = stream.read() if 0 < size <= limit else stream.read(limit + 1)
     except (OSError, ValueError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise LoadableError(f"{path}: cannot be read: {reason}") from None
-    if len(data) > limit:
+    if len(read) > limit:
         raise LoadableError(f"{path}: file size is more than {limit} bytes (Limits.file_size)")
-    return data
+    return memoryview(read), None
+
+
+def _fill(target: memoryview, file: io.FileIO) -> int:
+    """Bytes that the file gave, at most as many as there is room."""
+    total = 0
+    while total < len(target) and (count := file.readinto(target[total:])):
+        total += count
+    return total
+
+
+def _stored(loadable: Loadable, file: StoredFile, starts: dict[int, int], size: int) -> Loadable:
+    """The same with large blobs that may be forgotten; the small ones have bytes of their own. A file whose blobs share
+    their bytes stays as it is: copies could take more than the file."""
+    if sum(blob.length for blob in loadable.blobs) > size:
+        return loadable
+    blobs = []
+    for blob in loadable.blobs:
+        data = blob.data
+        large = len(data) >= LARGE_BLOB
+        kept = StoredBytes(file, starts[id(data)], data) if large else memoryview(bytes(data))
+        blobs.append(replace(blob, data=kept))
+    return replace(loadable, blobs=tuple(blobs))
 
 
 def _model(root: dict[str, Any], buffer: memoryview, name: str) -> Loadable:

@@ -53,6 +53,7 @@ class Verifier:
         self.size = len(buffer)
         self.limits = limits or Limits()
         self.error = error
+        self.starts: dict[int, int] = {}  # where in the buffer the views of the result begin, by their identity
         self._tables = 0
         self._budget = self.limits.sharing * self.size + 4096
         self._numbers: dict[tuple[int, str], tuple[object, ...]] = {}
@@ -181,7 +182,9 @@ class Verifier:
             limit = f"at most {(self.size - start) // size} (file size {self.size})"
             self._fail(path, field, position, "vector length", count, limit)
         if isinstance(element, Scalar) and element.code == "B":
-            return self.buffer[start : start + count]
+            view = self.buffer[start : start + count]
+            self.starts[id(view)] = start
+            return view
         self._spend(path, field, position, count * size + 4)
         if isinstance(element, Scalar):
             key = (position, element.code)

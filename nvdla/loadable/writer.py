@@ -27,7 +27,7 @@ MAX_BYTES = (1 << 31) - 1
 
 def to_bytes(loadable: model.Loadable) -> bytes:
     """The loadable as a FlatBuffer. LoadableError for numbers that do not fit their fields, or too much data."""
-    total = sum(len(blob.data) for blob in loadable.blobs)
+    total = sum(blob.length for blob in loadable.blobs)
     if total > MAX_BYTES - (1 << 20):
         raise LoadableError(f"blobs: {total} bytes together, must be at most {MAX_BYTES - (1 << 20)} (FlatBuffers)")
     _check_ranges(loadable)

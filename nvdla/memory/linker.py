@@ -310,13 +310,13 @@ class LinkedLoadable:
         data = self.data(memory)
         if memory.flags & MemoryFlags.SET:
             for name, offset in zip(memory.contents, memory.offsets, strict=True):
-                blob = np.frombuffer(self.loadable.blob(name).data, np.uint8)
-                if offset < 0 or offset + blob.size > data.size:
+                blob = self.loadable.blob(name)
+                if offset < 0 or offset + blob.length > data.size:
                     raise LinkError(
-                        f"memory {memory.id}: blob {name} ({blob.size} bytes) at offset {offset} ends outside its "
+                        f"memory {memory.id}: blob {name} ({blob.length} bytes) at offset {offset} ends outside its "
                         f"{data.size} bytes"
                     )
-                data[offset : offset + blob.size] = blob
+                blob.copy_to(data[offset : offset + blob.length].data)
         for patch in self._patches:
             if patch.memory_id == memory.id:
                 data[patch.offset : patch.offset + 4] = np.frombuffer(patch.value.to_bytes(4, "little"), np.uint8)

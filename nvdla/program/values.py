@@ -201,7 +201,7 @@ def _name(loadable: Loadable, memory: MemoryEntry, access: Access, kind: str) ->
         return name if not access.offset else f"{name}+{access.offset}"
     if kind == "constant":
         for offset, blob in reversed(loadable.contents(memory)):
-            if offset <= access.offset < offset + max(len(blob.data), 1):
+            if offset <= access.offset < offset + max(blob.length, 1):
                 return blob.name if offset == access.offset else f"{blob.name}+{access.offset - offset}"
     return f"memory {memory.id}" + (f"+{access.offset}" if access.offset else "")
 

@@ -93,7 +93,7 @@ def _overview(study: Study, clock: float, examination: Examination, memory: Memo
         ["Outputs", _lines(describe_tensor(loadable, each) for each in loadable.outputs)],
         ["Operations", ", ".join(f"{count} {name}" for name, count in counts.items())],
         ["Tasks", ", ".join(f"{task.id} {task.interface.name}" for task in loadable.tasks)],
-        ["Blobs", f"{len(loadable.blobs)} with {sum(len(each.data) for each in loadable.blobs):,} bytes"],
+        ["Blobs", f"{len(loadable.blobs)} with {sum(each.length for each in loadable.blobs):,} bytes"],
     ]
     return {"figures": figures, "about": about, "notes": [f"{line}." for line in caveats(study)]}
 

@@ -177,7 +177,7 @@ def _initializer(loadable: Loadable, names: _Names, value: Value) -> TensorProto
     contents = loadable.contents(loadable.memory(value.memory))
     for start, end in value.pieces:
         for offset, blob in contents:
-            low, high = max(start, offset), min(end, offset + len(blob.data))
+            low, high = max(start, offset), min(end, offset + blob.length)
             if low < high:
                 data[at + low - start : at + high - start] = np.frombuffer(
                     blob.data[low - offset : high - offset], np.uint8

@@ -34,7 +34,7 @@ def overview(program: Program) -> Row:
         "dram_bytes": by_domain[MemoryDomain.SYSTEM.name],
         "cvsram_bytes": by_domain[MemoryDomain.SRAM.name],
         "blobs": len(loadable.blobs),
-        "blob_bytes": sum(len(blob.data) for blob in loadable.blobs),
+        "blob_bytes": sum(blob.length for blob in loadable.blobs),
     }
 
 
@@ -121,7 +121,7 @@ def blob_rows(loadable: Loadable) -> list[Row]:
     return [
         {
             "blob": blob.name,
-            "size": len(blob.data),
+            "size": blob.length,
             "interface": blob.interface.name,
             "sub_interface": blob.sub_interface.name,
             "version": str(blob.version) if blob.version is not None else None,

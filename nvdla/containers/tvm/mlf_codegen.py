@@ -109,7 +109,7 @@ def tables_source(network: Network) -> str:
         f"{_INTRODUCTION}#include <nvdla_crt.h>\n",
         _declarations(network),
         _table("nvdla_parameter_t", "parameters",
-               (f'{_literal(name)}, {len(network.loadable.blob(name).data)}u' for name in network.parameters)),
+               (f'{_literal(name)}, {network.loadable.blob(name).length}u' for name in network.parameters)),
         _table("nvdla_content_t", "contents", _contents(network)),
         _table("nvdla_memory_t", "memories",
                (f"{m.id}u, {int(m.domain)}u, {m.size}u, {m.alignment}u" for m in network.memories)),

@@ -120,7 +120,7 @@ def _members(files: Mapping[str, bytes], stamp: int) -> Iterable[Member]:
 def _files(network: Network, count_bytes: int) -> dict[str, bytes]:
     name = network.name
     blobs = [
-        Parameter.from_bytes(blob, network.loadable.blob(blob).data, "uint8", (len(network.loadable.blob(blob).data),))
+        Parameter.from_bytes(blob, network.loadable.blob(blob).data, "uint8", (network.loadable.blob(blob).length,))
         for blob in network.parameters
     ]
     return {
@@ -135,7 +135,7 @@ def _files(network: Network, count_bytes: int) -> dict[str, bytes]:
 
 def _stored(network: Network) -> dict[str, int]:
     """Bytes of each parameter."""
-    return {name: len(network.loadable.blob(name).data) for name in network.parameters}
+    return {name: network.loadable.blob(name).length for name in network.parameters}
 
 
 def _bound(network: Network, memories: Iterable[MemoryEntry]) -> list[tuple[str, int]]:

@@ -37,7 +37,7 @@ def _unpack_groups(elements: np.ndarray, shape: tuple[int, int, int, int, int], 
     result = np.empty(shape, elements.dtype)
     if blocks:
         whole = rows[:, :split].reshape(groups, blocks, height, width, kernels, block).transpose(0, 4, 2, 3, 1, 5)
-        result[..., : blocks * block] = whole.reshape(groups, kernels, height, width, blocks * block)
+        result[..., : blocks * block].reshape(groups, kernels, height, width, blocks, block)[...] = whole
     if rest:
         tail = rows[:, split:].reshape(groups, height, width, kernels, rest)
         result[..., blocks * block :] = tail.transpose(0, 3, 1, 2, 4)
