@@ -116,7 +116,7 @@ def _fill(target: memoryview, file: io.FileIO) -> int:
 
 
 def _stored(loadable: Loadable, file: StoredFile, starts: dict[int, int], size: int) -> Loadable:
-    """The same with large blobs that may be forgotten; the small ones have bytes of their own. A file whose blobs share
+    """A loadable whose large blobs may be forgotten; the small ones have bytes of their own. A file whose blobs share
     their bytes stays as it is: copies could take more than the file."""
     if sum(blob.length for blob in loadable.blobs) > size:
         return loadable
