@@ -29,7 +29,7 @@ from nvdla.checked import (
     word,
 )
 from nvdla.cpu import CpuTask
-from nvdla.descriptors import TaskLimits, abi_named, detect
+from nvdla.descriptors import TaskLimits, abi_named
 from nvdla.errors import ArgumentTypeError, FormatError, ScheduleError, printable
 from nvdla.execution.batch import lanes_for
 from nvdla.execution.instances import Instance, Instances
@@ -40,7 +40,6 @@ from nvdla.firmware.csb import CsbLog
 from nvdla.firmware.operation import Operation
 from nvdla.firmware.scheduler import ScheduleStep
 from nvdla.firmware.task import FirmwareTask
-from nvdla.hardware.configuration import configuration
 from nvdla.hardware.job import Job
 from nvdla.hardware.machine import Machine
 from nvdla.kernels.jit.cores import usable_cores
@@ -137,13 +136,10 @@ class Runtime:
         memory_limit = whole_number(memory_limit, "memory_limit", 0)
         task_limits = instance(task_limits or TaskLimits(), TaskLimits, "task_limits")
         self.budget = instance(budget or RunBudget(), RunBudget, "budget")
-        chosen, self.abi_reason = detect(loadable, abi)
-        self.abi = chosen.name
-        if word(config, "config") == "auto":
-            program = Program.of(loadable, config, chosen, limits=task_limits)
-            self.config, self.config_reason = program.config, program.config_reason
-        else:
-            self.config, self.config_reason = configuration(config), "chosen by the caller"
+        self._program = Program.of(loadable, word(config, "config"), abi, limits=task_limits)
+        self.abi, self.abi_reason = self._program.abi.name, self._program.abi_reason
+        self.config, self.config_reason = self._program.config, self._program.config_reason
+        if config != "auto":
             check_atoms(loadable, self.config)
         self._task_limits = task_limits
         loadable.forget()  # what is large goes straight to where it is linked
@@ -166,6 +162,10 @@ class Runtime:
     def names(self) -> Names:
         """Layer names, scales of tensors and the model's preprocessing: of the layer file, and what the caller gave."""
         return names_for(self.loadable.name) | Names(scales=self._scales)
+
+    def program(self, layers: Mapping[tuple[int, int], str] | None = None) -> Program:
+        """What the loadable says, decoded for this configuration and ABI. ``layers``: names by (task, operation)."""
+        return replace(self._program, layers=layers or {})
 
     def run(
         self,

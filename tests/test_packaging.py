@@ -124,6 +124,13 @@ def test_nothing_asks_for_the_name_of_a_register_map():
     assert not asking
 
 
+def test_who_wants_to_know_what_a_loadable_says_asks_the_program():
+    """Only what runs descriptors from memory (firmware, CPU tasks) decodes them beside it."""
+    asking = re.compile(r"\b(DlaTask|EmuTask)\.(decode|overlay)\(|\b(decode_tasks|precisions_of)\(|import .*\bdetect\b")
+    rooms = {room_of(name) for name, path in modules().items() if asking.search(path.read_text("utf-8"))}
+    assert rooms == {"descriptors", "program", "firmware", "cpu"}
+
+
 PACKAGES = sorted(
     name for name, path in modules().items() if path.name == "__init__.py" and "generated" not in path.parts
 )

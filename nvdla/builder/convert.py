@@ -11,12 +11,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from nvdla.descriptors.abi import Abi, abi_named
-from nvdla.descriptors.detect import detect
 from nvdla.descriptors.enums import OLD_EMU_FORMATS, EmuFormat, EmuOpType, OpType
 from nvdla.descriptors.task import DlaTask, EmuTask
 from nvdla.errors import BuildError
 from nvdla.loadable.enums import Interface, SubInterface
 from nvdla.loadable.model import AddressEntry, Loadable, TaskEntry, Version
+from nvdla.program.program import Program
 
 MAX_ID = 0xFFFF
 # Version of the firmware interface in the blobs: 0.12 came with the new cube.
@@ -41,11 +41,11 @@ def convert_abi(loadable: Loadable, abi: str) -> Loadable:
     Raises BuildError for what the old ABI cannot say (scale factors of CPU tasks).
     """
     target = abi_named(abi)
-    source, _ = detect(loadable)
-    if source is target:
+    program = Program.of(loadable)
+    if program.abi is target:
         return loadable
-    edit = _Edit(loadable, source, target, addresses=list(loadable.addresses))
-    tasks = tuple(_convert_task(edit, task) for task in loadable.tasks)
+    edit = _Edit(loadable, program.abi, target, addresses=list(loadable.addresses))
+    tasks = tuple(_convert_task(edit, program.tasks[task.id]) for task in loadable.tasks)
     sizes = {name: len(data) for name, data in edit.blobs.items()}
     memories = []
     for memory in loadable.memories:
@@ -86,10 +86,8 @@ def _moved(edit: _Edit, reloc: Any) -> Any:
 # ---- tasks
 
 
-def _convert_task(edit: _Edit, task: TaskEntry) -> TaskEntry:
-    if task.interface == Interface.DLA1:
-        return _dla(edit, DlaTask.decode(edit.loadable, task, edit.source))
-    return _emu(edit, EmuTask.decode(edit.loadable, task, edit.source))
+def _convert_task(edit: _Edit, task: DlaTask | EmuTask) -> TaskEntry:
+    return _dla(edit, task) if isinstance(task, DlaTask) else _emu(edit, task)
 
 
 class _AddressList:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from nvdla.descriptors.detect import detect
 from nvdla.errors import BuildError
 from nvdla.loadable.model import Loadable
+from nvdla.program.program import Program
 
 MAX_ID = 0xFFFF
 
@@ -92,7 +92,7 @@ def _joined(first: Loadable, second: Loadable, shift: Mapping[str, int]) -> Load
 
 
 def _check_alike(first: Loadable, second: Loadable) -> None:
-    abis = [detect(each)[0].name for each in (first, second)]
+    abis = [Program.of(each, checked=False).abi.name for each in (first, second)]
     if abis[0] != abis[1]:
         raise BuildError(
             f"descriptor ABIs {abis[0]} and {abis[1]} differ; convert one (nvdla.builder.convert) before merging"

@@ -41,8 +41,8 @@ def run(args: argparse.Namespace) -> int:
         "blobs": lambda: views.blob_rows(loadable),
         "tensors": lambda: views.tensor_rows(loadable),
         "relocs": lambda: views.relocation_rows(loadable),
-        "ops": lambda: chosen(_named(views.operation_rows(tasks), args.loadable), args),
-        "graph": lambda: views.graph_rows(tasks),
+        "ops": lambda: chosen(_named(views.operation_rows(program), args.loadable), args),
+        "graph": lambda: views.graph_rows(program),
     }
     wanted = [name for name in SECTIONS if args.all or getattr(args, name)]
     if asked(args) and "ops" not in wanted:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import Any
 
-from nvdla.compare.observation import Key, Observation
+from nvdla.compare.observation import Observation
+from nvdla.program.operation import Key
 
 
 def align(ours: Sequence[Observation], theirs: Sequence[Observation]) -> tuple[dict[Key, Observation], str]:

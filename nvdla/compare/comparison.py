@@ -211,7 +211,7 @@ def compare_run(
         if fail_fast and not found.rows[-1].passed:
             raise _Diverged
 
-    observer = Observer(layers, look)
+    observer = Observer(runtime.program(layers), look)
     try:
         outputs = runtime.run_raw(surfaces, observer.see)
     except _Diverged:
@@ -317,6 +317,6 @@ def observe(
     runtime: Runtime, surfaces: Sequence[bytes], layers: dict[tuple[int, int], str] | None = None
 ) -> tuple[list[Observation], list[bytes]]:
     """A whole run: every operation's observation in completion order, and the raw outputs."""
-    observer = Observer(layers)
+    observer = Observer(runtime.program(layers))
     outputs = runtime.run_raw(surfaces, observer.see)
     return observer.observations, outputs

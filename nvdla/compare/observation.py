@@ -2,36 +2,33 @@
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nvdla.descriptors.enums import MemType, OpType
-from nvdla.descriptors.meaning import precisions_of
 from nvdla.errors import FormatError
-from nvdla.program.handover import BEHIND
+from nvdla.program.operation import Key, Operation
+from nvdla.program.program import Program
 
-Key = tuple[int, int, int]
+if TYPE_CHECKING:
+    from nvdla.execution.steps import OperationEvent
 
-#: engine that can take the result of another on the fly -> that other
-_BEFORE = {taker.name.lower(): giver.name.lower() for giver, taker in BEHIND.items()}
+#: channels of a result whose descriptor names none (BDMA): all that are there
+ALL_CHANNELS = 1 << 30
 
 
 @dataclass(frozen=True)
 class Observation:
     """One operation as it completed.
 
-    ``surface``: a copy (surfaces, height, width, atom bytes) of what it wrote, None on the fly. ``fused``: indices of
-    the operations whose results it took on the fly, first to last.
+    ``key``: (task, region of interest, index). ``surface``: a copy (surfaces, height, width, atom bytes) of what it
+    wrote, None on the fly. ``fused``: indices of the operations whose results it took on the fly, first to last.
     """
 
-    task: int
-    index: int
-    roi: int
+    key: Key
     engine: str
     layer: str | None
     dtype: np.dtype
@@ -41,9 +38,19 @@ class Observation:
     fused: tuple[int, ...] = ()
 
     @property
-    def key(self) -> Key:
-        """(task, index, region of interest)."""
-        return self.task, self.index, self.roi
+    def task(self) -> int:
+        """The id of its task."""
+        return self.key[0]
+
+    @property
+    def roi(self) -> int:
+        """Its region of interest."""
+        return self.key[1]
+
+    @property
+    def index(self) -> int:
+        """Its place in the operation list."""
+        return self.key[2]
 
     @cached_property
     def tensor(self) -> np.ndarray:
@@ -70,52 +77,40 @@ def dense(surface: np.ndarray, dtype: np.dtype, channels: int) -> np.ndarray:
 
 
 class Observer:
-    """Collects observations; give :meth:`see` to a run as ``on_operation``.
+    """Collects the observations of a run; give :meth:`see` to it as ``on_operation``.
 
-    ``then`` is called with each observation as it comes (it may raise to end the run). ``layers`` gives names.
+    ``program`` says what an operation is: its element type, its layer, what it takes on the fly
+    (:meth:`nvdla.Runtime.program`). ``then`` is called with each observation as it comes (it may raise to end the run).
     """
 
-    def __init__(
-        self, layers: dict[tuple[int, int], str] | None = None, then: Callable[[Observation], None] | None = None
-    ) -> None:
+    def __init__(self, program: Program, then: Callable[[Observation], None] | None = None) -> None:
         self.observations: list[Observation] = []
-        self._layers = layers or {}
+        self._operations = program.by_key
         self._then = then
-        self._flying: dict[tuple[int, str], deque[tuple[int, ...]]] = defaultdict(deque)
+        self._fused = {
+            operation.key: tuple(each.index for each in chain[:place])
+            for chain in program.chains
+            for place, operation in enumerate(chain)
+        }
 
-    def see(self, event: Any) -> None:
-        """Take an event of a run (:class:`nvdla.execution.steps.OperationEvent`)."""
-        surface = event.descriptor.surface
-        target = getattr(surface, "dst_data", None)
-        fused = self._taken(event)
-        if event.destination is None:
-            self._flying[event.task, event.engine].append((*fused, event.index))
+    def see(self, event: OperationEvent) -> None:
+        """Take an event of the run."""
+        operation = self._operations[event.task, event.roi, event.index]
         observation = Observation(
-            event.task,
-            event.index,
-            event.roi,
-            event.engine,
-            self._layers.get((event.task, event.index)),
-            written_type(event.engine, event.descriptor.op),
-            target.channel if target is not None else 1 << 30,
+            operation.key,
+            operation.engine,
+            operation.layer,
+            written_type(operation),
+            operation.output[0] if operation.output is not None else ALL_CHANNELS,
             None if event.destination is None else np.array(event.destination),
             event.statistics,
-            fused,
+            self._fused[operation.key],
         )
         self.observations.append(observation)
         if self._then:
             self._then(observation)
 
-    def _taken(self, event: Any) -> tuple[int, ...]:
-        """The operations that worked on the fly for this one: engines complete in order, so they queue up."""
-        before = _BEFORE.get(event.engine)
-        if before is None or event.descriptor.surface.src_data.type != MemType.HW:
-            return ()
-        waiting = self._flying[event.task, before]
-        return waiting.popleft() if waiting else ()
 
-
-def written_type(engine: str, op: Any) -> np.dtype:
+def written_type(operation: Operation) -> np.dtype:
     """Element type of what an operation writes; bytes for BDMA, which knows no elements."""
-    found = precisions_of(OpType[engine.upper()], op)
-    return np.dtype("u1") if found is None else found[1].dtype
+    return np.dtype("u1") if operation.precisions is None else operation.precisions[1].dtype

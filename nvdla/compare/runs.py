@@ -10,8 +10,9 @@ import numpy as np
 from nvdla.compare.alignment import align
 from nvdla.compare.comparison import Expected, observe, padding_note
 from nvdla.compare.floats import fitted
-from nvdla.compare.observation import Key, Observation, Observer
+from nvdla.compare.observation import Observation, Observer
 from nvdla.program.naming import Names
+from nvdla.program.operation import Key
 
 if TYPE_CHECKING:
     from nvdla.runtime import Runtime, Tensor
@@ -43,7 +44,7 @@ class RunReference:
         """Match with what our run will do. Our own run is only made here when the loadables differ."""
         if ours.loadable == self.runtime.loadable:
             return {each.key: each for each in theirs if each.surface is not None}, "position"
-        observer = Observer(names.layers)
+        observer = Observer(ours.program(names.layers))
         ours.run_raw(surfaces, observer.see)
         return align(observer.observations, theirs)
 

@@ -166,9 +166,10 @@ def _run(
         runtime = Runtime(patient.loadable, patient.config, patient.abi, patient.threads)
     except NvdlaError as error:
         return 0, str(error)
+    program = runtime.program(patient.layers)
     for surfaces in inputs(runtime):
         try:
-            outputs = runtime.run_raw(surfaces, Observer(patient.layers, see).see)
+            outputs = runtime.run_raw(surfaces, Observer(program, see).see)
         except NvdlaError as error:
             return done, str(error)
         if done == 0:

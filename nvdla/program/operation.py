@@ -24,9 +24,11 @@ Key = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Dependency:
-    """``target`` waits for an event of this operation; ``fused``: it is the operation in front of it on the fly."""
+    """``target``, an operation of ``type``, waits for an event of this one; ``fused``: it is the operation in front of
+    it on the fly."""
 
     target: Key
+    type: OpType
     event: str
     fused: bool = False
 
@@ -243,9 +245,10 @@ class Operation:
         return () if self.type is None else tuple(self._dependencies())
 
     def _dependencies(self) -> Iterator[Dependency]:
-        for consumer in self.common.consumers:
+        for kind, consumer in enumerate(self.common.consumers):
             if consumer.index != -1:
-                yield Dependency((self.task, self.roi, consumer.index), Event(consumer.event).name)
+                yield Dependency((self.task, self.roi, consumer.index), OpType(kind), Event(consumer.event).name)
         parent = self.common.fused_parent
         if parent.index != -1:
-            yield Dependency((self.task, self.roi, parent.index), Event(parent.event).name, fused=True)
+            kind = OpType(int(self.type or 0) - 1)
+            yield Dependency((self.task, self.roi, parent.index), kind, Event(parent.event).name, fused=True)

@@ -36,7 +36,7 @@ def pairs(left: Side, right: Side) -> list[Row]:
 def _observed(side: Side) -> dict[Key, Observation]:
     """What each operation wrote in the side's run."""
     observations = side.view.observations if side.view else []
-    return {(each.task, each.roi, each.index): each for each in observations}
+    return {each.key: each for each in observations}
 
 
 def _matched(ours: list[Operation], theirs: list[Operation]) -> dict[Key, Key]:

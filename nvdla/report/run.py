@@ -71,9 +71,8 @@ def run_rows(view: RunView, examination: Examination, names: Names, number: dict
         outputs.append([name, pictures.add(tensor[:1], names.scale(name), name), rows])
     wrote = {}
     for seen in view.observations:
-        key = (seen.task, seen.roi, seen.index)
-        if seen.tensor is not None and key in number and seen.tensor.size:
-            wrote[number[key]] = pictures.add(seen.tensor, names.scale(seen.layer), seen.layer or "")
+        if seen.tensor is not None and seen.key in number and seen.tensor.size:
+            wrote[number[seen.key]] = pictures.add(seen.tensor, names.scale(seen.layer), seen.layer or "")
     counted = {
         number[each["task"], 0, each["operation"]]: each["statistics"]
         for each in examination.tensors

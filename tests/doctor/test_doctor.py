@@ -273,7 +273,7 @@ def observation(tensor):
     surfaces = np.zeros((1, tensor.shape[2], tensor.shape[3], 32 // tensor.itemsize), tensor.dtype)
     surfaces[..., : tensor.shape[1]] = np.moveaxis(tensor, 1, -1)
     view = surfaces.view(np.uint8)
-    return Observation(0, 1, 0, "sdp", None, tensor.dtype, tensor.shape[1], view, {"saturated": 2})
+    return Observation((0, 0, 1), "sdp", None, tensor.dtype, tensor.shape[1], view, {"saturated": 2})
 
 
 def test_health_is_counted_over_runs():

@@ -35,7 +35,7 @@ def one_input(data: bytes) -> None:
     views.blob_rows(loadable)
     views.tensor_rows(loadable)
     views.relocation_rows(loadable)
-    views.operation_rows(tasks)
-    views.graph_rows(tasks)
+    views.operation_rows(program)
+    views.graph_rows(program)
     if loadable.blobs:  # one of them, the same for the same bytes: this view is the dearest
         views.annotated_rows(loadable, tasks, loadable.blobs[zlib.crc32(data) % len(loadable.blobs)])

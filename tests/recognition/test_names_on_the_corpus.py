@@ -64,7 +64,7 @@ def test_what_an_operation_writes_is_what_its_layer_makes(network):
             continue
         runtime = runtime_of(case)
         found = recognise(runtime.loadable, graph)
-        observer = Observer(found.layers)
+        observer = Observer(runtime.program(found.layers))
         runtime.run_raw(inputs_of(case), on_operation=observer.see)
         wrong += [(case["path"], str(each), each.layer) for each in observer.observations if misnamed(each, references)]
     assert not wrong
