@@ -4,6 +4,7 @@ from nvdla.builder.compiler import Built, build, layer_errors
 from nvdla.builder.network import Layer, Network, Tensor
 from nvdla.builder.quantize import Calibration, calibrate, quantize
 from nvdla.builder.refine import Recipe, Refined, refine
+from nvdla.builder.search import SearchLimits
 from nvdla.errors import BuildError
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "Network",
     "Recipe",
     "Refined",
+    "SearchLimits",
     "Tensor",
     "build",
     "calibrate",

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from nvdla.analysis.cycles.constants import Memory
 from nvdla.builder import reference, sidecar
 from nvdla.builder.emit import emit
 from nvdla.builder.ir import Program
@@ -16,6 +17,9 @@ from nvdla.builder.lower import lower
 from nvdla.builder.network import Network
 from nvdla.builder.planner import Plan
 from nvdla.builder.quantize import Calibration, quantize
+from nvdla.builder.search import SearchLimits
+from nvdla.builder.search import search as look_further
+from nvdla.builder.weigh import Weigher
 from nvdla.hardware.configuration import Configuration, configuration
 from nvdla.loadable.model import Loadable
 
@@ -81,21 +85,29 @@ def build(
     *,
     level: int = 1,
     input_format: str = "auto",
+    memory: Memory | None = None,
+    search: SearchLimits | None = None,
 ) -> Built:
     """Build a loadable.
 
     ``precision``: "int8" everywhere, "int16" and "fp16" on nv_full. Integers need a ``calibration``
     (:func:`nvdla.builder.calibrate`). ``per_channel``: one weight scale a kernel instead of one a layer. ``level``: 0
     gives every layer operations of its own, 1 makes sums behind the convolutions that they wait for and does
-    convolutions in the parts that the cycle model finds fastest, 2 weighs more of them.
+    convolutions in the parts that the cycle model finds fastest, 2 weighs more of them and searches for the forms and
+    the order that make the whole network fastest, as far as ``search`` says (None: to its end, in this process).
+    ``memory``: what is behind the accelerator, which all of it is weighed for (None: as wide as the bus).
     ``input_format``: "auto" (from level 1 on) takes inputs of up to four channels that only convolutions take as
     images, whose elements stay the same; "image" insists, "feature" never does.
     Raises BuildError naming layer, value, limit and remedy; ConfigError for what the configuration lacks.
     """
     chosen = configuration(config) if isinstance(config, str) else config
-    program = lower(network, chosen, precision, calibration, per_channel, level, input_format)
-    loadable, tasks, memory = emit(program, chosen, level)
-    return Built(loadable, program, sidecar.describe(program, chosen.name, tasks), memory)
+    program = lower(network, chosen, precision, calibration, per_channel, level, input_format, memory)
+    weigher, record = Weigher(chosen, level, memory), None
+    if level > 1:
+        found = look_further(program, chosen, memory, search or SearchLimits())
+        program, weigher.wanted, record = found.program, found.wanted, found.record
+    loadable, tasks, layout = emit(program, chosen, weigher)
+    return Built(loadable, program, sidecar.describe(program, chosen.name, tasks, weigher, record), layout)
 
 
 def layer_errors(

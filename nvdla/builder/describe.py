@@ -11,9 +11,10 @@ import numpy as np
 
 from nvdla.builder import pixels, winograd
 from nvdla.builder.addresses import CONSTANTS, Addresses, Constants, Cube
-from nvdla.builder.cbuf import kernel_bytes, kernel_group, line_entries, rounded
+from nvdla.builder.cbuf import kernel_bytes, line_entries
 from nvdla.builder.ir import BYTES, Contract, Convert, Convolve, Normalize, Pool, Process, Stage, Surface
 from nvdla.builder.lut import Lut, Table
+from nvdla.builder.packing import PackedWeights
 from nvdla.builder.schedule import HardwareOperation
 from nvdla.descriptors.abi import NEW
 from nvdla.descriptors.enums import (
@@ -31,7 +32,6 @@ from nvdla.descriptors.enums import (
     SdpType,
 )
 from nvdla.loadable.enums import PixelFormat
-from nvdla.memory.weights import pack_direct, pack_image, pack_winograd
 from nvdla.rounding import align
 
 _PRECISION = {each.title: each for each in Precision}
@@ -42,8 +42,10 @@ _POOL = {"average": PoolMode.AVG, "max": PoolMode.MAX, "min": PoolMode.MIN}
 class Describer:
     """Fills the containers of one task. ``indices``: address index of each memory; ``luts``: tables in use so far."""
 
-    def __init__(self, addresses: Addresses, constants: Constants, indices: dict[str, int]) -> None:
-        self.addresses, self.constants, self.indices = addresses, constants, indices
+    def __init__(
+        self, addresses: Addresses, constants: Constants, indices: dict[str, int], packed: PackedWeights
+    ) -> None:
+        self.addresses, self.constants, self.indices, self.packed = addresses, constants, indices, packed
         self.config = addresses.config
         self.luts: list[Lut] = []
 
@@ -134,22 +136,9 @@ class Describer:
 
     def _weights(self, operation: Convolve, field: Any) -> None:
         _, channels, rows, columns = operation.weights.shape
-        data = self._packed(operation)
-        size = rounded(len(data), self.config)
-        offset = self.constants.add(data.ljust(size, b"\0"))
-        cube = Cube(CONSTANTS, offset, channels, rows, columns, 0, 0, size)
+        data = self.packed.of(operation)
+        cube = Cube(CONSTANTS, self.constants.add(data), channels, rows, columns, 0, 0, len(data))
         self._cube(field, cube)
-
-    def _packed(self, operation: Convolve) -> bytes:
-        group = kernel_group(self.config, operation.source.precision)
-        form = operation.source.root.pixels
-        if operation.winograd:
-            return pack_winograd(winograd.transformed(operation.weights, self.config), group)
-        if form is None:
-            return pack_direct(operation.weights, group, self.config.mac_atomic_c)
-        unused = pixels.components(form) - operation.weights.shape[1]
-        weights = np.pad(operation.weights, ((0, 0), (0, unused), (0, 0), (0, 0)))
-        return pack_image(weights, group, self.config.mac_atomic_c, pixels.post_extension(operation, self.config))
 
     # ---- SDP
 

@@ -9,8 +9,10 @@ from nvdla.builder.addresses import CONSTANTS, POOL, Addresses, Extent
 from nvdla.builder.describe import Describer, lut_param
 from nvdla.builder.graph import Links, link
 from nvdla.builder.ir import BYTES, Program, Root, reads
+from nvdla.builder.packing import PackedWeights
 from nvdla.builder.planner import Plan, plan
 from nvdla.builder.schedule import CpuTask, DlaTask, HardwareOperation, Task, schedule
+from nvdla.builder.weigh import Weigher
 from nvdla.descriptors.abi import NEW
 from nvdla.descriptors.enums import EmuFormat, EmuOpType, Event, OpType
 from nvdla.descriptors.structures import NUM_OP_TYPES
@@ -45,11 +47,16 @@ _DATA_TYPES = {"int8": DataType.INT8, "int16": DataType.INT16, "fp16": DataType.
 _DLA_VERSION, _EMU_VERSION, _RAW_VERSION = Version(0, 12, 3), Version(0, 0, 1), Version(0, 0, 0)
 
 
-def emit(program: Program, config: Configuration, level: int = 1) -> tuple[Loadable, list[Task], Plan]:
-    """The loadable of a program, the tasks as scheduled (for the sidecar), and where surfaces lie."""
-    tasks = schedule(program, config, level)
+def emit(
+    program: Program, config: Configuration, weigher: Weigher | None = None, packed: PackedWeights | None = None
+) -> tuple[Loadable, list[Task], Plan]:
+    """The loadable of a program, the tasks as scheduled (for the sidecar), and where surfaces lie. ``weigher``: who
+    chooses forms (None: as level 1 does); ``packed``: weights that were packed before, of the same program."""
+    tasks = schedule(program, config, weigher)
     layout = memory_plan(program, config, tasks)
-    return _Emitter(program, config, tasks, Addresses(program, config, layout), layout.size).loadable(), tasks, layout
+    addresses = Addresses(program, config, layout)
+    emitter = _Emitter(program, config, tasks, addresses, layout.size, packed or PackedWeights(program, config))
+    return emitter.loadable(), tasks, layout
 
 
 def memory_plan(program: Program, config: Configuration, tasks: list[Task]) -> Plan:
@@ -71,9 +78,16 @@ class _Emitter:
     """Collects the tables. A memory's id and its address's id are the same number."""
 
     def __init__(
-        self, program: Program, config: Configuration, tasks: list[Task], addresses: Addresses, pool: int
+        self,
+        program: Program,
+        config: Configuration,
+        tasks: list[Task],
+        addresses: Addresses,
+        pool: int,
+        packed: PackedWeights,
     ) -> None:
         self.program, self.config, self.tasks, self.addresses = program, config, tasks, addresses
+        self.packed = packed
         self.constants = addresses.constants
         self.memories: list[MemoryEntry] = []
         self.address_entries: list[AddressEntry] = []
@@ -192,7 +206,7 @@ class _Emitter:
     def _dla_lists(self, number: int, task: DlaTask, ids: dict[str, int]) -> list[Blob]:
         """Blobs of network descriptor, dependency graph, operations, surfaces and tables."""
         indices = {name: 1 + each for name, each in ids.items()}
-        describer = Describer(self.addresses, self.constants, indices)
+        describer = Describer(self.addresses, self.constants, indices, self.packed)
         described = [describer.describe(hardware) for hardware in task.operations]
         links = link(task.operations, {each.index: self._extents(each) for each in task.operations})
         graph = b"".join(bytes(_common(hardware, links[hardware.index])) for hardware in task.operations)

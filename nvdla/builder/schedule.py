@@ -109,10 +109,10 @@ class CpuTask:
 Task = DlaTask | CpuTask
 
 
-def schedule(program: Program, config: Configuration, level: int = 1) -> list[Task]:
-    """Tasks in the order of submission."""
+def schedule(program: Program, config: Configuration, weigher: Weigher | None = None) -> list[Task]:
+    """Tasks in the order of submission. ``weigher``: who chooses forms (None: as level 1 does)."""
     tasks: list[Task] = []
-    chains = _Chains(program, config, level)
+    chains = _Chains(program, config, weigher or Weigher(config, 1))
     current: list[HardwareOperation] = []
     position = 0
     while position < len(program.operations):
@@ -138,9 +138,8 @@ def schedule(program: Program, config: Configuration, level: int = 1) -> list[Ta
 class _Chains:
     """Turns operations into chains."""
 
-    def __init__(self, program: Program, config: Configuration, level: int) -> None:
-        self.program, self.config = program, config
-        self.weigher = Weigher(config, level)
+    def __init__(self, program: Program, config: Configuration, weigher: Weigher) -> None:
+        self.program, self.config, self.weigher = program, config, weigher
 
     def make(self, operation: EngineOperation, position: int) -> tuple[list[HardwareOperation], int]:
         """Hardware operations of the operation at a position, and how many operations they cover."""
@@ -167,10 +166,10 @@ class _Chains:
 
     def _chosen(self, operation: Convolve, position: int) -> Fit:
         if operation.winograd:
-            return self.weigher.winograd(operation)
+            return self.weigher.winograd(operation, position)
         plain = fit(operation, self.config)
         pooled = len(plain.tiles) == 1 and self._pool_that_follows(operation, position) is not None
-        return plain if pooled else self.weigher.choose(operation, plain)
+        return plain if pooled else self.weigher.choose(operation, plain, position)
 
     def _convolution(self, operation: Convolve, position: int, chosen: Fit) -> list[list[HardwareOperation]]:
         chains = []

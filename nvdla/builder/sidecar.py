@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from nvdla.analysis.alternatives import Alternative
+from nvdla.analysis.cycles.constants import Memory
 from nvdla.builder.ir import Program
 from nvdla.builder.schedule import DlaTask, Task
+from nvdla.builder.weigh import Weigher
 from nvdla.descriptors.enums import OpType
 from nvdla.files import whole_file
 from nvdla.program.sidecar import FORMAT, VERSION, path_of
 
 
-def describe(program: Program, config: str, tasks: list[Task]) -> dict[str, Any]:
-    """The sidecar of a program as plain data."""
+def describe(
+    program: Program, config: str, tasks: list[Task], weigher: Weigher, search: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """The sidecar of a program as plain data. ``search``: the record of level 2's."""
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -26,6 +32,40 @@ def describe(program: Program, config: str, tasks: list[Task]) -> dict[str, Any]
             for name, surface in program.tensors.items()
         },
         "tasks": [_task(number, task) for number, task in enumerate(tasks)],
+        "weighed": _weighed(tasks, weigher, search),
+    }
+
+
+def _weighed(tasks: list[Task], weigher: Weigher, search: dict[str, Any] | None) -> dict[str, Any]:
+    """For which memory, and of each convolution that had a choice its operations and the forms, with the cycles of each
+    alone in a queue."""
+    memory = weigher.memory or Memory()
+    operations: dict[int, list[str]] = {}
+    for number, task in enumerate(tasks):
+        for each in task.operations if isinstance(task, DlaTask) else ():
+            if each.type == OpType.CONV:
+                operations.setdefault(each.position, []).append(f"{number}/{each.index}")
+    layers = [
+        {
+            "layer": choice.layer,
+            "operations": operations[position],
+            "taken": choice.taken,
+            "forms": [_form(form) for form in choice.forms],
+        }
+        for position, choice in sorted(weigher.choices.items())
+    ]
+    return {"level": weigher.level, "memory": asdict(memory), "layers": layers, "search": search}
+
+
+def _form(form: Alternative) -> dict[str, Any]:
+    """A form that was weighed."""
+    return {
+        "form": form.form,
+        "parts": len(form.parts),
+        "data_banks": form.data_banks,
+        "weight_banks": form.weight_banks,
+        "keeps_weights": form.keeps_weights,
+        "cycles": form.cycles,
     }
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nvdla.analysis.alternatives import PARTS, Alternative, Geometry, alternatives
+from nvdla.analysis.cycles.constants import Memory
 from nvdla.builder import winograd
 from nvdla.builder.cbuf import Fit, fit, tiles_of_rows
 from nvdla.builder.ir import BYTES, Convolve
@@ -20,15 +22,32 @@ MORE_PARTS = tuple(range(1, 13))
 """Numbers of parts that level 2 looks at."""
 
 
+@dataclass(frozen=True)
+class FormChoice:
+    """What was weighed for one convolution, the fastest first, and the place of what was taken."""
+
+    layer: str
+    forms: tuple[Alternative, ...]
+    taken: int
+
+
 @dataclass
 class Weigher:
-    """Chooses forms, each geometry once. ``level``: 0 takes the plain form, 2 looks at more parts than 1."""
+    """Chooses forms, each geometry once, for a memory behind the accelerator (None: as wide as the bus). ``level``: 0
+    takes the plain form, 2 looks at more parts than 1.
+
+    ``wanted``: by position in the program, the place of a form among those weighed, which is taken whatever the others
+    cost (:mod:`nvdla.builder.search`). ``choices``: what was chosen, by position.
+    """
 
     config: Configuration
     level: int
+    memory: Memory | None = None
+    wanted: Mapping[int, int] = field(default_factory=dict)
     known: dict[Geometry, list[Alternative]] = field(default_factory=dict)
+    choices: dict[int, FormChoice] = field(default_factory=dict)
 
-    def choose(self, operation: Convolve, plain: Fit) -> Fit:
+    def choose(self, operation: Convolve, plain: Fit, position: int) -> Fit:
         """The tiles and banks of a convolution. ``plain``: the fewest tiles."""
         whole_lines = all(tile.out_columns[1] == operation.process.destination.width for tile in plain.tiles)
         if not self.level or operation.source.root.pixels is not None or not whole_lines:
@@ -37,16 +56,22 @@ class Weigher:
         found = self._weighed(geometry, len(plain.tiles))
         if not found:
             return plain
-        same = [each for each in found if len(each.parts) == len(plain.tiles)]
-        best = found[0]
-        if same and best.cycles > GAIN * same[0].cycles:
-            best = same[0]
+        taken = self.wanted.get(position, self._fastest(found, len(plain.tiles)))
+        self.choices[position] = FormChoice(operation.layer, tuple(found), taken)
+        best = found[taken]
         tiles = tiles_of_rows(operation, best.parts)
         return Fit(tiles, best.data_banks, best.weight_banks, best.keeps_weights)
 
-    def winograd(self, operation: Convolve) -> Fit:
+    def _fastest(self, found: list[Alternative], fewest: int) -> int:
+        """The first; that of the fewest tiles where the model cannot tell them apart."""
+        same = next((place for place, each in enumerate(found) if len(each.parts) == fewest), None)
+        return same if same is not None and found[0].cycles > GAIN * found[same].cycles else 0
+
+    def winograd(self, operation: Convolve, position: int) -> Fit:
         """The tiles and banks of a convolution by Winograd's method, which is known to fit."""
-        return winograd.fit_of(operation, self._by_winograd(operation)[0])
+        found, taken = self._by_winograd(operation), self.wanted.get(position, 0)
+        self.choices[position] = FormChoice(operation.layer, tuple(found), taken)
+        return winograd.fit_of(operation, found[taken])
 
     def prefers(self, other: Convolve, plain: Convolve) -> bool:
         """Whether Winograd's method fits, and is faster than the plain form of the same convolution."""
@@ -58,7 +83,7 @@ class Weigher:
         except BuildError:
             return True
         numbers = {*PARTS, fewest, 2 * fewest}
-        direct = alternatives(geometry_of(plain), self.config, numbers=numbers, thorough=False)
+        direct = alternatives(geometry_of(plain), self.config, self.memory, numbers=numbers, thorough=False)
         return not direct or found[0].cycles < GAIN * direct[0].cycles
 
     def _by_winograd(self, operation: Convolve) -> list[Alternative]:
@@ -66,12 +91,12 @@ class Weigher:
         geometry = winograd.geometry_of(operation)
         if geometry not in self.known:
             numbers = MORE_PARTS if self.level > 1 else PARTS
-            found = alternatives(geometry, self.config, numbers=numbers, thorough=self.level > 1)
+            found = alternatives(geometry, self.config, self.memory, numbers=numbers, thorough=self.level > 1)
             most = geometry.result[1] // geometry.grain
             for count in range(max(numbers), most + 1):
                 if found:
                     break
-                found = alternatives(geometry, self.config, numbers=(count, 2 * count), thorough=False)
+                found = alternatives(geometry, self.config, self.memory, numbers=(count, 2 * count), thorough=False)
             self.known[geometry] = found
         return self.known[geometry]
 
@@ -79,10 +104,8 @@ class Weigher:
         if geometry not in self.known:
             numbers = {*(MORE_PARTS if self.level > 1 else PARTS), fewest, 2 * fewest}
             thorough = self.level > 1
-            worth = thorough or geometry.fetch_share(self.config) >= WORTH_WEIGHING
-            self.known[geometry] = (
-                alternatives(geometry, self.config, numbers=numbers, thorough=thorough) if worth else []
-            )
+            worth = thorough or geometry.fetch_share(self.config, self.memory) >= WORTH_WEIGHING
+            self.known[geometry] = alternatives(geometry, self.config, self.memory, numbers, thorough) if worth else []
         return self.known[geometry]
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 from nvdla.cli.output import add_format_options, plain, print_document, print_pairs, print_table
+from nvdla.cli.searching import ProgressBar, add_search_options, memory_of, search_of
 from nvdla.errors import FormatError
 
 HELP = """Compile an ONNX or Caffe model for one hardware configuration (docs/compile.md).
@@ -41,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--calibrate", metavar="DATA", help="folder of images, .npy, .npz, or another tool's table")
     data.add_argument("--method", choices=("max", "percentile", "entropy", "mse"), default="mse", help="default: mse")
     data.add_argument("--per-layer", action="store_true", help="one weight scale a layer instead of one a kernel")
+    add_search_options(parser)
     image = parser.add_argument_group("images (kept beside the loadable, so that 'nvdla run' needs none of these)")
     image.add_argument("--mean", type=_numbers, default=(0.0,), metavar="M[,M,M]", help="subtracted from pixels 0..255")
     image.add_argument("--scale", type=_numbers, default=(1.0,), metavar="S[,S,S]", help="then multiplied by this")
@@ -49,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     image.add_argument("--resize", action="store_true", help="scale images of another size to the input's")
 
 
-_LEVEL = "code: 0 plain; 1 sums, images and bands as the cycle model finds fastest (default); 2 weighs more forms"
+_LEVEL = "code: 0 plain; 1 sums, images and bands as the cycle model finds fastest (default); 2 searches longer"
 _INPUT = "inputs of up to four channels as images where possible (auto, default), always, or never"
 _EFFORT = "0: weights as they are; 1: equalisation and bias correction (default); 2: adaptive rounding, too"
 
@@ -73,7 +74,8 @@ def run(args: argparse.Namespace) -> int:
     if not args.output:
         raise FormatError("give -o FILE for the loadable, or --check to see what would happen")
     preprocessing = Preprocessing(args.mean, args.scale, args.colour, args.layout, args.resize)
-    with _Progress(args) as progress:
+    options = _options(args)  # before anything is read
+    with ProgressBar(args) as bar:
         compiled = compiler.compile(
             args.model,
             args.config,
@@ -83,9 +85,10 @@ def run(args: argparse.Namespace) -> int:
             shapes=shapes,
             preprocessing=preprocessing,
             host=not args.no_host,
-            progress=progress,
+            progress=bar.calibrating,
             max_drop=args.max_drop,
-            **_options(args),
+            search=search_of(args, bar.searching),
+            **options,
         )
     compiled.save(args.output)
     if args.export_qdq:
@@ -115,32 +118,9 @@ def _shape(word: str) -> tuple[str, list[int]]:
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     """The level, the effort and the choices of calibration as settings of recipe and builder."""
     options: dict[str, Any] = {"method": args.method, "per_channel": not args.per_layer}
-    options |= {"level": args.level, "input_format": args.input_format}
+    options |= {"level": args.level, "input_format": args.input_format, "memory": memory_of(args)}
     options |= {"equalise": args.effort > 0, "bias_correction": args.effort > 0, "adaptive_rounding": args.effort > 1}
     return options
-
-
-class _Progress:
-    """A bar over the samples on a terminal, silence elsewhere."""
-
-    def __init__(self, args: argparse.Namespace) -> None:
-        self.bar: Any = None
-        if sys.stderr.isatty() and not args.quiet and not args.json:
-            from rich.console import Console
-            from rich.progress import Progress
-
-            self.bar = Progress(console=Console(stderr=True), transient=True)
-
-    def __enter__(self) -> Any:
-        if self.bar is None:
-            return None
-        self.bar.start()
-        self.task = self.bar.add_task("calibrating", total=None)
-        return lambda done, total: self.bar.update(self.task, completed=done, total=total)
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
 
 
 def _print_report(document: dict[str, Any]) -> None:

@@ -302,6 +302,8 @@ def _mixed(
     outputs = [name for name in imported.model.outputs if name not in imported.model.constants]
     model = FloatModel(imported, outputs)
     exact = [{name: values[name] for name in outputs} for values in map(model.run, feeds)]
+    # What is compared are numbers, which are the same on every level: none of them is searched for.
+    options = options | {"level": min(options.get("level", 1), 1), "search": None}
     first = _build(imported, calibrated, options, dict(details))
     rows = [LayerAccuracy(**row) for row in first.report["accuracy"]]
 
@@ -320,6 +322,9 @@ def _build(
 ) -> Compiled:
     rows = [replace(row, operations=list(row.operations)) for row in imported.nodes]
     parts = []
+    search = options.get("search")
+    if search is not None:
+        options = options | {"search": search.divided(sum(part.network is not None for part in imported.parts))}
     for number, part in enumerate(imported.parts):
         if part.network is None:
             parts.append(CompiledPart(HOST, part.nodes, part.inputs, part.outputs, model=part.model))

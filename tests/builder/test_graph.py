@@ -15,6 +15,7 @@ from nvdla.builder.addresses import Addresses, Extent
 from nvdla.builder.emit import _Emitter, memory_plan
 from nvdla.builder.graph import link
 from nvdla.builder.lower import lower
+from nvdla.builder.packing import PackedWeights
 from nvdla.builder.planner import ALIGNMENT, layout_of, lives
 from nvdla.builder.schedule import DlaTask, schedule
 from nvdla.descriptors.abi import NEW
@@ -33,7 +34,12 @@ def _parts(net: Network, config: str):
     tasks = schedule(program, chosen)
     layout = memory_plan(program, chosen, tasks)
     addresses = Addresses(program, chosen, layout)
-    return program, tasks, _Emitter(program, chosen, tasks, addresses, layout.size), layout
+    return (
+        program,
+        tasks,
+        _Emitter(program, chosen, tasks, addresses, layout.size, PackedWeights(program, chosen)),
+        layout,
+    )
 
 
 def _orders(operations, links) -> np.ndarray:

@@ -332,3 +332,31 @@ def test_levels_and_the_form_of_inputs_are_options(tmp_path, nvdla_command, rng)
         formats[" ".join(words)] = nvdla.load(out).tensors[0].pixel_format.name
     assert formats.pop("-O 0") == formats.pop("--input-format feature") == "FEATURE_X8"
     assert set(formats.values()) == {"A8B8G8R8"}
+
+
+def test_the_search_of_level_2_has_its_options(tmp_path, nvdla_command, rng):
+    nodes = [node("Conv", "x w", "a", pads=[1, 1, 1, 1]), node("MaxPool", "x", "b", kernel_shape=[1, 1])]
+    net = model(
+        [*nodes, node("Add", "a b", "y")],
+        {"x": (1, 8, 8, 8)},
+        {"y": (1, 8, 8, 8)},
+        {"w": rng.normal(size=(8, 8, 3, 3)).astype("f4")},
+    )
+    onnx.save(net, tmp_path / "net.onnx")
+    np.save(tmp_path / "data.npy", rng.normal(size=(2, 8, 8, 8)).astype("f4"))
+    out = tmp_path / "out.nvdla"
+    files = [str(tmp_path / "net.onnx"), "--calibrate", str(tmp_path / "data.npy"), "-o", str(out)]
+    memory = ["--bandwidth", "4", "--shared", "--latency", "50"]
+    code, _, err = nvdla_command("compile", *files, "-O", "2", "--workers", "2", "--search-steps", "2", *memory)
+    assert code == 0, err
+    weighed = json.loads((tmp_path / "out.nvdla.layers.json").read_text())["weighed"]
+    assert weighed["memory"] == {"latency": 50, "bytes_per_cycle": 4.0, "shared": True}
+    assert (weighed["level"], weighed["search"]["steps"]) == (2, 2)
+    for words, message in (
+        (["--time-limit", "1"], "--time-limit is for the search of level 2; give -O 2, too"),
+        (["-O", "2", "--time-limit", "0"], "time limit 0 s: must be more than 0"),
+        (["-O", "2", "--workers", "0"], "0 workers: must be 1 .. 256"),
+        (["--bandwidth", "0"], "memory bandwidth 0.0 bytes a cycle"),
+    ):
+        code, _, err = nvdla_command("compile", *files, *words)
+        assert code == 2 and message in err

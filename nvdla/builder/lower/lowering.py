@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from nvdla.analysis.cycles.constants import Memory
 from nvdla.builder.fuse import Group, group_layers
 from nvdla.builder.ir import BYTES, Convert, Operation, Process, Program, Quantised, Root, Surface
 from nvdla.builder.layer_types import layer_type, own_scale
@@ -34,6 +35,7 @@ class Lowering:
         per_channel: bool,
         level: int = 1,
         input_format: str = "auto",
+        memory: Memory | None = None,
     ) -> None:
         if precision not in config.precisions:
             able = [name for name, each in configurations().items() if precision in each.precisions]
@@ -61,7 +63,7 @@ class Lowering:
         self._converted: dict[tuple[str, str], Surface] = {}
         self.quantised: dict[str, Quantised] = {}
         self._temporaries = 0
-        self.weigher = Weigher(config, level)
+        self.weigher = Weigher(config, level, memory)
         self.claimed: dict[str, Group] = residual.claimed(self) if level else {}
         self.images = images.chosen(self, "feature" if input_format == "auto" and not level else input_format)
 
@@ -308,6 +310,8 @@ def lower(
     per_channel: bool = False,
     level: int = 1,
     input_format: str = "auto",
+    memory: Memory | None = None,
 ) -> Program:
-    """The hardware operations of a network. Raises BuildError (ConfigError for what the configuration lacks)."""
-    return Lowering(network, config, precision, calibration, per_channel, level, input_format).run()
+    """The hardware operations of a network, weighed for a memory. Raises BuildError (ConfigError for what the
+    configuration lacks)."""
+    return Lowering(network, config, precision, calibration, per_channel, level, input_format, memory).run()
