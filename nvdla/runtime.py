@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from nvdla.checked import (
 )
 from nvdla.cpu import CpuTask
 from nvdla.descriptors import TaskLimits, abi_named
-from nvdla.errors import ArgumentTypeError, FormatError, ScheduleError, printable
+from nvdla.errors import ArgumentTypeError, FormatError, NvdlaError, ScheduleError, printable
 from nvdla.execution.batch import lanes_for
 from nvdla.execution.instances import Instance, Instances
 from nvdla.execution.plan import Plan, Recorder
@@ -41,7 +41,7 @@ from nvdla.firmware.operation import Operation
 from nvdla.firmware.scheduler import ScheduleStep
 from nvdla.firmware.task import FirmwareTask
 from nvdla.hardware.job import Job
-from nvdla.hardware.machine import Machine
+from nvdla.hardware.machine import Machine, Rehearsal
 from nvdla.kernels.jit.cores import usable_cores
 from nvdla.loadable import Loadable, load
 from nvdla.loadable.enums import Interface
@@ -65,6 +65,11 @@ if TYPE_CHECKING:
 
 #: elements or real numbers, raw surfaces, files; a PIL image or a list of images, too
 Input = Any
+AnyMachine = TypeVar("AnyMachine", bound=Machine)
+
+REHEARSED = 1 << 24
+"""Multiplications from which a first run is the plan's. A smaller network is through job by job, by plain forms, before
+the kernels of fused steps are loaded."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +152,7 @@ class Runtime:
         self.inputs = [self._tensor(memory) for memory in loadable.inputs]
         self.outputs = [self._tensor(memory) for memory in loadable.outputs]
         self.tasks = self._decode_tasks(self.linked)
-        check_budget(self._firmware_tasks(), self.budget)
+        self._rehearses = check_budget(self._firmware_tasks(), self.budget) >= REHEARSED
         self.steps: list[ScheduleStep] = []
         self.warnings: list[str] = []
         self._hardware_only, self._strict = hardware_only, strict
@@ -250,7 +255,9 @@ class Runtime:
                 if csb_log is not None or self._fused_plan(on_operation) is None:
                     with self._instances.alone():
                         if self._plan is None or csb_log is not None:  # nobody else was first
-                            return self._run_firmware(given, on_operation, csb_log)
+                            observed = on_operation is not None or csb_log is not None
+                            outputs = None if observed else self._run_rehearsed(given)
+                            return outputs or self._run_firmware(given, on_operation, csb_log)
                 with self._instances.one() as instance:
                     if instance is not None:
                         return instance.run(given, on_operation, on_step)
@@ -310,8 +317,11 @@ class Runtime:
 
     def machine(self) -> Machine:
         """A machine, fresh from reset, on the memory of this runtime; the caller closes it."""
+        return self._machine(Machine)
+
+    def _machine(self, kind: type[AnyMachine]) -> AnyMachine:
         room = self.linked.room()
-        return Machine(self.config, self.linked.space, self.threads, self.budget, self._hardware_only, room)
+        return kind(self.config, self.linked.space, self.threads, self.budget, self._hardware_only, room)
 
     def note(self, machine: Machine) -> None:
         """Keep what a machine that has run the tasks says: warnings, and the memory that it took."""
@@ -440,7 +450,7 @@ class Runtime:
             self.linked.bind(memory, data)
         observer, logged = None if on_operation is None else Resumable(on_operation), len(log or ())
         try:
-            plan = self._recorded(observer, log)
+            plan = self._recorded(observer, log, self.machine())
         except LeavesRegion as error:
             self.go_flat(error)
             del (log if log is not None else [])[logged:]
@@ -451,9 +461,31 @@ class Runtime:
             self._plan = plan
         return [self.linked.data(tensor.memory).tobytes() for tensor in self.outputs]
 
-    def _recorded(self, on_operation: OnOperation | None, log: CsbLog | None) -> Plan:
+    def _run_rehearsed(self, inputs: list[tuple[MemoryEntry, Any]]) -> list[bytes] | None:
+        """A first run of a large network: firmware and hardware go through all motions, then the plan's fused steps do
+        the work. None where the firmware has to run: it takes part in the result, or can say what is wrong."""
+        if not self._rehearses:
+            return None
+        self._rehearses = False
+        self.linked.reset(self._dirty)
+        self._dirty = None
+        try:
+            machine = self._machine(Rehearsal)
+            plan = self._recorded(None, None, machine)
+            if machine.fetched_ahead or not plan.is_repeatable(self.tasks):
+                return None
+            plan.fuse()
+            instance = Instance(self.linked, plan)
+            outputs = instance.run(inputs)
+        except NvdlaError:
+            self.linked.remember()
+            return None
+        self._dirty, self._plan = plan.dirty, plan
+        self._instances.renew(instance)
+        return outputs
+
+    def _recorded(self, on_operation: OnOperation | None, log: CsbLog | None, machine: Machine) -> Plan:
         """Let firmware and hardware work, and record what the hardware does."""
-        machine = self.machine()
         recorder = Recorder(on_operation)
         try:
             scheduler = recorder.run(self.tasks, machine, log)

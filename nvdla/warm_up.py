@@ -9,6 +9,7 @@ import numpy as np
 from nvdla.builder import Network, build, calibrate
 from nvdla.builder.network import Tensor
 from nvdla.errors import BuildError
+from nvdla.execution.steps import OperationEvent
 from nvdla.hardware.configuration import configuration
 from nvdla.kernels.jit.cache_folder import kept_kernels
 from nvdla.kernels.jit.compilation import plain_work
@@ -23,7 +24,7 @@ def warm_up(threads: int | None = None) -> Iterator[tuple[str, int]]:
     """Compile the usual kernels, those that are kept are only loaded; after each part its name and how many are kept.
 
     Kernels are specialised by what they are called with: each of :data:`TARGETS` runs a large network (work that all
-    cores share) and a small one, an image at a time and in a batch; plain forms are not taken from now on.
+    cores share) and a small one, job by job, an image at a time and in a batch; plain forms are not taken from now on.
     """
     plain_work.left = 0
     for config, precision in TARGETS:
@@ -33,10 +34,14 @@ def warm_up(threads: int | None = None) -> Iterator[tuple[str, int]]:
             ranges = None if precision == "fp16" else calibrate(network, image)
             runtime = Runtime(build(network, config, precision, ranges).loadable, config, threads=threads)
             surface = runtime.pack(0, np.zeros(runtime.inputs[0].shape, runtime.inputs[0].dtype))
-            for _ in range(3):
-                runtime.run_raw([surface])
+            for observer in (_ignore, None, None):
+                runtime.run_raw([surface], on_operation=observer)
             runtime.run_many([[surface]] * BATCH)
             yield f"{config} {precision} {size}x{size}", len(kept_kernels())
+
+
+def _ignore(event: OperationEvent) -> None:
+    """Who observes gets every job done by itself."""
 
 
 def warm_up_engines(config: str, threads: int | None = None) -> Iterator[str]:
@@ -55,7 +60,8 @@ def warm_up_engines(config: str, threads: int | None = None) -> Iterator[str]:
         except BuildError:
             continue
         runtime = Runtime(loadable, config, threads=threads)
-        runtime.run_raw([runtime.pack(0, np.zeros(runtime.inputs[0].shape, runtime.inputs[0].dtype))])
+        surface = runtime.pack(0, np.zeros(runtime.inputs[0].shape, runtime.inputs[0].dtype))
+        runtime.run_raw([surface], on_operation=_ignore)  # job by job, nothing fused
         yield precision
 
 

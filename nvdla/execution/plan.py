@@ -30,14 +30,16 @@ class Recorder:
         self._recorded: list[Step | Completed] = []
 
     def run(self, tasks: Sequence[FirmwareTask | CpuTask], machine: Machine, log: CsbLog | None = None) -> Scheduler:
-        """Let firmware and hardware work through the tasks. ``log`` takes every register write."""
+        """Let firmware and hardware go through the tasks. ``log`` takes every register write."""
         scheduler = Scheduler(machine, log, Observer(completed=self.completed, ran=self.ran))
         for task in tasks:
             if isinstance(task, FirmwareTask):
                 scheduler.run(task)
             else:
                 machine.meter.hold(f"task {task.id}", [task.work])
-                self.cpu(task)
+                if machine.works:
+                    task.run()
+                self._recorded.append(CpuStep(task))
         return scheduler
 
     def ran(self, completion: Completion) -> None:
@@ -53,11 +55,6 @@ class Recorder:
         self._recorded.append(done)
         if self._on_operation:
             self._on_operation(done.event())
-
-    def cpu(self, task: CpuTask) -> None:
-        """Run a CPU task and note it."""
-        task.run()
-        self._recorded.append(CpuStep(task))
 
     def plan(self, linked: LinkedLoadable, tasks: Sequence[FirmwareTask | CpuTask]) -> Plan:
         """The plan of what was recorded while the tasks ran."""

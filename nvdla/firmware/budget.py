@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 __all__ = ["RunBudget", "check_budget", "multiplications_of"]
 
 
-def check_budget(tasks: Iterable[FirmwareTask], budget: RunBudget) -> None:
-    """Raise ScheduleError when the tasks ask for more operations or multiplications than the budget."""
+def check_budget(tasks: Iterable[FirmwareTask], budget: RunBudget) -> int:
+    """The multiplications that the tasks ask for. Raises ScheduleError when these, or operations, pass the budget."""
     operations = multiplications = 0
     for task in tasks:
         for operation in task.operations():
@@ -33,6 +33,7 @@ def check_budget(tasks: Iterable[FirmwareTask], budget: RunBudget) -> None:
         raise ScheduleError(
             f"{multiplications:.3g} multiplications are more than the run budget of {budget.multiplications:.3g}"
         )
+    return multiplications
 
 
 def multiplications_of(operation: Operation) -> int:

@@ -57,6 +57,10 @@ class Job(ABC):
     def _relocate(self, move: Move) -> None:
         """Replace every view on memory by its counterpart, and whatever a run changes by something of its own."""
 
+    def account(self) -> None:
+        """What a first run notes besides computing: nothing, but of convolutions. Raises ScheduleError."""
+        return
+
     @property
     def parts(self) -> tuple[Job, ...]:
         """The jobs of single operations that this one does at once, in data order."""

@@ -112,8 +112,11 @@ class Machine:
 
     ``budget``: the work that it does before it stops with a ScheduleError. ``hardware_only``: do not wait for ever
     where NVIDIA's C model does and hardware does not. ``room``: bytes that operations may take besides ``memory``
-    before they are refused with a LinkError. ``warnings``: what runs, but not as the settings mean it.
+    before they are refused with a LinkError. ``warnings``: what runs, but not as the settings mean it. ``works``: it
+    does what it prepares.
     """
+
+    works = True
 
     def __init__(
         self,
@@ -284,6 +287,23 @@ class Machine:
 
     def _glb_read(self, register: str, value: int) -> int:
         return self.interrupt_status if register == "S_INTR_STATUS" else value
+
+
+class Rehearsal(Machine):
+    """A machine that goes through all motions but the arithmetic: operations are prepared, hence checked, convolutions
+    entered into the books of their buffer. ``fetched_ahead``: a convolution was to read its data before its turn."""
+
+    works = False
+    fetched_ahead = False
+
+    def _work(self, jobs: list[Job]) -> None:
+        for job in jobs:
+            job.account()
+
+    def _prefetch(self) -> Completion | None:
+        completion = super()._prefetch()
+        self.fetched_ahead |= completion is not None
+        return completion
 
 
 def _takes_read_dma(name: str, group: RegisterGroup) -> bool:

@@ -8,8 +8,8 @@ from nvdla.errors import NvdlaError
 from nvdla.firmware.csb import CsbLog
 from nvdla.firmware.scheduler import Scheduler
 from nvdla.firmware.task import FirmwareTask
+from nvdla.hardware.machine import Rehearsal
 from nvdla.hardware.register_file import register_map
-from nvdla.lint.dry_run import DryMachine
 from nvdla.loadable.enums import Interface
 from nvdla.memory.linker import LinkedLoadable
 from nvdla.program.operation import Key
@@ -30,7 +30,7 @@ def register_writes(program: Program) -> tuple[dict[Key, list[Write]], str | Non
     logs: list[tuple[int, CsbLog]] = []
     try:
         linked = LinkedLoadable(loadable)
-        machine = DryMachine(program.config, linked.space)
+        machine = Rehearsal(program.config, linked.space)
         for number in (each for entry in loadable.submit_order for each in entry.task_ids):
             if loadable.task(number).interface != Interface.DLA1:
                 continue
