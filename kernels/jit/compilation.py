@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from nvdla.kernels.jit.cache_folder import cache_folder
+from nvdla.kernels.jit.readied import listen, readied
 
 PLAIN_WORK = 1 << 23
 """What a process does in plain forms at most, in steps of about a nanosecond."""
@@ -134,7 +135,7 @@ class Kernel(Generic[P, R]):
         return self.called._numba_type_
 
     def _dispatcher(self, kind: str, **options: bool) -> Any:
-        dispatcher = importlib.import_module("numba").njit(**self._options, **options)(self._function())
+        dispatcher = _numba().njit(**self._options, **options)(self._function())
         folder = cache_folder() if self._cached else None
         if folder is not None and hasattr(dispatcher, "_cache"):  # not with NUMBA_DISABLE_JIT
             from nvdla.kernels.jit.kernel_cache import KernelCache
@@ -170,6 +171,15 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Kernel[Any, Any]]:
     """``numba.njit`` with keywords; ``cache=True``: this package's cache, ``shared=True``: a kernel for the crew."""
     cached, shared = options.pop("cache", False), options.pop("shared", False)
     return lambda function: Kernel(function, options, cached, shared)
+
+
+@functools.cache
+def _numba() -> Any:
+    """numba, imported when the first kernel asks for it."""
+    with readied.loading(kernels=0):
+        numba = importlib.import_module("numba")
+        listen()
+    return numba
 
 
 @functools.cache

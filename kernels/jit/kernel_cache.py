@@ -28,6 +28,7 @@ from numba.core.caching import NullCache
 from numba.core.serialize import dumps
 
 from nvdla.kernels.jit.cache_folder import HERE
+from nvdla.kernels.jit.readied import readied
 
 MAGIC = b"NVDLA kernel 1\n"
 DIGEST_BYTES = hashlib.sha256().digest_size
@@ -91,7 +92,8 @@ class KernelCache(NullCache):
             head = len(MAGIC) + DIGEST_BYTES
             if data[: len(MAGIC)] != MAGIC or hashlib.sha256(data[head:]).digest() != data[len(MAGIC) : head]:
                 return None
-            result = compiler.CompileResult._rebuild(target_context, *pickle.loads(data[head:]))
+            with readied.loading():
+                result = compiler.CompileResult._rebuild(target_context, *pickle.loads(data[head:]))
             return result if tuple(result.signature.args) == tuple(sig) else None
         except Exception:  # missing, unreadable, or made by something else: it is compiled again
             return None

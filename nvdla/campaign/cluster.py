@@ -1,12 +1,20 @@
-"""A Dask cluster as a pool: the table goes to every worker once, also to those that come later."""
+"""A Dask cluster as a pool: the table goes to every worker once, also to those that come later.
+
+Dask gives a task up after the death of several workers that had it, also where it only waited behind the one that
+killed them. So a shard that was given up is split, and a task that was given up is tried once more with nothing beside
+it before it is blamed.
+"""
 
 from __future__ import annotations
 
+import contextlib
+from asyncio import CancelledError
+from collections.abc import Iterator
 from typing import Any
 
 import nvdla
 from nvdla.campaign import worker
-from nvdla.campaign.pool import Pool, Shard, WorkerDied, described
+from nvdla.campaign.pool import TRIES, Pool, Shard, WorkerDied, described
 from nvdla.campaign.table import Record, Table
 from nvdla.errors import FormatError
 
@@ -17,6 +25,7 @@ class ClusterPool(Pool):
     """The workers of the scheduler at ``address``. Raises FormatError where there is none, or of another version."""
 
     def __init__(self, table: Table, address: str) -> None:
+        super().__init__()
         distributed = _distributed()
         self._address = address
         self._identity = table.identity()
@@ -35,31 +44,42 @@ class ClusterPool(Pool):
             self._client.close()
             raise
 
-    @property
-    def under_way(self) -> int:
-        """Shards that are being worked on."""
+    def _sent(self) -> int:
         return len(self._shards)
 
-    def submit(self, shard: Shard) -> None:
-        """Give a shard to a worker."""
-        future = self._client.submit(worker.do, self._identity, shard.tasks, pure=False)
-        self._shards[future.key] = shard
-        self._completed.add(future)
+    def _send(self, shard: Shard) -> None:
+        with self._lost_is_said():
+            future = self._client.submit(worker.do, self._identity, shard.tasks, pure=False)
+            self._shards[future.key] = shard
+            self._completed.add(future)
 
-    def next(self) -> tuple[Shard, list[Record] | WorkerDied]:
-        """The next shard that is done, with its records, or why its worker died."""
-        future = next(self._completed)
-        shard = self._shards.pop(future.key, None)
-        if shard is None or future.status in ("cancelled", "lost"):
+    def _come(self) -> tuple[Shard, list[Record] | WorkerDied]:
+        with self._lost_is_said():
+            future = next(self._completed)
+            shard = self._shards.pop(future.key)
+            error = future.exception() if future.status != "finished" else None
+            records = future.result() if error is None else []
+        if error is None:
+            return shard, records
+        if type(error).__name__ == "KilledWorker":
+            return shard, WorkerDied(TRIES if len(shard.tasks) > 1 else 1)
+        raise error
+
+    @contextlib.contextmanager
+    def _lost_is_said(self) -> Iterator[None]:
+        """Whatever of Dask's own fails in the middle of a run, the connection is lost."""
+        try:
+            yield
+        except (Exception, CancelledError) as error:
             raise FormatError(
-                f"the Dask scheduler at {self._address} is gone; results so far are kept, --resume goes on"
-            )
-        if future.status == "error":
-            error = future.exception()
-            if type(error).__name__ == "KilledWorker":
-                return shard, WorkerDied()
-            raise error
-        return shard, future.result()
+                f"the Dask scheduler at {self._address} is gone ({described(error)}); results so far are kept, "
+                "--resume goes on"
+            ) from error
+
+    def _alone(self, shard: Shard) -> tuple[Shard, list[Record] | WorkerDied]:
+        self._send(shard)
+        shard, outcome = self._come()
+        return shard, WorkerDied(TRIES) if isinstance(outcome, WorkerDied) else outcome
 
     def close(self) -> None:
         """Leave the cluster."""
@@ -76,9 +96,7 @@ class ClusterPool(Pool):
         other = {name: found for name, found in versions.items() if found != nvdla.__version__}
         if other:
             name, found = next(iter(other.items()))
-            raise FormatError(
-                f"worker {name} of {self._address} has nvdla {found}, this is {nvdla.__version__}: install the same"
-            )
+            raise FormatError(f"worker {name} of {self._address} has {worker.other_version(found, nvdla.__version__)}")
         return sum(self._client.nthreads().values())
 
 
@@ -97,12 +115,14 @@ def _version() -> str:
 def _plugin(distributed: Any, identity: str, table: Table) -> Any:
     """A worker plugin: it runs on every worker, also on those that are started later."""
 
+    version = nvdla.__version__
+
     class SendTable(distributed.WorkerPlugin):
         name = f"nvdla-{identity}"
 
         def setup(self, worker: Any) -> None:
             from nvdla.campaign.worker import receive
 
-            receive(identity, table)
+            receive(identity, table, version)
 
     return SendTable()

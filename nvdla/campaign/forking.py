@@ -2,8 +2,8 @@
 
 A copy has one thread, the one that asked for it; what another thread held at that moment is held for ever. So every
 thread of the process must be known to come to no harm: the kernels' helpers and those of OpenBLAS, which both start
-anew in a copy, and the one that listens for Ctrl-C. With any other thread (a notebook's, another library's) workers are
-new interpreters.
+anew in a copy, the one that listens for Ctrl-C, and the one that says on a terminal that a command still works. With
+any other thread (a notebook's, another library's) workers are new interpreters.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 
-HARMLESS = ("nvdla-kernels", "nvdla-interrupts")
+HARMLESS = ("nvdla-kernels", "nvdla-interrupts", "nvdla-working")
 
 
 def may_fork() -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
-from collections import deque
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 
@@ -28,44 +27,37 @@ class LocalPool(Pool):
     """
 
     def __init__(self, table: Table, count: int) -> None:
+        super().__init__()
         self.size = count
         self._identity = table.identity()
         self._table = table
         self._futures: dict[Future[list[Record]], Shard] = {}
-        self._suspects: deque[Shard] = deque()
         if may_fork():
             worker.threads = max(1, usable_cores() // count)
             table.prepare()
         self._executor = self._processes(count)
 
-    @property
-    def under_way(self) -> int:
-        """Shards that are being worked on."""
-        return len(self._futures) + len(self._suspects)
+    def _sent(self) -> int:
+        return len(self._futures)
 
-    def submit(self, shard: Shard) -> None:
-        """Give a shard to a worker process; one that has killed workers is done alone."""
-        if self._suspects or shard.deaths:
-            self._suspects.append(shard)
-            return
+    def _send(self, shard: Shard) -> None:
         try:
             with interrupts_kept():  # the first shard starts the processes
                 self._futures[self._executor.submit(worker.do, self._identity, shard.tasks)] = shard
         except BrokenProcessPool:
             self._broken(shard)
 
-    def next(self) -> tuple[Shard, list[Record] | WorkerDied]:
-        """The next shard that is done, with its records, or why its worker died."""
-        while True:
-            if self._suspects and not self._futures:
-                return self._alone(self._suspects.popleft())
-            done, _ = wait(self._futures, return_when=FIRST_COMPLETED)
-            future = done.pop()
-            shard = self._futures.pop(future)
-            try:
-                return shard, future.result()
-            except BrokenProcessPool:
-                self._broken(shard)
+    def _come(self) -> tuple[Shard, list[Record] | WorkerDied] | None:
+        if not self._futures:  # sending broke the pool
+            return None
+        done, _ = wait(self._futures, return_when=FIRST_COMPLETED)
+        future = done.pop()
+        shard = self._futures.pop(future)
+        try:
+            return shard, future.result()
+        except BrokenProcessPool:
+            self._broken(shard)
+            return None
 
     def close(self) -> None:
         """End the worker processes."""
@@ -76,8 +68,8 @@ class LocalPool(Pool):
                 process.terminate()
 
     def _broken(self, shard: Shard) -> None:
-        self._suspects.append(shard)
-        self._suspects.extend(self._futures.values())
+        self.suspects.append(shard)
+        self.suspects.extend(self._futures.values())
         self._futures.clear()
         self._executor.shutdown(wait=True, cancel_futures=True)
         self._executor = self._processes(self.size)

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 
 from nvdla.campaign.journal import Journal
 from nvdla.campaign.local import LocalPool
-from nvdla.campaign.pool import Pool, Shard, WorkerDied
+from nvdla.campaign.pool import TRIES, Pool, Shard, WorkerDied
 from nvdla.campaign.table import Record, Table
 from nvdla.errors import FormatError
 from nvdla.kernels.jit.cores import usable_cores
 
-TRIES = 3
 MOST_WORKERS = 1024
 AHEAD = 2
 """Shards under way for each worker: one at work, one that waits."""
@@ -83,7 +82,7 @@ def _drive(pool: Pool, shards: Iterable[Shard], journal: Journal, progress: OnPr
             return
         shard, outcome = pool.next()
         if isinstance(outcome, WorkerDied):
-            retried, given_up = _after_death(shard)
+            retried, given_up = _after_death(shard, outcome.deaths)
             again += retried
             records: Sequence[Record] = given_up
         else:
@@ -93,9 +92,9 @@ def _drive(pool: Pool, shards: Iterable[Shard], journal: Journal, progress: OnPr
         progress(journal.count, failed)
 
 
-def _after_death(shard: Shard) -> tuple[list[Shard], list[Record]]:
+def _after_death(shard: Shard, deaths: int) -> tuple[list[Shard], list[Record]]:
     """What to do again after a worker died of a shard, and what is given up."""
-    shard.deaths += 1
+    shard.deaths += deaths
     if shard.deaths < TRIES:
         return [shard], []
     if len(shard.tasks) > 1:

@@ -54,6 +54,8 @@ def run_with_progress(table: Table, journal: Journal, args: argparse.Namespace, 
     from nvdla.campaign import Workers, run
 
     workers = Workers(args.workers, args.scheduler)
+    if args.scheduler:
+        _quiet_dask()
     if not sys.stderr.isatty() or args.json:
         run(table, journal, workers)
         return
@@ -77,3 +79,14 @@ def run_with_progress(table: Table, journal: Journal, args: argparse.Namespace, 
                 drawn[0] = time.monotonic()
 
         run(table, journal, workers, progress)
+
+
+def _quiet_dask() -> None:
+    """Dask logs every lost connection with a traceback. What matters is the error that the command ends with."""
+    import logging
+
+    with contextlib.suppress(ImportError):
+        import distributed  # noqa: F401 - sets the levels of its loggers
+
+        for name in ("distributed", "distributed.client", "tornado", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)

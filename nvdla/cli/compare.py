@@ -10,8 +10,9 @@ import numpy as np
 
 import nvdla
 from nvdla.cli.arguments import add_input_options, add_machine_options, surfaces_of_runs
-from nvdla.cli.output import add_format_options, print_document, print_table, say, working
+from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.cli.rows import Place, add_row_options, chosen
+from nvdla.cli.working import working
 from nvdla.compare.comparison import Comparison, Limits, Region, Row, compare_run
 from nvdla.errors import FormatError
 from nvdla.program.naming import Names, names_for

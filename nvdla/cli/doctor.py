@@ -9,8 +9,9 @@ from typing import Any
 import nvdla
 from nvdla.cli.arguments import add_input_options, add_machine_options, surfaces_of_runs
 from nvdla.cli.findings import place_of_finding, print_findings, summary
-from nvdla.cli.output import add_format_options, print_document, print_table, say, working
+from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.cli.rows import add_row_options, chosen
+from nvdla.cli.working import working
 from nvdla.doctor.examination import Examination, examine
 from nvdla.program.naming import names_for, read_calibration
 

@@ -17,6 +17,7 @@ from typing import NoReturn
 import nvdla
 from nvdla.cli import interrupts, output, settings
 from nvdla.cli.ctrl_c import say
+from nvdla.cli.working import line_of_work
 from nvdla.errors import NvdlaError, printable
 
 MAX_MESSAGE = 2000
@@ -57,6 +58,7 @@ COMMANDS = {
     "version": ("nvdla.cli.version", "versions of the toolkit and of what it stands on"),
 }
 
+WAITING = frozenset({"serve", "view", "csb"})  # commands that wait for others: nothing is missing in their silence
 ENDED_BY_CTRL_C = frozenset({"serve", "view"})  # commands for which it is no interruption
 
 
@@ -110,7 +112,7 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
             settings.apply(parser)
             args = parser.parse_args(words)
             args.command_name, args.command_words = name, list(words)
-            with output.tables_as(args):
+            with line_of_work(prog, name not in WAITING), output.tables_as(args):
                 code = module.run(args)
             sys.stdout.flush()
             return code if code or not heard or name in ENDED_BY_CTRL_C else say(prog)

@@ -99,18 +99,6 @@ def say(text: str, stream: Any = None) -> None:
     print(printable(text), file=stream or sys.stdout)
 
 
-@contextlib.contextmanager
-def working(what: str) -> Iterator[None]:
-    """Within, a terminal shows that work goes on, and on what; a pipe gets nothing."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    from rich.console import Console
-
-    with Console(stderr=True).status(_escape(what)):
-        yield
-
-
 def print_written(path: str, size: int, args: argparse.Namespace) -> None:
     """One line about a file that was written: on standard error where standard output is a document."""
     stream = sys.stderr if getattr(args, "json", False) or getattr(args, "yaml", False) else sys.stdout

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from nvdla.cli.output import add_format_options, print_document, say, working
+from nvdla.cli.output import add_format_options, print_document, say
 from nvdla.cli.viewing import add_viewing_options, sides_of
+from nvdla.cli.working import working
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.files import write_file
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ import numpy as np
 import nvdla
 from nvdla.cli.arguments import add_input_options, scales_of, split_name, surfaces_of_runs, whole_command
 from nvdla.cli.output import add_format_options, print_document, print_table, say
+from nvdla.cli.times import Times
+from nvdla.cli.working import compiling
 from nvdla.compare import Difference, compare
 from nvdla.errors import FormatError
 from nvdla.execution.profile import ProfileRow, profile
@@ -99,6 +100,7 @@ def run(args: argparse.Namespace) -> int:
     labels = read_labels(args.labels) if args.labels else None
     for name in args.output:
         ending(split_name(name)[1], OUTPUT_ENDINGS, "an output")
+    times = Times()
     runtime = nvdla.Runtime(
         loadable,
         config=args.config,
@@ -110,14 +112,13 @@ def run(args: argparse.Namespace) -> int:
     )
     outputs = _named(args.output, [tensor.name for tensor in runtime.outputs], "output")
     goldens = _named(args.compare, [tensor.name for tensor in runtime.outputs], "output")
+    times.linked()
     images = surfaces_of_runs(runtime, args)
     _check_number_of_images(args, len(images), outputs)
     watcher = _Watcher(args, runtime, len(images))
     accesses: CsbLog | None = [] if args.csb_log else None
-    began = time.perf_counter()
-    with watcher:
+    with watcher, times.running():
         raws = _run_all(runtime, images, watcher.callback, accesses)
-    seconds = time.perf_counter() - began
     if accesses is not None:
         write_file(args.csb_log, "".join(_access(each) for each in accesses).encode())
     for warning in runtime.warnings:
@@ -133,7 +134,7 @@ def run(args: argparse.Namespace) -> int:
     differences = {
         name: compare_with(path, tensors[name], raw[list(tensors).index(name)]) for name, path in goldens.items()
     }
-    _report(args, runtime, tensors, labels, differences, watcher, seconds, rows)
+    _report(args, runtime, tensors, labels, differences, watcher, times, rows)
     return 0 if all(each.within(args.tolerance) for each in differences.values()) else 1
 
 
@@ -256,7 +257,11 @@ def _progress(total: int) -> Any:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    class What(TextColumn):
+        def render(self, task: Any) -> Any:
+            return super().render(task).append(compiling())
+
+    columns = (What("{task.description}"), BarColumn(), MofNCompleteColumn())
     progress = Progress(*columns, console=Console(stderr=True), transient=True)
     progress.add_task("starting", total=total)
     return progress
@@ -269,7 +274,7 @@ def _report(
     labels: list[str] | None,
     differences: dict[str, Difference],
     watcher: _Watcher,
-    seconds: float,
+    times: Times,
     rows: list[ProfileRow],
 ) -> None:
     ranks = {
@@ -280,7 +285,8 @@ def _report(
         "configuration": runtime.config.name,
         "configuration_reason": runtime.config_reason,
         "abi": runtime.abi,
-        "seconds": seconds,
+        "seconds": times.run,
+        "times": times.document(),
         "warnings": list(runtime.warnings),
         "outputs": [
             {
@@ -299,7 +305,7 @@ def _report(
         return
     for name, tensor in tensors.items():
         shape = "x".join(map(str, tensor.shape))
-        say(f"{name}: {shape} {tensor.dtype} on {runtime.config.name} in {seconds * 1e3:.1f} ms")
+        say(f"{name}: {shape} {tensor.dtype} on {runtime.config.name} in {times.run * 1e3:.1f} ms")
         for number, image in enumerate(ranks.get(name, [])):
             _print_ranks(number if len(tensor) > 1 else None, image)
     if watcher.statistics:
@@ -310,6 +316,7 @@ def _report(
         _print_profile(rows)
     for name, difference in differences.items():
         say(f"{name}: {difference}")
+    times.tell(args.quiet)
 
 
 def _print_profile(rows: list[ProfileRow]) -> None:

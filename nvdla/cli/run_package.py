@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from nvdla.cli.arguments import split_name
 from nvdla.cli.output import plain, print_document, print_table
+from nvdla.cli.times import Times
 from nvdla.errors import FormatError
 from nvdla.files import write_file
 from nvdla.frontend.data import IMAGES
@@ -34,12 +34,14 @@ def run_package(args: argparse.Namespace) -> int:
         if Path(path).suffix not in OUTPUTS:
             raise FormatError(f"{path}: an output of a package is written as {' or '.join(OUTPUTS)}")
     feeds = {name: _read(package, name, path) for name, path in files.items()}
-    began = time.perf_counter()
-    results = package.machine().run(feeds)
-    seconds = time.perf_counter() - began
+    times = Times()
+    machine = package.machine()
+    times.linked()
+    with times.running():
+        results = machine.run(feeds)
     for name, path in outputs.items():
         write_file(path, _written(path, results[name]))
-    _report(args, package, results, seconds)
+    _report(args, package, results, times)
     return 0
 
 
@@ -78,7 +80,7 @@ def _written(path: str, array: np.ndarray) -> bytes:
     return stream.getvalue()
 
 
-def _report(args: argparse.Namespace, package: Package, results: dict[str, Any], seconds: float) -> None:
+def _report(args: argparse.Namespace, package: Package, results: dict[str, Any], times: Times) -> None:
     parts = [{"part": number, "kind": part.kind, "nodes": len(part.nodes)} for number, part in enumerate(package.parts)]
     rows = {}
     for name, array in results.items():
@@ -86,7 +88,8 @@ def _report(args: argparse.Namespace, package: Package, results: dict[str, Any],
         order = np.argsort(-flat.astype(np.float64), kind="stable") if flat.dtype.kind in "fiu" else np.empty(0, int)
         top = [{"index": int(place), "value": float(flat[place])} for place in order[: args.top]]
         rows[name] = {"shape": list(array.shape), "dtype": str(array.dtype), "top": top}
-    document = {"model": package.manifest["model"], "config": package.manifest["config"], "seconds": seconds}
+    document = {"model": package.manifest["model"], "config": package.manifest["config"], "seconds": times.run}
+    document["times"] = times.document()
     if print_document({**document, "parts": parts, "outputs": rows}, args):
         return
     print_table(f"{document['model']} on {document['config']}", parts, ["part", "kind", "nodes"])
@@ -94,3 +97,4 @@ def _report(args: argparse.Namespace, package: Package, results: dict[str, Any],
         print(f"{name} {row['shape']} {row['dtype']}")
         for each in row["top"]:
             print(f"  {each['index']:>5}  {each['value']:g}")
+    times.tell(args.quiet)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import random
-import signal
-import subprocess
 import sys
 import threading
 import time
@@ -14,6 +11,7 @@ import tracemalloc
 from pathlib import Path
 
 import pytest
+from support.campaign_clients import client, finished, killed_at_random, squares, workers_of
 from support.campaign_tables import Squares, count_lines
 
 from nvdla.campaign import Journal, Workers, run
@@ -21,27 +19,9 @@ from nvdla.campaign.forking import may_fork
 from nvdla.campaign.journal import read
 from nvdla.errors import FormatError
 
-TESTS = Path(__file__).resolve().parents[1]
-
-
-@pytest.fixture(autouse=True)
-def importable(monkeypatch):
-    """Workers are new processes: they find the tables of the tests, too."""
-    monkeypatch.setenv("PYTHONPATH", str(TESTS))
-
-
-def finished(path: Path, table: Squares, workers: Workers | None = None, resume: bool = False) -> bytes:
-    run(table, Journal(path, table, resume), workers or Workers(2))
-    return path.read_bytes()
-
-
-def squares(path: Path) -> dict[int, int]:
-    return {int(each["key"]): each["square"] for each in read(path) if "square" in each}
-
 
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
-    os.environ["PYTHONPATH"] = str(TESTS)
     return finished(tmp_path_factory.mktemp("r") / "r.jsonl", Squares(100), Workers(1))
 
 
@@ -81,6 +61,14 @@ def test_a_task_that_kills_its_workers_is_named_and_the_others_are_done(tmp_path
     }
 
 
+def test_after_a_death_the_others_are_done_side_by_side_again(tmp_path):
+    """Each in a process of its own only until the guilty one is found."""
+    finished(tmp_path / "a.jsonl", Squares(400, poison=5, shard=4, pids=str(tmp_path / "pids")))
+    processes = (tmp_path / "pids").read_text().split()
+    assert len(processes) >= 100
+    assert len(set(processes)) < 30
+
+
 def test_what_the_table_raises_ends_the_campaign_and_keeps_the_results(tmp_path):
     path = tmp_path / "a.jsonl"
     table = Squares(60, fails=50, shard=4)
@@ -94,56 +82,11 @@ def test_what_the_table_raises_ends_the_campaign_and_keeps_the_results(tmp_path)
     assert len(squares(path)) == 60
 
 
-CLIENT = """
-import sys
-from support.campaign_tables import Squares
-from nvdla.campaign import Journal, Workers, run
-if __name__ == "__main__":
-    table = Squares(400, slow=0.02, shard=4)
-    run(table, Journal(sys.argv[1], table, True), Workers(2, sys.argv[2] or None))
-"""
-
-
-def client(folder: Path, path: Path, scheduler: str = "") -> subprocess.Popen[bytes]:
-    script = folder / "client.py"
-    script.write_text(CLIENT)
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-    command = [sys.executable, str(script), str(path), scheduler]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-
-def killed_at_random(folder: Path, path: Path, kills: int, scheduler: str = "") -> None:
-    """Start the client and kill it with -9 again and again; at the end let it finish."""
-    chance = random.Random(5)
-    for _ in range(kills):
-        process = client(folder, path, scheduler)
-        before = count_lines(path)
-        end = time.monotonic() + 30
-        while process.poll() is None and count_lines(path) <= before + chance.randrange(40) and time.monotonic() < end:
-            time.sleep(0.01)
-        process.kill()
-        process.wait()
-    process = client(folder, path, scheduler)
-    assert process.wait(120) == 0
-
-
 def test_a_client_that_is_killed_loses_nothing(tmp_path):
     path = tmp_path / "a.jsonl"
     killed_at_random(tmp_path, path, kills=3)
     assert squares(path) == {number: number**2 for number in range(400)}
     assert count_lines(path) == 401
-
-
-@pytest.mark.slow
-def test_a_hundred_kills_lose_nothing(tmp_path):
-    path = tmp_path / "a.jsonl"
-    killed_at_random(tmp_path, path, kills=100)
-    assert squares(path) == {number: number**2 for number in range(400)}
-    assert count_lines(path) == 401
-
-
-def workers_of(process: int) -> list[int]:
-    return [int(each) for each in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
 
 
 def alive(process: int) -> bool:
@@ -248,95 +191,3 @@ def test_a_lines_text_is_plain_json(reference):
     head, first, *_ = reference.decode().splitlines()
     assert json.loads(head)["campaign"] == "squares"
     assert json.loads(first) == {"key": "000000", "square": 0}
-
-
-# ---- a real Dask cluster on loopback
-
-
-@pytest.fixture
-def cluster(tmp_path):
-    """A scheduler and two worker processes; ``cluster.start_worker`` makes more."""
-    pytest.importorskip("distributed")
-    made = Cluster(tmp_path)
-    yield made
-    made.stop()
-
-
-class Cluster:
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.processes: list[subprocess.Popen[bytes]] = []
-        self.start_scheduler()
-
-    def start_scheduler(self) -> None:
-        file = self.folder / "scheduler.json"
-        file.unlink(missing_ok=True)
-        command = ["scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--no-show"]
-        self.scheduler = self._start([*command, "--scheduler-file", str(file)])
-        end = time.monotonic() + 60
-        while not file.exists() and time.monotonic() < end:
-            time.sleep(0.05)
-        time.sleep(0.1)
-        self.address = json.loads(file.read_text())["address"]
-        self.workers = [self.start_worker(), self.start_worker()]
-
-    def start_worker(self) -> subprocess.Popen[bytes]:
-        options = ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--local-directory", str(self.folder)]
-        return self._start(["worker", self.address, *options])
-
-    def _start(self, words: list[str]) -> subprocess.Popen[bytes]:
-        module = "distributed.cli.dask_scheduler" if words[0] == "scheduler" else "distributed.cli.dask_worker"
-        environment = {**os.environ, "PYTHONPATH": str(TESTS)}
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, *words[1:]],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        self.processes.append(process)
-        return process
-
-    def stop(self) -> None:
-        for process in reversed(self.processes):
-            process.kill()
-            process.wait()
-
-
-def test_a_cluster_gives_the_same_bytes(cluster, tmp_path, reference):
-    assert finished(tmp_path / "a.jsonl", Squares(100), Workers(scheduler=cluster.address)) == reference
-
-
-def test_workers_of_a_cluster_that_are_killed_are_replaced(cluster, tmp_path):
-    path = tmp_path / "a.jsonl"
-    process = client(tmp_path, path, cluster.address)
-    for worker in list(cluster.workers):
-        start = count_lines(path)
-        end = time.monotonic() + 60
-        while count_lines(path) < start + 20 and process.poll() is None and time.monotonic() < end:
-            time.sleep(0.02)
-        cluster.workers.append(cluster.start_worker())
-        worker.send_signal(signal.SIGKILL)
-    assert process.wait(120) == 0
-    assert squares(path) == {number: number**2 for number in range(400)}
-
-
-@pytest.mark.slow
-def test_a_scheduler_that_is_lost_ends_the_run_and_resume_finishes_it(cluster, tmp_path):
-    path = tmp_path / "a.jsonl"
-    process = client(tmp_path, path, cluster.address)
-    while count_lines(path) < 40:
-        time.sleep(0.02)
-    cluster.stop()
-    assert process.wait(120) != 0
-    kept = count_lines(path)
-    assert kept >= 40
-    cluster.start_scheduler()
-    assert client(tmp_path, path, cluster.address).wait(120) == 0
-    assert squares(path) == {number: number**2 for number in range(400)}
-
-
-def test_a_scheduler_that_does_not_answer_is_an_error_that_says_what_to_do(tmp_path):
-    pytest.importorskip("distributed")
-    table = Squares(4)
-    with pytest.raises(FormatError, match="'dask scheduler' starts one"):
-        run(table, Journal(tmp_path / "a.jsonl", table), Workers(scheduler="tcp://127.0.0.1:9"))

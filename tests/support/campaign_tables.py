@@ -15,14 +15,15 @@ from nvdla.campaign import Record, Table, Task
 
 @dataclass
 class Squares(Table):
-    """The squares of 0 .. count - 1. ``poison``: kills its worker; ``killer``: a file that, while it is there, makes
-    one in ``odds`` shards kill its worker once; ``slow``: seconds a shard."""
+    """The squares of 0 .. count - 1. ``poison``: kills its worker; ``fails``: raises; ``slow``: seconds a shard;
+    ``pids``: a file for the number of the process of every shard."""
 
     count: int
     poison: int = -1
     fails: int = -1
     slow: float = 0.0
     shard: int = 8
+    pids: str = ""
     name = "squares"
 
     def settings(self) -> dict[str, Any]:
@@ -36,6 +37,9 @@ class Squares(Table):
 
     def _do(self, tasks: Sequence[Task]) -> list[Record]:
         time.sleep(self.slow)
+        if self.pids:
+            with open(self.pids, "a") as stream:
+                stream.write(f"{os.getpid()}\n")
         if any(task.payload == self.fails for task in tasks):
             raise ValueError("the table itself is wrong")
         if any(task.payload == self.poison for task in tasks):

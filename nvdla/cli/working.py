@@ -1,0 +1,130 @@
+"""The line that says that a command still works: on a terminal, whenever nothing was printed for a second.
+
+It stands on the last line of standard error, is written over itself, and goes away before anything else is printed. A
+pipe gets nothing of it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+SILENCE = 1.0
+"""Seconds without a word after which the line comes, and between two of its lines."""
+_CLEAR = "\r\x1b[K"
+
+
+class _Line:
+    """What is being done, and since when. ``spoke``: when somebody printed last; ``free``: the last line is empty."""
+
+    def __init__(self, what: str, descriptor: int) -> None:
+        self.what = what
+        self.free = True
+        self._descriptor = descriptor
+        self._began = self._spoke = time.monotonic()
+        self._shown = False
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._go_on, name="nvdla-working", daemon=True)
+        self._thread.start()
+
+    def give_way(self, text: str) -> None:
+        """Somebody prints ``text``."""
+        with self._lock:
+            self._clear()
+            self._spoke = time.monotonic()
+            self.free = text.endswith("\n") if text else self.free
+
+    def end(self) -> None:
+        """For good."""
+        self._ended.set()
+        self._thread.join()
+        with self._lock:
+            self._clear()
+
+    def _go_on(self) -> None:
+        while not self._ended.wait(SILENCE / 2):
+            with self._lock:
+                now = time.monotonic()
+                if self.free and now - self._spoke >= SILENCE:
+                    self._write(f"{_CLEAR}{self.what}{compiling()}: {now - self._began:.0f} s")
+                    self._shown = True
+
+    def _clear(self) -> None:
+        if self._shown:
+            self._write(_CLEAR)
+            self._shown = False
+
+    def _write(self, text: str) -> None:
+        """Past Python's streams, whose locks a process that begins as a copy of this one would find held."""
+        with contextlib.suppress(OSError):
+            os.write(self._descriptor, text.encode("ascii", "backslashreplace"))
+
+
+class _Stream:
+    """A stream on the terminal; the line gives way to what is written there."""
+
+    def __init__(self, stream: Any, line: _Line) -> None:
+        self._stream, self._line = stream, line
+
+    def write(self, text: str) -> int:
+        self._line.give_way(text)
+        return int(self._stream.write(text))
+
+    def writelines(self, lines: Any) -> None:
+        for each in lines:
+            self.write(each)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+_lines: list[_Line] = []
+
+
+@contextlib.contextmanager
+def line_of_work(what: str, wanted: bool = True) -> Iterator[None]:
+    """Within, the line says ``what`` where standard error is a terminal."""
+    try:
+        wanted = wanted and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        descriptor = sys.stderr.fileno() if wanted else -1
+    except (OSError, ValueError, AttributeError):
+        wanted = False
+    if not wanted:
+        yield
+        return
+    line, before = _Line(what, descriptor), (sys.stdout, sys.stderr)
+    _lines.append(line)
+    os.register_at_fork(after_in_child=lambda: _as_before(before))
+    sys.stderr = _Stream(sys.stderr, line)
+    if sys.stdout.isatty():
+        sys.stdout = _Stream(sys.stdout, line)
+    try:
+        yield
+    finally:
+        _as_before(before)
+        _lines.remove(line)
+        line.end()
+
+
+@contextlib.contextmanager
+def working(what: str) -> Iterator[None]:
+    """Within, the line says what the command does."""
+    for line in _lines:
+        line.what = what
+    yield
+
+
+def _as_before(streams: tuple[Any, Any]) -> None:
+    sys.stdout, sys.stderr = streams
+
+
+def compiling() -> str:
+    """That kernels are being compiled, which is done once, and how many have been."""
+    readied = getattr(sys.modules.get("nvdla.kernels.jit.readied"), "readied", None)
+    return f", compiling kernels, once ({readied.compiled + 1})" if readied and readied.compiling else ""
