@@ -53,6 +53,7 @@ def test_json_has_stable_keys(nvdla_command, lenet, digit):
         "configuration_reason",
         "abi",
         "seconds",
+        "times",
         "warnings",
         "outputs",
         "differences",
