@@ -58,7 +58,6 @@ COMMANDS = {
     "version": ("nvdla.cli.version", "versions of the toolkit and of what it stands on"),
 }
 
-WAITING = frozenset({"serve", "view", "csb"})  # commands that wait for others: nothing is missing in their silence
 ENDED_BY_CTRL_C = frozenset({"serve", "view"})  # commands for which it is no interruption
 
 
@@ -112,7 +111,7 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
             settings.apply(parser)
             args = parser.parse_args(words)
             args.command_name, args.command_words = name, list(words)
-            with line_of_work(prog, name not in WAITING), output.tables_as(args):
+            with line_of_work(prog), output.tables_as(args):
                 code = module.run(args)
             sys.stdout.flush()
             return code if code or not heard or name in ENDED_BY_CTRL_C else say(prog)

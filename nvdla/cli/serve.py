@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nvdla.cli import serve_registers
 from nvdla.cli.output import framed
+from nvdla.cli.working import at_rest
 from nvdla.errors import FormatError
 
 COMMAND = "serve"
@@ -91,6 +92,7 @@ def run(args: argparse.Namespace) -> int:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         _announce(server.address, args.json)
+        at_rest()
         server.serve()
     except KeyboardInterrupt:
         server.stop()

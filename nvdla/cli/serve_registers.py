@@ -9,7 +9,8 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nvdla.cli.output import framed, working
+from nvdla.cli.output import framed
+from nvdla.cli.working import at_rest, working
 from nvdla.errors import FormatError, printable
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
             for _ in warm_up_engines(args.config, args.threads):
                 pass
         _announce(args, where)
+        at_rest()
         server.serve(listener)
     except KeyboardInterrupt:
         pass

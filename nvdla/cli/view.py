@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from nvdla.cli.output import framed
 from nvdla.cli.viewing import add_viewing_options, sides_of
+from nvdla.cli.working import at_rest
 from nvdla.errors import FormatError
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
             signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             _announce(server, args)
+            at_rest()
             server.serve()
         except KeyboardInterrupt:
             pass  # it is how this command ends

@@ -88,10 +88,10 @@ _lines: list[_Line] = []
 
 
 @contextlib.contextmanager
-def line_of_work(what: str, wanted: bool = True) -> Iterator[None]:
+def line_of_work(what: str) -> Iterator[None]:
     """Within, the line says ``what`` where standard error is a terminal."""
     try:
-        wanted = wanted and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        wanted = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
         descriptor = sys.stderr.fileno() if wanted else -1
     except (OSError, ValueError, AttributeError):
         wanted = False
@@ -118,6 +118,12 @@ def working(what: str) -> Iterator[None]:
     for line in _lines:
         line.what = what
     yield
+
+
+def at_rest() -> None:
+    """From now on the command waits for others: nothing is missing in its silence."""
+    for line in _lines:
+        line.end()
 
 
 def _as_before(streams: tuple[Any, Any]) -> None:

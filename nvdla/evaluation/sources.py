@@ -147,11 +147,18 @@ class Function(Source):
 
     def payloads(self, positions: Iterable[int]) -> Iterator[tuple[int, Any]]:
         """Samples as the function gives them, with their positions."""
-        for position, found in zip(positions, self._function(), strict=False):
+        for position, found in zip(positions, self._found(), strict=False):
             if not isinstance(found, tuple) or not 2 <= len(found) <= 3:
                 raise FormatError(f"{self.name}: sample {position} must be (sample, label) or (sample, label, id)")
             value, label, *rest = found
             yield position, Sample(str(rest[0]) if rest else str(position), value, _label(label, self.name))
+
+    def _found(self) -> Iterator[Any]:
+        """What the function yields. Raises FormatError for whatever it raises."""
+        try:
+            yield from self._function()
+        except Exception as error:  # user code
+            raise FormatError(f"{self.name}: {type(error).__name__}: {error}") from error
 
     def __reduce__(self) -> Any:
         return _NoSamples, (self.name,)
@@ -307,4 +314,7 @@ def _labels(labels: np.ndarray, name: str) -> list[Label]:
 def _label(label: Any, name: str) -> Label:
     if label is None or isinstance(label, int | np.integer):
         return None if label is None else int(label)
-    return _labels(np.asarray(label, np.float64)[None], name)[0]
+    try:
+        return _labels(np.asarray(label, np.float64)[None], name)[0]
+    except (TypeError, ValueError):
+        raise FormatError(f"{name}: the label {label!r} is neither a class's number nor numbers") from None

@@ -151,9 +151,19 @@ class _Worker:
             if isinstance(sample.label, list):
                 record["squared_error"] = self._squared_error(sample, result)
         if self._metric is not None:
-            record["metric"] = float(self._metric(result, sample.label))
+            record["metric"] = self._measured(self._metric, sample, result)
         if self._float is not None:
             record["float"] = self._compare(prepared, result)
+
+    def _measured(self, metric: Callable[[np.ndarray, Any], Any], sample: Sample, result: np.ndarray) -> float:
+        """The user's own metric. Raises FormatError for whatever it raises, and for what is no number."""
+        try:
+            value = float(metric(result, sample.label))
+        except Exception as error:  # user code
+            raise FormatError(f"{self._table.metric} of sample {sample.id}: {type(error).__name__}: {error}") from error
+        if not np.isfinite(value):
+            raise FormatError(f"{self._table.metric} of sample {sample.id} is {value}: must be a finite number")
+        return value
 
     def _squared_error(self, sample: Sample, result: np.ndarray) -> float:
         wanted = np.asarray(sample.label, np.float64)

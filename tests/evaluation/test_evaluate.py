@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -183,6 +184,46 @@ def test_what_cannot_be_evaluated_is_one_line(capsys, tmp_path, monkeypatch, wor
     assert main(["evaluate", *words]) == 2
     captured = capsys.readouterr().err
     assert text in captured and captured.count("\n") == 1
+
+
+USERS_OWN = """
+import numpy as np
+def breaks():
+    yield np.zeros((28, 28), np.uint8), 1
+    raise RuntimeError("the data base is down")
+def no_generator():
+    return 5
+def names():
+    yield np.zeros((28, 28), np.uint8), "cat"
+def raises(outputs, label):
+    raise ValueError("mine")
+def nothing(outputs, label):
+    return None
+def not_a_number(outputs, label):
+    return float("nan")
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("own:breaks",), "own:breaks: RuntimeError: the data base is down"),
+        (("own:no_generator",), "own:no_generator: TypeError"),
+        (("own:names",), "own:names: the label 'cat' is neither"),
+        (("x.npz", "--metric", "own:raises"), "own:raises of sample 0: ValueError: mine"),
+        (("x.npz", "--metric", "own:nothing"), "own:nothing of sample 0: TypeError"),
+        (("x.npz", "--metric", "own:not_a_number"), "own:not_a_number of sample 0 is nan"),
+    ],
+)
+def test_what_is_wrong_with_a_users_own_function_is_one_line(capsys, tmp_path, monkeypatch, words, text):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.delitem(sys.modules, "own", raising=False)
+    (tmp_path / "own.py").write_text(USERS_OWN)
+    np.savez("x.npz", images=np.zeros((3, 28, 28), np.uint8), labels=np.zeros(3, int))
+    assert main(["evaluate", LENET, *words, "--workers", "1"]) == 2
+    said = capsys.readouterr().err
+    assert text in said and said.count("\n") == 1 and "internal error" not in said
 
 
 def test_a_folder_without_classes_is_for_predictions(capsys, tmp_path, digits):
