@@ -55,6 +55,7 @@ from nvdla.program.naming import Names, names_for
 from nvdla.program.program import Program
 from nvdla.tensors.images import Preprocessing
 from nvdla.tensors.inputs import InputForm, is_image, per_run
+from nvdla.tensors.pixel_numbers import pixels_of
 from nvdla.tensors.preprocessing import Preprocessing as ModelPreprocessing
 from nvdla.tensors.real import ScaleMissing, to_real
 from nvdla.threads import limited
@@ -552,7 +553,8 @@ class Runtime:
         if preprocessing in (None, only_resize) and self.names.preprocessing is not None:
             model = ModelPreprocessing.of(self.names.preprocessing)
             model = replace(model, resize=model.resize or preprocessing == only_resize)
-        return InputForm(tensor.name, tensor.shape, tensor.dtype, scale, model, preprocessing)
+        numbers = pixels_of(self.names.pixels).get(tensor.name)
+        return InputForm(tensor.name, tensor.shape, tensor.dtype, scale, model, preprocessing, numbers)
 
 
 def _joined(outputs: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:

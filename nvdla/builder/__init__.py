@@ -6,6 +6,7 @@ from nvdla.builder.quantize import Calibration, calibrate, quantize
 from nvdla.builder.refine import Recipe, Refined, refine
 from nvdla.builder.search import SearchLimits
 from nvdla.errors import BuildError
+from nvdla.tensors.pixel_numbers import PixelNumbers
 
 __all__ = [
     "BuildError",
@@ -13,6 +14,7 @@ __all__ = [
     "Calibration",
     "Layer",
     "Network",
+    "PixelNumbers",
     "Recipe",
     "Refined",
     "SearchLimits",

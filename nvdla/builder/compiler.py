@@ -12,7 +12,7 @@ import numpy as np
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.builder import reference, sidecar
 from nvdla.builder.emit import emit
-from nvdla.builder.ir import Program
+from nvdla.builder.ir import Program, Root, Surface
 from nvdla.builder.lower import lower
 from nvdla.builder.network import Network
 from nvdla.builder.planner import Plan
@@ -22,6 +22,7 @@ from nvdla.builder.search import search as look_further
 from nvdla.builder.weigh import Weigher
 from nvdla.hardware.configuration import Configuration, configuration
 from nvdla.loadable.model import Loadable
+from nvdla.tensors.pixel_numbers import PixelNumbers
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,7 @@ class Built:
         """Real inputs (C, H, W) or (1, C, H, W) as elements (1, C, H, W)."""
         if not isinstance(inputs, Mapping):
             inputs = {self.program.inputs[0].name: inputs}
-        return {
-            root.name: quantize(inputs[root.name], root.scale, root.precision).reshape(
-                1, root.channels, root.height, root.width
-            )
-            for root in self.program.inputs
-        }
+        return {root.name: _elements(root, np.asarray(inputs[root.name])) for root in self.program.inputs}
 
     def expected(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Outputs (1, C, H, W) for inputs given as elements, by the plain numpy model; exact for integers."""
@@ -66,7 +62,7 @@ class Built:
         """Real values (C, H, W) of every tensor that exists after fusion, for inputs given as elements."""
         memory = reference.evaluate(self.program, inputs)
         return {
-            name: surface.of(memory.array(surface.root)).astype(np.float64) * surface.scale
+            name: surface.of(memory.array(surface.root)).astype(np.float64) * _steps(surface)
             for name, surface in self.program.tensors.items()
         }
 
@@ -74,6 +70,19 @@ class Built:
         """Write the loadable, and the sidecar beside it (``<path>.layers.json``)."""
         self.loadable.save(path)
         sidecar.save(self.sidecar, path)
+
+
+def _elements(root: Root, values: np.ndarray) -> np.ndarray:
+    shape = root.channels, root.height, root.width
+    if root.converter is not None:
+        return root.converter.numbers.elements(values.reshape(1, *shape))
+    return quantize(values, root.scale, root.precision).reshape(1, *shape)
+
+
+def _steps(surface: Surface) -> float | np.ndarray:
+    """The real number of a step; of an input of pixels of each channel's."""
+    converter = surface.root.converter
+    return surface.scale if converter is None else surface.scale * np.array(converter.factors)[:, None, None]
 
 
 def build(
@@ -87,6 +96,7 @@ def build(
     input_format: str = "auto",
     memory: Memory | None = None,
     search: SearchLimits | None = None,
+    pixels: PixelNumbers | None = None,
 ) -> Built:
     """Build a loadable.
 
@@ -97,11 +107,13 @@ def build(
     the order that make the whole network fastest, as far as ``search`` says (None: to its end, in this process).
     ``memory``: what is behind the accelerator, which all of it is weighed for (None: as wide as the bus).
     ``input_format``: "auto" (from level 1 on) takes inputs of up to four channels that only convolutions take as
-    images, whose elements stay the same; "image" insists, "feature" never does.
+    images, whose elements stay the same; "image" insists, "feature" never does. "pixels" insists on images of unsigned
+    elements, the pixels as they are, which stand for the numbers that ``pixels`` says (by default themselves): CDMA
+    subtracts the mean and multiplies.
     Raises BuildError naming layer, value, limit and remedy; ConfigError for what the configuration lacks.
     """
     chosen = configuration(config) if isinstance(config, str) else config
-    program = lower(network, chosen, precision, calibration, per_channel, level, input_format, memory)
+    program = lower(network, chosen, precision, calibration, per_channel, level, input_format, memory, pixels)
     weigher, record = Weigher(chosen, level, memory), None
     if level > 1:
         found = look_further(program, chosen, memory, search or SearchLimits())

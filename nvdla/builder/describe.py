@@ -12,7 +12,18 @@ import numpy as np
 from nvdla.builder import pixels, winograd
 from nvdla.builder.addresses import CONSTANTS, Addresses, Constants, Cube
 from nvdla.builder.cbuf import kernel_bytes, line_entries
-from nvdla.builder.ir import BYTES, Contract, Convert, Convolve, Normalize, Pool, Process, Stage, Surface
+from nvdla.builder.ir import (
+    BYTES,
+    Contract,
+    Convert,
+    Convolve,
+    Normalize,
+    PixelConverter,
+    Pool,
+    Process,
+    Stage,
+    Surface,
+)
 from nvdla.builder.lut import Lut, Table
 from nvdla.builder.packing import PackedWeights
 from nvdla.builder.schedule import HardwareOperation
@@ -104,11 +115,11 @@ class Describer:
         op.dilation_y, op.dilation_x = operation.dilation
         op.pad_y_top, op.pad_y_bottom, op.pad_x_left, op.pad_x_right = operation.padding
         op.in_precision = op.out_precision = _PRECISION[precision]
+        op.in_cvt.scale, op.in_cvt.enable = 1, int(precision == "int8")
         if source.root.pixels is not None:
             self._image(operation, source.root.pixels, op)
         if operation.winograd:
             self._winograd(operation, op)
-        op.in_cvt.scale, op.in_cvt.enable = 1, int(precision == "int8")
         # The firmware refuses any scale but 1 and any offset here (conv.c).
         op.out_cvt.scale, op.out_cvt.truncate, op.out_cvt.enable = 1, operation.truncate, 1
         self._weights(operation, surface.weight_data)
@@ -121,7 +132,17 @@ class Describer:
         op.data_format = int(form)
         op.input_channel_csc = pixels.components(form)
         op.kernel_width_csc, op.kernel_channel_csc = 1, pixels.kernel_channels(operation)
+        if operation.source.root.converter is not None:
+            self._converter(operation.source.root.converter, op)
         op.post_extension = pixels.post_extension(operation, self.config).bit_length() - 1
+
+    @staticmethod
+    def _converter(converter: PixelConverter, op: Any) -> None:
+        """Unsigned pixels: a mean a channel, one scale."""
+        op.pixel_override = PixelOverride.UINT
+        op.mean_format = int(any(converter.means))
+        op.mean_ry, op.mean_gu, op.mean_bv, op.mean_ax = (*converter.means, 0, 0, 0)[:4]
+        op.in_cvt.enable, op.in_cvt.scale, op.in_cvt.truncate = 1, converter.scale, converter.shift
 
     def _winograd(self, operation: Convolve, op: Any) -> None:
         """What the method changes: a 4x4 kernel on data that CDMA has extended in all directions."""

@@ -15,16 +15,32 @@ import numpy as np
 from nvdla.builder.lut import Lut
 from nvdla.loadable.enums import PixelFormat
 from nvdla.precision import Precision
+from nvdla.tensors.pixel_numbers import PixelNumbers
 
 BYTES = {each.title: each.bytes for each in Precision}
 DTYPES = {each.title: each.dtype.type for each in Precision}
+
+
+@dataclass(frozen=True)
+class PixelConverter:
+    """What CDMA makes of unsigned pixels: ``(pixel - means) * scale >> shift``, rounded half away from zero, limited to
+    the precision. ``lift``: bits by which a pixel is moved up before. ``factors`` (C,): the real number of a channel's
+    step in steps of the tensor's scale, which the weights of whoever reads it make up for."""
+
+    numbers: PixelNumbers
+    means: tuple[int, ...]
+    scale: int
+    shift: int
+    lift: int
+    factors: tuple[float, ...]
 
 
 @dataclass(eq=False)
 class Root:
     """A whole cube in memory. ``scale``: real number of one step (1 for fp16). ``role``: "input", "output", "inner" or
     "constant", which has its elements (C, H, W) in ``data``. ``paired``: an even number of surfaces, for conversion
-    between int8 and int16. ``pixels``: the format of an image; None: surfaces of atoms."""
+    between int8 and int16. ``pixels``: the format of an image; None: surfaces of atoms. ``converter``: its elements
+    are unsigned pixels."""
 
     name: str
     channels: int
@@ -36,6 +52,7 @@ class Root:
     data: np.ndarray | None = None
     paired: bool = False
     pixels: PixelFormat | None = None
+    converter: PixelConverter | None = None
 
     @property
     def elements(self) -> np.ndarray:

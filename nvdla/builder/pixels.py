@@ -7,11 +7,15 @@ RTL gives the same bytes with each).
 
 from __future__ import annotations
 
-from nvdla.builder.ir import BYTES, Convolve
+import numpy as np
+
+from nvdla.builder.ir import BYTES, Convolve, PixelConverter
+from nvdla.builder.quantize import LARGEST, fixed_point
 from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.pixel_formats import pixel_format
 from nvdla.loadable.enums import PixelFormat
 from nvdla.rounding import align, ceil_div
+from nvdla.tensors.pixel_numbers import PixelNumbers
 
 # Lines of images begin at multiples of this; CDMA fetches whole atoms, and may not go beyond a line.
 LINE_ALIGNMENT = 32
@@ -24,12 +28,45 @@ FORMATS = {
     ("fp16", 4): PixelFormat.A16B16G16R16_F,
 }
 """By precision and components of a pixel. Elements are signed: CDMA is told so (PIXEL_SIGN_OVERRIDE)."""
+UNSIGNED = {
+    ("int8", 8, 1): PixelFormat.R8,
+    ("int8", 8, 4): PixelFormat.A8B8G8R8,
+    ("int16", 16, 1): PixelFormat.R16,
+    ("int16", 16, 4): PixelFormat.A16B16G16R16,
+    ("int16", 10, 4): PixelFormat.A2B10G10R10,
+}
+"""By precision, bits of a component and components, for elements that CDMA takes as unsigned."""
 MOST_CHANNELS = 4
 
 
 def format_for(channels: int, precision: str) -> PixelFormat | None:
     """The pixel format for so many channels; None above four."""
     return FORMATS[precision, 1 if channels == 1 else MOST_CHANNELS] if channels <= MOST_CHANNELS else None
+
+
+def unsigned_format(channels: int, precision: str, bits: int) -> PixelFormat | None:
+    """The format for unsigned pixels of so many bits; None where there is none."""
+    if channels > MOST_CHANNELS:
+        return None
+    each = 1 if channels == 1 and bits != 10 else MOST_CHANNELS
+    return UNSIGNED.get((precision, bits, each))
+
+
+def converter(numbers: PixelNumbers, channels: int, precision: str) -> tuple[PixelConverter, float]:
+    """CDMA's settings for pixels, and the real number of one step of what it makes.
+
+    Pixels stay as they are where they fit (a step is one of a pixel's); else the largest distance from the mean is the
+    largest element.
+    """
+    mean, scale = numbers.channels(channels)
+    lift = 6 if numbers.bits == 10 else 0
+    limit = LARGEST[precision]
+    means = np.clip(np.rint(mean * (1 << lift)), -(1 << 15), (1 << 15) - 1).astype(np.int64)
+    farthest = int(np.max(np.maximum(np.abs(means), np.abs((numbers.largest << lift) - means))))
+    factor, shift = (1, 0) if farthest <= limit + 1 else fixed_point(limit / farthest)
+    step = float(np.max(scale)) * 2.0**shift / (factor << lift)
+    factors = tuple(float(each) for each in scale / np.max(scale))
+    return PixelConverter(numbers, tuple(int(each) for each in means), factor, shift, lift, factors), step
 
 
 def components(pixels: PixelFormat) -> int:

@@ -65,10 +65,21 @@ def evaluate(program: Program, inputs: Mapping[str, np.ndarray]) -> Memory:
     for root in program.inputs:
         if root.name not in inputs:
             raise BuildError(f"input {root.name} is missing")
-        memory.array(root)[...] = np.asarray(inputs[root.name]).reshape(root.channels, root.height, root.width)
+        elements = np.asarray(inputs[root.name]).reshape(root.channels, root.height, root.width)
+        memory.array(root)[...] = elements if root.converter is None else _of_pixels(elements, root)
     for operation in program.operations:
         step(operation, memory)
     return memory
+
+
+def _of_pixels(elements: np.ndarray, root: Root) -> np.ndarray:
+    """Unsigned pixels as CDMA converts them."""
+    converter = root.converter
+    assert converter is not None
+    pixels = elements.astype(np.int64) & converter.numbers.largest
+    means = np.array(converter.means)[:, None, None]
+    product = ((pixels << converter.lift) - means) * converter.scale
+    return _limit(round_half_away(product, converter.shift), LIMITS[root.precision])
 
 
 def step(operation: Operation, memory: Memory) -> None:

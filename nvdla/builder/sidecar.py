@@ -33,6 +33,9 @@ def describe(
         },
         "tasks": [_task(number, task) for number, task in enumerate(tasks)],
         "weighed": _weighed(tasks, weigher, search),
+        "pixels": {
+            root.name: root.converter.numbers.document() for root in program.inputs if root.converter is not None
+        },
     }
 
 

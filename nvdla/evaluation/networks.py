@@ -19,6 +19,7 @@ from nvdla.program.naming import names_for
 from nvdla.tensors.files import IMAGE_ENDINGS, fit
 from nvdla.tensors.images import Preprocessing, convert_pixels
 from nvdla.tensors.inputs import InputForm
+from nvdla.tensors.pixel_numbers import pixels_of
 from nvdla.tensors.real import to_elements
 
 MAX_NETWORK = 4 << 30
@@ -70,6 +71,7 @@ class LoadableNetwork(Network):
         self._scale = scale if scale is not None else scales.get(self._input.name)
         self._result_scale = scales.get(self._output.name)
         self._pixels = pixels
+        self._numbers = pixels_of(names_for(path).pixels).get(self._input.name)
         self._model_pixels = _preprocessing_of(path) if self._scale is not None else None
 
     def prepare(self, value: Any) -> np.ndarray:
@@ -78,7 +80,7 @@ class LoadableNetwork(Network):
         if isinstance(value, str | os.PathLike):
             if self._model_pixels is not None and Path(value).suffix.lower() in IMAGE_ENDINGS:
                 return self._quantised(self._model_pixels.image(value, shape))
-            form = InputForm(self._input.name, shape, dtype, self._scale, pixels=self._pixels)
+            form = InputForm(self._input.name, shape, dtype, self._scale, pixels=self._pixels, numbers=self._numbers)
             found = form.elements(value)
             if isinstance(found, bytes):
                 raise FormatError(f"{os.fspath(value)}: raw surfaces cannot be evaluated; give images or .npy")
@@ -92,7 +94,7 @@ class LoadableNetwork(Network):
                     f"samples are {array.dtype}, the input {self._input.name} is {dtype}: its scale is not known; give "
                     "--input-scale, or the layer file of the network beside it"
                 )
-            array = to_elements(array, self._scale, dtype)
+            array = self._quantised(fit(array, shape, array.dtype, "sample"))
         return fit(array, shape, dtype, "sample")
 
     def prepare_many(self, values: Sequence[Any]) -> list[np.ndarray]:
@@ -106,6 +108,8 @@ class LoadableNetwork(Network):
 
     def _of_pixels(self, planes: np.ndarray) -> np.ndarray:
         """Pixels (N, C, H, W) as elements."""
+        if self._model_pixels is None and self._numbers is not None:
+            return self._numbers.stored(planes)
         if self._model_pixels is None:
             return convert_pixels(planes, self._input.dtype, self._pixels)
         ordered = planes[:, :: 1 if self._model_pixels.colour == "rgb" else -1]
@@ -116,6 +120,8 @@ class LoadableNetwork(Network):
         dtype = self._input.dtype
         if dtype.kind == "f":
             return values.astype(dtype)
+        if self._numbers is not None:
+            return self._numbers.elements(values)
         assert self._scale is not None
         return to_elements(values, self._scale, dtype)
 

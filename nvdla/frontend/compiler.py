@@ -37,6 +37,7 @@ from nvdla.frontend.quantisation.mixed import JUDGED_SAMPLES, choose, drop
 from nvdla.frontend.quantisation.tables import Table
 from nvdla.hardware.configuration import configurations
 from nvdla.loadable.model import Loadable
+from nvdla.tensors.pixel_numbers import PixelNumbers
 from nvdla.tensors.preprocessing import Preprocessing
 
 
@@ -55,6 +56,7 @@ class CompiledPart:
     scales: dict[str, float] = field(default_factory=dict)
     precision: str = ""
     refined: Refined | None = None
+    numbers: Mapping[str, PixelNumbers] = field(default_factory=dict)
 
     @property
     def made(self) -> Built:
@@ -166,6 +168,9 @@ def compile(
     """
     loaded = model if isinstance(model, Model) else read(model, shapes, weights)
     recipe, rest = recipe_of(options)
+    if rest.get("input_format") == "pixels":
+        of_image = preprocessing or Preprocessing()
+        rest["pixels"] = PixelNumbers(of_image.mean, of_image.scale)
     data = _data(loaded, calibration, preprocessing)
     auto, precision = precision == "auto", "int8" if precision == "auto" else precision
     kept = dict.fromkeys(keep_on_host, "it is kept on the host as asked")
@@ -340,6 +345,7 @@ def _build(
         details["accuracy"] = [*details.get("accuracy", ()), *rows_of_part]
         own = {"accuracy": rows_of_part, "factors": _factors(refined)}
         built.sidecar.update({**_sidecar(imported, part, rows, details), **own})
+        numbers = {root.name: root.converter.numbers for root in built.program.inputs if root.converter}
         scales = {**built.input_scales, **built.output_scales}
         parts.append(
             CompiledPart(
@@ -353,6 +359,7 @@ def _build(
                 scales,
                 imported.precision,
                 refined,
+                numbers,
             )
         )
     _name_groups(rows, parts)

@@ -23,6 +23,7 @@ from nvdla.files import read_file
 from nvdla.frontend.graph import Binding
 from nvdla.frontend.host import HostPart
 from nvdla.loadable import Loadable, load
+from nvdla.tensors.pixel_numbers import PixelNumbers, pixels_of
 
 if TYPE_CHECKING:
     from nvdla.frontend.compiler import Compiled
@@ -44,6 +45,7 @@ def pack(compiled: Compiled) -> bytes:
             row[way] = [_binding(each, f"{number}.{way}.{i}", indices) for i, each in enumerate(getattr(part, way))]
         if part.loadable is not None:
             row |= {"file": f"part{number}.loadable", "scales": part.scales, "precision": part.precision}
+            row["pixels"] = {name: numbers.document() for name, numbers in part.numbers.items()}
             files[row["file"]] = part.loadable.to_bytes()
             sidecar = json.dumps(part.made.sidecar, indent=1, sort_keys=True)
             files[f"{row['file']}.layers.json"] = sidecar.encode() + b"\n"
@@ -108,6 +110,7 @@ class PackedPart:
     model: Any = None
     scales: dict[str, float] = field(default_factory=dict)
     precision: str = ""
+    numbers: Mapping[str, PixelNumbers] = field(default_factory=dict)
 
 
 @dataclass
@@ -203,6 +206,7 @@ def _part(row: Mapping[str, Any], content: Any, indices: Mapping[str, np.ndarray
         part.loadable = load(content(row["file"]))
         part.scales = {str(k): float(v) for k, v in row["scales"].items()}
         part.precision = str(row["precision"])
+        part.numbers = pixels_of(row.get("pixels"))
     else:
         part.model = content(row["file"])
     return part
@@ -266,7 +270,11 @@ class _Accelerator:
             order = flat if each.index is None else flat[each.index.ravel()]
             if order.size != size:
                 raise FormatError(f"input {each.value} has {flat.size} elements, must have {size}")
-            cube = quantize(order, self.part.scales[each.tensor], self.part.precision)
+            numbers = self.part.numbers.get(each.tensor)
+            if numbers is None:
+                cube = quantize(order, self.part.scales[each.tensor], self.part.precision)
+            else:
+                cube = numbers.elements(order.reshape(each.shape))
             found[each.tensor] = cube.reshape(1, *each.shape)
         return found
 

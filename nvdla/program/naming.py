@@ -37,16 +37,19 @@ OPERATION = re.compile(r"(\d{1,9})/(\d{1,9})\Z")
 class Names:
     """``layers``: (task, operation) -> layer; ``scales``: name of a layer or tensor -> real value of one step;
     ``preprocessing``: how the model takes images (:meth:`nvdla.tensors.preprocessing.Preprocessing.of`), as it stands
-    in the layer file."""
+    in the layer file, and so do the inputs that take unsigned ``pixels``
+    (:func:`nvdla.tensors.pixel_numbers.pixels_of`)."""
 
     layers: dict[tuple[int, int], str] = field(default_factory=dict)
     scales: dict[str, float] = field(default_factory=dict)
     preprocessing: Any = None
+    pixels: Any = None
 
     def __or__(self, other: Names) -> Names:
         """Both; where both say something, the other."""
         preprocessing = self.preprocessing if other.preprocessing is None else other.preprocessing
-        return Names(self.layers | other.layers, self.scales | other.scales, preprocessing)
+        pixels = self.pixels if other.pixels is None else other.pixels
+        return Names(self.layers | other.layers, self.scales | other.scales, preprocessing, pixels)
 
     def scale(self, name: str | None) -> float | None:
         """The scale of a layer; of "conv1+relu1" that of its last part that has one."""
@@ -91,7 +94,7 @@ def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
         for name, each in tensors.items()
         if isinstance(each, dict) and each.get("scale") is not None
     }
-    return Names(sidecar.layers(data), scales, data.get("preprocessing") or None)
+    return Names(sidecar.layers(data), scales, data.get("preprocessing") or None, data.get("pixels") or None)
 
 
 def from_yaml(path: str | os.PathLike[str]) -> Names:

@@ -14,7 +14,8 @@ from nvdla.errors import FormatError
 from nvdla.tensors.dimg import read_dimg
 from nvdla.tensors.files import IMAGE_ENDINGS, INPUT_ENDINGS, ending, fit, read_npy, read_raw
 from nvdla.tensors.images import Preprocessing as Pixels
-from nvdla.tensors.images import is_picture, is_pil, load_image
+from nvdla.tensors.images import is_picture, is_pil, load_image, read_pixels
+from nvdla.tensors.pixel_numbers import PixelNumbers
 from nvdla.tensors.preprocessing import Preprocessing
 from nvdla.tensors.real import ScaleMissing, holding_scale, to_elements
 
@@ -24,7 +25,8 @@ Shape = tuple[int, int, int, int]
 @dataclass(frozen=True)
 class InputForm:
     """What an input takes: ``scale`` is the real value of one step (None: not known); pictures become numbers as the
-    ``model`` says, or else as NVIDIA's runtime does it (``pixels``)."""
+    ``model`` says, or else as NVIDIA's runtime does it (``pixels``). ``numbers``: its elements are pixels themselves,
+    and pictures are taken as they are."""
 
     name: str
     shape: Shape
@@ -32,6 +34,7 @@ class InputForm:
     scale: float | None = None
     model: Preprocessing | None = None
     pixels: Pixels | None = None
+    numbers: PixelNumbers | None = None
 
     def elements(self, value: Any) -> np.ndarray | bytes:
         """An array (N, C, H, W) of the input's elements, or the bytes of its surface. Raises FormatError.
@@ -58,18 +61,32 @@ class InputForm:
 
     def _picture(self, value: Any) -> np.ndarray:
         one: Shape = (1, *self.shape[1:])
+        if self.numbers is not None:
+            return np.broadcast_to(self.numbers.stored(self._pixels(self.numbers, value, one)), self.shape)
         if self.model is None:
             image = load_image(value, one, self.dtype, self.pixels)
         else:
             image = self._quantised(self.model.cube(value, one))
         return np.broadcast_to(image, self.shape)
 
+    def _pixels(self, numbers: PixelNumbers, value: Any, shape: Shape) -> np.ndarray:
+        """A picture's pixels, of which files and arrays have eight bits."""
+        wanted = self.pixels or Pixels()
+        if self.model is not None:
+            wanted = Pixels(order=self.model.colour, resize=self.model.resize)
+        found = read_pixels(value, shape, wanted).astype(np.uint16)
+        return found << (numbers.bits - 8)
+
     def _numbers(self, array: np.ndarray, what: str) -> np.ndarray:
         if array.dtype.kind != "f" or array.dtype == self.dtype:
+            if self.numbers is not None and array.dtype.kind == "u":
+                return self.numbers.stored(fit(array, self.shape, array.dtype, what))
             return fit(array, self.shape, self.dtype, what)
         return self._quantised(fit(array, self.shape, array.dtype, what))
 
     def _quantised(self, values: np.ndarray) -> np.ndarray:
+        if self.numbers is not None:
+            return self.numbers.elements(values)
         scale = 1.0 if self.scale is None and self.dtype.kind == "f" else self.scale
         if scale is None:
             raise ScaleMissing(self.name, self.dtype, "input", holding_scale(values, self.dtype))

@@ -9,7 +9,7 @@ import numpy as np
 from nvdla.builder import pixels
 from nvdla.builder.cbuf import fit
 from nvdla.builder.fuse import Group
-from nvdla.builder.ir import DTYPES, Convolve, Process, Root
+from nvdla.builder.ir import DTYPES, Convolve, PixelConverter, Process, Root
 from nvdla.errors import BuildError
 from nvdla.loadable.enums import PixelFormat
 
@@ -17,22 +17,48 @@ if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
     from nvdla.builder.network import Tensor
 
-FORMATS = ("auto", "image", "feature")
+FORMATS = ("auto", "image", "feature", "pixels")
 
 
 def chosen(lowering: Lowering, wanted: str) -> dict[str, PixelFormat]:
     """The pixel formats of inputs by name. ``wanted``: "auto" where that is possible, "image" for all of them (else
-    BuildError), "feature" for none."""
+    BuildError), "pixels" for all of them with unsigned elements, "feature" for none."""
     if wanted not in FORMATS:
         raise BuildError(f"input format {wanted!r}: known are {', '.join(FORMATS)}")
     found: dict[str, PixelFormat] = {}
     for tensor in lowering.network.inputs if wanted != "feature" else ():
-        form = pixels.format_for(tensor.shape[0], lowering.default)
-        reason = "it has more than four channels" if form is None else _hindrance(lowering, tensor, form)
+        form, reason = _form(lowering, tensor, wanted)
+        reason = reason if form is None else _hindrance(lowering, tensor, form)
         if form is not None and not reason:
             found[tensor.name] = form
-        elif wanted == "image":
+        elif wanted != "auto":
             raise BuildError(f"input {tensor.name} cannot be an image: {reason}; use the input format auto or feature")
+    return found
+
+
+def _form(lowering: Lowering, tensor: Tensor, wanted: str) -> tuple[PixelFormat | None, str]:
+    """The format of an input, or why there is none."""
+    channels, precision = tensor.shape[0], lowering.default
+    if wanted != "pixels":
+        return pixels.format_for(channels, precision), "it has more than four channels"
+    bits = lowering.numbers.bits
+    form = pixels.unsigned_format(channels, precision, bits)
+    return form, f"there are no pixels of {channels} channels of {bits} bits for {precision}"
+
+
+def converted(lowering: Lowering) -> dict[str, PixelConverter]:
+    """What CDMA makes of inputs that are unsigned pixels. Scales of these inputs are set by it, and where channels have
+    scales of their own the weights of those who read them have their factors."""
+    found: dict[str, PixelConverter] = {}
+    for tensor in lowering.network.inputs:
+        if tensor.name in lowering.images:
+            converter, step = pixels.converter(lowering.numbers, tensor.shape[0], lowering.default)
+            found[tensor.name], lowering.scales[tensor.name] = converter, step
+            if any(factor != 1 for factor in converter.factors):
+                factors = np.array(converter.factors)[:, None, None]
+                for group in lowering.groups:
+                    if tensor in group.layer.inputs:
+                        group.weights = group.kernels * factors
     return found
 
 

@@ -18,6 +18,7 @@ from nvdla.builder.weigh import Weigher
 from nvdla.errors import BuildError, ConfigError
 from nvdla.hardware.configuration import Configuration, configurations
 from nvdla.memory.surfaces import FEATURE_ATOMS
+from nvdla.tensors.pixel_numbers import PixelNumbers
 
 # Largest bias in steps of the accumulator: int16 shifted by 4, which is below the noise of rounded weights.
 _LARGEST_BIAS = 32767.0 * 16
@@ -36,6 +37,7 @@ class Lowering:
         level: int = 1,
         input_format: str = "auto",
         memory: Memory | None = None,
+        numbers: PixelNumbers | None = None,
     ) -> None:
         if precision not in config.precisions:
             able = [name for name, each in configurations().items() if precision in each.precisions]
@@ -65,7 +67,9 @@ class Lowering:
         self._temporaries = 0
         self.weigher = Weigher(config, level, memory)
         self.claimed: dict[str, Group] = residual.claimed(self) if level else {}
+        self.numbers = numbers or PixelNumbers()
         self.images = images.chosen(self, "feature" if input_format == "auto" and not level else input_format)
+        self.converters = images.converted(self) if input_format == "pixels" else {}
 
     @property
     def integer(self) -> bool:
@@ -175,6 +179,8 @@ class Lowering:
         scales = self.kernel_scales(group, weights)
         bias, means = group.biases, self.scales_given.means.get(source.name)
         if means is not None:
+            if source.name in self.converters:
+                means = means / np.array(self.converters[source.name].factors)
             bias = bias - mean_error(group, weights, scales, self.precision, means, groups)
         self.quantised[group.layer.name] = Quantised(scales, bias)
         return scales, bias
@@ -270,7 +276,7 @@ class Lowering:
             channels, height, width = tensor.shape
             scale = self.scales[tensor.name]
             root = Root(tensor.name, channels, height, width, self.default, scale, "input")
-            root.pixels = self.images.get(tensor.name)
+            root.pixels, root.converter = self.images.get(tensor.name), self.converters.get(tensor.name)
             self.places[tensor.name] = root.whole
         concat.reserve(self)
         waiting = {group.output.name for group in self.claimed.values()}
@@ -311,7 +317,8 @@ def lower(
     level: int = 1,
     input_format: str = "auto",
     memory: Memory | None = None,
+    numbers: PixelNumbers | None = None,
 ) -> Program:
-    """The hardware operations of a network, weighed for a memory. Raises BuildError (ConfigError for what the
-    configuration lacks)."""
-    return Lowering(network, config, precision, calibration, per_channel, level, input_format, memory).run()
+    """The hardware operations of a network, weighed for a memory. ``numbers``: what pixels stand for, where inputs are
+    pixels. Raises BuildError (ConfigError for what the configuration lacks)."""
+    return Lowering(network, config, precision, calibration, per_channel, level, input_format, memory, numbers).run()

@@ -1,0 +1,178 @@
+"""Inputs of unsigned pixels: CDMA subtracts the mean and multiplies, and nobody converts anything before."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import nvdla
+from nvdla.builder import BuildError, Network, PixelNumbers, build, calibrate, layer_errors
+from nvdla.errors import FormatError
+from nvdla.lint import lint
+from nvdla.loadable.enums import PixelFormat
+from nvdla.program.program import Program
+
+Image = pytest.importorskip("PIL.Image")
+TARGETS = [("nv_small", "int8", 8), ("nv_large", "int8", 8), ("nv_full", "int8", 8), ("nv_full", "int16", 16)]
+NETWORKS = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+CAFFE = PixelNumbers((123.68, 116.78, 103.94), (1.0,))
+
+
+def first_layer(shape=(3, 12, 14), kernels=10, size=(3, 3), padding=(1, 1, 1, 1)) -> Network:
+    rng = np.random.default_rng(0)
+    net = Network("first")
+    x = net.input("data", shape)
+    weights = rng.normal(size=(kernels, shape[0], *size))
+    net.output(net.convolution("c", x, weights, rng.normal(size=kernels), (1, 1), padding))
+    return net
+
+
+def pixels_and_numbers(numbers: PixelNumbers, shape, seed=0) -> tuple[np.ndarray, np.ndarray]:
+    """Pixels, and the real numbers that they stand for."""
+    mean, scale = (each[:, None, None] for each in numbers.channels(shape[0]))
+    pixels = np.random.default_rng(seed).integers(0, numbers.largest + 1, (1, *shape))
+    return pixels, (pixels - mean) * scale
+
+
+def built_with(net: Network, numbers: PixelNumbers, config="nv_small", precision="int8"):
+    scales = calibrate(net, pixels_and_numbers(numbers, net.inputs[0].shape, 1)[1])
+    return build(net, config, precision, scales, input_format="pixels", pixels=numbers)
+
+
+@st.composite
+def cases(draw):
+    def number(low, high):
+        return draw(st.integers(low, high))
+
+    height, width = number(1, 20), number(2, 30)
+    size = number(1, min(height, 5)), number(1, min(width, 5))
+    padding = tuple(number(0, side - 1) for side in (size[0], size[0], size[1], size[1]))
+    channels = number(1, 4)
+    means = draw(st.lists(st.floats(-20, 300), min_size=channels, max_size=channels))
+    scales = draw(st.lists(st.floats(0.001, 2), min_size=channels, max_size=channels))
+    return first_layer((channels, height, width), number(1, 40), size, padding), means, scales
+
+
+@pytest.mark.parametrize(("config", "precision", "bits"), TARGETS)
+@NETWORKS
+@given(case=cases())
+def test_pixels_give_the_results_of_the_reference(config, precision, bits, case):
+    net, means, scales = case
+    step = 1 << (bits - 8)
+    numbers = PixelNumbers(tuple(each * step for each in means), tuple(each / step for each in scales), bits)
+    built = built_with(net, numbers, config, precision)
+    pixels, real = pixels_and_numbers(numbers, net.inputs[0].shape)
+    elements = built.quantize_inputs(real)
+    np.testing.assert_array_equal(elements["data"], numbers.stored(pixels))
+    found = nvdla.Runtime(built.loadable, config).run(elements)["c"]
+    np.testing.assert_array_equal(found, built.expected(elements)["c"])
+    assert precision == "int16" or not lint(built.loadable, config).findings
+
+
+@pytest.mark.parametrize(
+    ("numbers", "config", "precision", "channels", "form"),
+    [
+        (PixelNumbers((128,), (1 / 128,)), "nv_small", "int8", 1, PixelFormat.R8),
+        (CAFFE, "nv_large", "int8", 3, PixelFormat.A8B8G8R8),
+        (PixelNumbers((0,), (1 / 255, 2 / 255, 1 / 510)), "nv_full", "int8", 3, PixelFormat.A8B8G8R8),
+        (PixelNumbers((32768,), (1 / 32768,), 16), "nv_full", "int16", 1, PixelFormat.R16),
+        (PixelNumbers((512,), (1 / 512,), 10), "nv_full", "int16", 3, PixelFormat.A2B10G10R10),
+    ],
+)
+def test_the_loadable_says_so_and_the_network_means_the_same(numbers, config, precision, channels, form):
+    net = first_layer((channels, 12, 14))
+    built = built_with(net, numbers, config, precision)
+    assert built.loadable.tensors[0].pixel_format == form
+    (conv, *_) = Program.of(built.loadable, config).operations
+    assert (conv.op.pixel_override, conv.op.mean_format) == (0, int(any(numbers.mean)))
+    _, real = pixels_and_numbers(numbers, net.inputs[0].shape, 1)
+    assert layer_errors(net, built, real)["c"]["snr_db"] > (30 if precision == "int8" else 70)
+    elements = built.quantize_inputs(real)
+    found = nvdla.Runtime(built.loadable, config).run(elements)["c"]
+    np.testing.assert_array_equal(found, built.expected(elements)["c"])
+
+
+def test_pixels_that_fit_stay_as_they_are():
+    """With a mean in the middle a step is one of a pixel's: nothing is lost."""
+    net = first_layer()
+    converter = built_with(net, PixelNumbers((128, 127.6, 128), (1.0,))).program.inputs[0].converter
+    assert (converter.means, converter.scale, converter.shift) == ((128, 128, 128), 1, 0)
+
+
+def test_a_picture_goes_in_as_it_is(tmp_path, nvdla_command):
+    """The bytes of a .png are the input's; floats, arrays of pixels and the picture give the same."""
+    net = first_layer()
+    built = built_with(net, CAFFE)
+    built.save(tmp_path / "net.loadable")
+    assert json.loads((tmp_path / "net.loadable.layers.json").read_text())["pixels"] == {"data": CAFFE.document()}
+    pixels, real = pixels_and_numbers(CAFFE, (3, 12, 14))
+    wanted = built.expected(built.quantize_inputs(real))["c"]
+    Image.fromarray(pixels[0].transpose(1, 2, 0)[..., ::-1].astype(np.uint8)).save(tmp_path / "a.png")
+    runtime = nvdla.Runtime(tmp_path / "net.loadable", "nv_small")
+    for given_as in (real.astype(np.float32), pixels.astype(np.uint8), tmp_path / "a.png"):
+        np.testing.assert_array_equal(runtime.run(given_as)["c"], wanted)
+    out = tmp_path / "out.npy"
+    code, _, err = nvdla_command(
+        "run", str(tmp_path / "net.loadable"), "--input", str(tmp_path / "a.png"), "-o", str(out)
+    )
+    assert code == 0, err
+    np.testing.assert_array_equal(np.load(out), wanted)
+
+
+def test_a_compiled_model_leaves_mean_and_scale_to_the_accelerator(tmp_path, nvdla_command):
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from frontend.models import model, node
+
+    from nvdla.frontend.model import run_once
+    from nvdla.frontend.package import unpack
+
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(size=(4, 3, 3, 3)).astype("f4")}
+    net = model([node("Conv", "x w", "y", pads=[1, 1, 1, 1])], {"x": (1, 3, 8, 8)}, {"y": (1, 4, 8, 8)}, weights)
+    onnx.save(net, tmp_path / "net.onnx")
+    picture = rng.integers(0, 256, (8, 8, 3)).astype(np.uint8)
+    (tmp_path / "images").mkdir()
+    Image.fromarray(picture).save(tmp_path / "images" / "a.png")
+    out = tmp_path / "net.loadable"
+    words = ["--calibrate", str(tmp_path / "images"), "--mean", "124,117,104", "--scale", "0.017", "-o", str(out)]
+    code, _, err = nvdla_command("compile", str(tmp_path / "net.onnx"), "--input-format", "pixels", *words)
+    assert code == 0, err
+    real = (picture.transpose(2, 0, 1)[None] - np.array([124, 117, 104.0]).reshape(1, 3, 1, 1)) * 0.017
+    runtime = nvdla.Runtime(out, "nv_small")
+    found = runtime.run(tmp_path / "images" / "a.png", real=True)
+    (name,) = found
+    np.testing.assert_array_equal(found[name], runtime.run(real.astype(np.float32), real=True)[name])
+    (exact,) = run_once(net, "net", {"x": real.astype(np.float32)})
+    assert np.abs(found[name] - exact).max() < 0.03 * np.abs(exact).max()
+    package = tmp_path / "net.nvpkg"
+    code, _, err = nvdla_command(
+        "compile", str(tmp_path / "net.onnx"), "--input-format", "pixels", *words[:-1], str(package)
+    )
+    assert code == 0, err
+
+    again = unpack(package).machine().run({"x": real})["y"]
+    np.testing.assert_allclose(again, found[name], rtol=1e-6)
+
+
+def test_what_no_pixels_can_be_is_refused():
+    net = first_layer((5, 8, 8))
+    scales = calibrate(net, np.random.default_rng(0).normal(size=(1, 5, 8, 8)))
+    with pytest.raises(BuildError, match="there are no pixels of 5 channels of 8 bits for int8"):
+        build(net, "nv_small", "int8", scales, input_format="pixels")
+    net = first_layer()
+    scales = calibrate(net, np.random.default_rng(0).normal(size=(1, 3, 12, 14)))
+    with pytest.raises(BuildError, match="no pixels of 3 channels of 16 bits for int8"):
+        build(net, "nv_small", "int8", scales, input_format="pixels", pixels=PixelNumbers(bits=16))
+    with pytest.raises(FormatError, match="2 numbers of mean for 3 channels"):
+        build(net, "nv_small", "int8", scales, input_format="pixels", pixels=PixelNumbers((1.0, 2.0)))
+    for wrong in ({"bits": 9}, {"scale": (0.0,)}, {"mean": (float("nan"),)}, {"mean": ()}):
+        with pytest.raises(FormatError):
+            PixelNumbers(**wrong)
+    for document in ({}, {"mean": [0], "scale": ["x"], "bits": 8}, {"mean": [0], "scale": [1], "bits": "many"}):
+        with pytest.raises(FormatError, match="pixels of the layer file"):
+            PixelNumbers.of(document)
