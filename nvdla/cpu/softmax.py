@@ -7,6 +7,7 @@ elements are normalised, and the axis is ignored.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from nvdla.descriptors.enums import EmuFormat, EmuOpType
 TYPE = EmuOpType.SOFTMAX
 IN_LINE = OF_LANES = True
 STEPS = 32
+ROOTS = np.exp2(np.arange(STEPS) / STEPS)
 LN2 = math.log(2)
 # Coefficients of r^3, r^2, r in 2^(r / 32).
 POLYNOMIAL = (
@@ -40,8 +42,7 @@ def run(operation: Any, scales: tuple[float, float], source: CpuBuffer, destinat
         destination.line(count)[:] = softmax(values.astype(np.float32))
         return
     with np.errstate(all="ignore"):
-        scaled = to_half(values.astype(np.float32) * np.float32(scales[0]))
-        result = softmax(scaled.astype(np.float32))[..., : destination.channels]
+        result = _of_int8(values, float(scales[0]))[..., : destination.channels]
         quotient = result.astype(np.float32) / np.float32(scales[1])
     destination.line(result.shape[-1])[:] = saturate_int8(quotient)
 
@@ -49,10 +50,34 @@ def run(operation: Any, scales: tuple[float, float], source: CpuBuffer, destinat
 def softmax(values: np.ndarray) -> np.ndarray:
     """float32 (..., elements) -> halves. exp and the sum are float32, the sum in index order."""
     with np.errstate(all="ignore"):
-        exponentials = exp32(values - values.max(axis=-1, keepdims=True))
-        # cumsum adds one after the other, sum() does not
-        total = np.cumsum(exponentials, axis=-1, dtype=np.float32)[..., -1:]
-        return to_half(exponentials / total)
+        return _normalised(exp32(values - values.max(axis=-1, keepdims=True)))
+
+
+def _of_int8(values: np.ndarray, scale: float) -> np.ndarray:
+    """:func:`softmax` of the halves that int8 elements (..., elements) stand for; of one image by tables."""
+    real = _halves(scale)[values.view(np.uint8)]
+    if values.ndim > 1:
+        return softmax(real)
+    return _normalised(_exponentials(scale, float(real.max()))[values.view(np.uint8)])
+
+
+def _normalised(exponentials: np.ndarray) -> np.ndarray:
+    # cumsum adds one after the other, sum() does not
+    total = np.cumsum(exponentials, axis=-1, dtype=np.float32)[..., -1:]
+    return to_half(exponentials / total)
+
+
+@lru_cache(maxsize=16)
+def _halves(scale: float) -> np.ndarray:
+    """The halves (as float32) that the int8 numbers stand for, by their bits."""
+    numbers = np.arange(256, dtype=np.uint8).view(np.int8)
+    return to_half(numbers.astype(np.float32) * np.float32(scale)).astype(np.float32)
+
+
+@lru_cache(maxsize=256)
+def _exponentials(scale: float, greatest: float) -> np.ndarray:
+    """exp of the distance from the ``greatest`` for every int8 number, by its bits."""
+    return exp32(_halves(scale) - np.float32(greatest))
 
 
 def exp32(values: np.ndarray) -> np.ndarray:
@@ -66,7 +91,7 @@ def exp32(values: np.ndarray) -> np.ndarray:
     whole = np.rint(scaled)
     rest = scaled - whole
     steps = np.nan_to_num(whole).astype(np.int64)
-    power = np.ldexp(np.exp2((steps % STEPS) / STEPS), steps // STEPS)
+    power = np.ldexp(ROOTS[steps & STEPS - 1], steps >> STEPS.bit_length() - 1)
     cubic, square, linear = POLYNOMIAL
     result = (cubic * rest + square) * (rest * rest) + (linear * rest + 1.0)
     with np.errstate(over="ignore", under="ignore"):
