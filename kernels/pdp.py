@@ -17,12 +17,21 @@ import numpy as np
 
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
+from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, int8s, words
 
 JOB = 1 << 14
 SHARED_SIZE = 1 << 16
 """Elements that a thread takes at a time, and those of a cube from which several threads pay."""
+WAKING_SIZE = 1 << 20
+"""Elements of a cube for which helpers are woken."""
+ELEMENTS_A_NANOSECOND = 4
 WORD = 8  # bytes
 BLOCK = 1 << 12  # words of the lines that are worked on together
+
+
+SOURCE, OUT, CUBES, KERNEL, STRIDE, PAD, FLIP, PAD_VALUES, RECIPROCAL, SUM_BITS = 0, 1, 2, 11, 13, 15, 17, 18, 26, 28
+FIELDS = SUM_BITS + 1
+"""The fields of a record of :func:`pooling`: addresses of the cubes, then the arguments of the kernels."""
 
 
 class Cubes(NamedTuple):
@@ -352,6 +361,79 @@ def pool_average_shared(
     """Pooling with several threads, for several images; source and out are flat (:class:`Cubes`)."""
     pieces = cubes.images * _chunks(cubes)[2]
     share(crew, pieces, _average_piece, (source, out, cubes, kernel, stride, pad, pad_values, reciprocal, sum_bits))
+
+
+@njit(cache=True, nogil=True)
+def _recorded(record: np.ndarray, image: int) -> tuple[np.ndarray, np.ndarray]:
+    """The cubes of one image of a record."""
+    c = record[CUBES:]
+    cubes = Cubes(c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8])
+    size = cubes.surfaces * cubes.height * cubes.width * cubes.atom
+    out_size = cubes.surfaces * cubes.out_height * cubes.out_width * cubes.atom
+    source = int8s(record[SOURCE] + image * cubes.source_step, size)
+    out = int8s(record[OUT] + image * cubes.out_step, out_size)
+    return _image(source, out, cubes, 0)
+
+
+@njit(cache=True, nogil=True)
+def _chunks_of(record: np.ndarray) -> tuple[int, int, int]:
+    """:func:`_chunks` of a record."""
+    c = record[CUBES:]
+    return _chunks(Cubes(c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8]))
+
+
+@njit(cache=True, nogil=True)
+def _extreme_recorded_piece(number: int, address: int) -> None:
+    record = words(address, FIELDS)
+    lines, job, chunks = _chunks_of(record)
+    cube, result = _recorded(record, number // chunks)
+    kernel, stride = (record[KERNEL], record[KERNEL + 1]), (record[STRIDE], record[STRIDE + 1])
+    first, pad = number % chunks * job, (record[PAD], record[PAD + 1])
+    _extreme_lines(cube, result, kernel, stride, pad, record[FLIP], first, min(lines, first + job))
+
+
+@njit(cache=True, nogil=True)
+def _extreme_recorded(crew: int, address: int) -> None:
+    record = words(address, FIELDS)
+    share(crew, record[CUBES] * _chunks_of(record)[2], _extreme_recorded_piece, (address,))
+
+
+@njit(cache=True, nogil=True)
+def _average_recorded_piece(number: int, address: int) -> None:
+    record = words(address, FIELDS)
+    lines, job, chunks = _chunks_of(record)
+    cube, result = _recorded(record, number // chunks)
+    kernel, stride = (record[KERNEL], record[KERNEL + 1]), (record[STRIDE], record[STRIDE + 1])
+    first, pad = number % chunks * job, (record[PAD], record[PAD + 1])
+    last, reciprocal = min(lines, first + job), (record[RECIPROCAL], record[RECIPROCAL + 1])
+    pad_values = record[PAD_VALUES:RECIPROCAL]
+    _average_lines(cube, result, kernel, stride, pad, pad_values, reciprocal, record[SUM_BITS], first, last)
+
+
+@njit(cache=True, nogil=True)
+def _average_recorded(crew: int, address: int) -> None:
+    record = words(address, FIELDS)
+    share(crew, record[CUBES] * _chunks_of(record)[2], _average_recorded_piece, (address,))
+
+
+def pooling(
+    source: np.ndarray,
+    out: np.ndarray,
+    cubes: Cubes,
+    window: tuple[tuple[int, int], tuple[int, int], tuple[int, int]],
+    least: bool = False,
+    average: tuple[np.ndarray, tuple[int, int], int] | None = None,
+) -> Record:
+    """Pooling of int8 cubes, flat, as a record: kernel, stride and pad in ``window``; the greatest element, the
+    ``least``, or the ``average`` (pad_values, reciprocal, sum_bits)."""
+    pad_values, reciprocal, sum_bits = average or (np.zeros(8, np.int64), (0, 0), 0)
+    kernel, stride, pad = window
+    numbers = [source.ctypes.data, out.ctypes.data, *cubes, *kernel, *stride, *pad, -1 if least else 0]
+    size = cubes.images * cubes.surfaces * cubes.height * cubes.width * cubes.atom
+    sharing = WAKING if size >= WAKING_SIZE else JOINED if size >= SHARED_SIZE else ALONE
+    numbers += [*pad_values.tolist(), *reciprocal, sum_bits]
+    kernel_of = _average_recorded if average else _extreme_recorded
+    return Record(kernel_of, numbers, (source, out), sharing, size // ELEMENTS_A_NANOSECOND)
 
 
 def _plain_cost(

@@ -15,6 +15,7 @@ from nvdla.kernels.fast.dot_tile import FLIP, KERNELS, PIXELS, available, dot_ro
 from nvdla.kernels.fast.forms import FastForm
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
+from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, int8s, uint8s, words
 
 FORM = FastForm(
     "conv_int8_dot.accumulate",
@@ -28,6 +29,13 @@ GROUP = 32
 SHARED_BYTES, WAKING_BYTES = 1 << 16, 1 << 20
 PIECE_BYTES = 1 << 13
 OWN_PAGES = 1 << 16
+BYTES_A_NANOSECOND = 4
+"""What is at least brought into order in the time."""
+
+SOURCE, SOURCE_SIZE, SHAPE = range(3)
+STRIDES, TOP, LEFT, PAD, TARGET, IMAGES, BLOCKS, ROWS, WIDTH, DEPTH, PIECE_ROWS = 6, *range(9, 19)
+FIELDS = PIECE_ROWS + 1
+"""The fields of a record of :func:`blocked_cubes`: its arguments, and the rows of a piece."""
 
 __all__ = [
     "MAX_TERMS",
@@ -219,60 +227,25 @@ def _blocked_row(
 
 
 @njit(cache=True, nogil=True)
-def _blocked_rows(
-    flat: np.ndarray,
-    shape: tuple[int, int, int, int],
-    strides: tuple[int, int, int],
-    top: int,
-    left: int,
-    pad_value: int,
-    out: np.ndarray,
-) -> None:
-    for image in range(out.shape[0]):
-        for block in range(out.shape[1]):
-            for y in range(out.shape[2]):
-                _blocked_row(flat, shape, strides, image, y, top, left, pad_value, out, block)
-
-
-@njit(cache=True, nogil=True)
-def _blocked_piece(
-    number: int,
-    flat: np.ndarray,
-    shape: tuple[int, int, int, int],
-    strides: tuple[int, int, int],
-    top: int,
-    left: int,
-    pad_value: int,
-    out: np.ndarray,
-) -> None:
+def _blocked_piece(number: int, address: int) -> None:
     """Some rows of :func:`blocked_cubes`."""
-    _, blocks, rows, _, _ = out.shape
-    height = _rows_of_piece(out)
-    first = number * height
-    for at in range(first, min(first + height, out.shape[0] * blocks * rows)):
+    record = words(address, FIELDS)
+    images, blocks, rows, width, group = record[IMAGES], record[BLOCKS], record[ROWS], record[WIDTH], record[DEPTH]
+    flat = int8s(record[SOURCE], record[SOURCE_SIZE])
+    out = uint8s(record[TARGET], images * blocks * rows * width * group).reshape((images, blocks, rows, width, group))
+    shape = (record[SHAPE], record[SHAPE + 1], record[SHAPE + 2], record[SHAPE + 3])
+    strides = (record[STRIDES], record[STRIDES + 1], record[STRIDES + 2])
+    first = number * record[PIECE_ROWS]
+    for at in range(first, min(first + record[PIECE_ROWS], images * blocks * rows)):
         image, row = at // (blocks * rows), at % (blocks * rows)
-        _blocked_row(flat, shape, strides, image, row % rows, top, left, pad_value, out, row // rows)
+        _blocked_row(flat, shape, strides, image, row % rows, record[TOP], record[LEFT], record[PAD], out, row // rows)
 
 
 @njit(cache=True, nogil=True)
-def _rows_of_piece(out: np.ndarray) -> int:
-    return max(1, PIECE_BYTES // (out.shape[3] * out.shape[4]))
-
-
-@njit(cache=True, nogil=True, shared=True)
-def _blocked_rows_shared(
-    crew: int,
-    flat: np.ndarray,
-    shape: tuple[int, int, int, int],
-    strides: tuple[int, int, int],
-    top: int,
-    left: int,
-    pad_value: int,
-    out: np.ndarray,
-) -> None:
-    rows, height = out.shape[0] * out.shape[1] * out.shape[2], _rows_of_piece(out)
-    pieces = (rows + height - 1) // height
-    share(crew, pieces, _blocked_piece, (flat, shape, strides, top, left, pad_value, out))
+def _block(crew: int, address: int) -> None:
+    record = words(address, FIELDS)
+    rows, height = record[IMAGES] * record[BLOCKS] * record[ROWS], record[PIECE_ROWS]
+    share(crew, (rows + height - 1) // height, _blocked_piece, (address,))
 
 
 def blocked_cubes(
@@ -283,16 +256,17 @@ def blocked_cubes(
     left: int,
     pad_value: int,
     out: np.ndarray,
-) -> None:
+) -> Record:
     """Feature cubes int8 -> ``out`` (images, channel groups, rows, columns, group) uint8 = value + 128, padded.
 
     Each cube has ``shape`` (S, H, W, A); image i's surface s has its line y at i * ``strides[0]`` + s * ``strides[1]``
     + y * ``strides[2]`` of ``flat``, int8. ``group`` is a multiple of 4 that A divides or that is at most A
     (:func:`channel_group`). Channels that do not exist hold anything: their weights are zeros.
     """
-    shared = _blocked_rows_shared if out.size > WAKING_BYTES else _blocked_rows_shared.joined
-    rows = shared if out.size > SHARED_BYTES else _blocked_rows
-    rows(flat, shape, strides, top, left, pad_value, out)
+    sharing = WAKING if out.size > WAKING_BYTES else JOINED if out.size > SHARED_BYTES else ALONE
+    piece = max(1, PIECE_BYTES // (out.shape[3] * out.shape[4]))
+    numbers = (flat.ctypes.data, flat.size, *shape, *strides, top, left, pad_value, out.ctypes.data, *out.shape, piece)
+    return Record(_block, numbers, (flat, out), sharing, out.size // BYTES_A_NANOSECOND)
 
 
 @njit(cache=True, nogil=True)

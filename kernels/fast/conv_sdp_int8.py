@@ -39,10 +39,11 @@ from nvdla.kernels.fast.dot_tile import (
 from nvdla.kernels.fast.forms import FastForm
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
+from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, int32s, words
 from nvdla.kernels.sdp import clamp, rounding
 
 FORM = FastForm(
-    "conv_sdp_int8.convolve_and_convert",
+    "conv_sdp_int8.convolution",
     ("conv.exact_sums", "conv.deliver", "sdp.x_and_convert"),
     "int8; sums_fit: sums and sums with the ALU operand fit an int32; X2 and Y bypassed",
     "tests/kernels/test_conv_sdp_int8.py",
@@ -53,6 +54,21 @@ LARGEST_X2_SHIFT = 24
 SHARED_WORK = 1 << 21
 WAKING_WORK = 1 << 23
 """Multiplications from which several threads pay: those that are awake (30 microseconds of work), and others (120)."""
+
+
+WORK_A_NANOSECOND = 64
+"""What a core multiplies at least in the time."""
+
+DATA, PIXEL_PLACES, PIXEL_COUNT, TAPS, TAP_COUNT, STEPS, PACKED, BLOCKS, BLOCK_BYTES, BIASES, FACTORS = range(11)
+"""The fields of a record: data, pixels, taps, weights, operands of X1 (addresses, with their sizes) ..."""
+MULTIPLY, X1_SHIFT, LOW, CONVERTER_OFFSET, CONVERTER_SCALE, CONVERTER_SHIFT = range(11, 17)
+SURFACES, SURFACE_STRIDE, ATOM, PIXEL_STRIDE, FLIPPED, IMAGES, IMAGE_STEP, IMAGE_SIZE, OUT_STEP = range(17, 26)
+RESULTS, OTHER, OTHER_SURFACE, OTHER_PIXEL, OTHER_IMAGE, OTHER_SHIFT, OTHER_LOW = range(26, 33)
+CHUNK, CHUNKS, IS_NARROW, NARROW = range(33, 37)
+NARROW_NUMBERS = 6
+FIELDS = NARROW + NARROW_NUMBERS
+"""... the fields of :class:`Stage` and :class:`Place`, results and summand (addresses) with those of :class:`Summand`,
+tiles of a chunk, chunks of an image, and :func:`narrow_settings`, if any."""
 
 
 class Stage(NamedTuple):
@@ -99,7 +115,6 @@ class Summand(NamedTuple):
 
 
 NO_SUMMAND = Summand(0, 0, 0, 0, INT32_LOW)
-NOTHING = np.empty(0, np.int8)
 
 
 def narrow_settings(stage: Stage) -> np.ndarray:
@@ -169,221 +184,115 @@ def _take_summand(
 
 
 @njit(cache=True, nogil=True)
-def _put_results(results: np.ndarray, kernel: int, wanted: int, rows: int, place: Place, out: int) -> None:
+def _put_results(results: np.ndarray, kernel: int, wanted: int, rows: int, record: np.ndarray, out: int) -> None:
     """A tile to where its first row belongs, the address ``out``."""
+    atom = record[ATOM]
     for k in range(0, wanted, HALF):
-        at = out + (kernel + k) // place.atom * place.surface_stride + k % place.atom
+        at = out + (kernel + k) // atom * record[SURFACE_STRIDE] + k % atom
         for row in range(rows):
-            copy_half(results[row, k:].ctypes.data, at + row * place.pixel_stride)
+            copy_half(results[row, k:].ctypes.data, at + row * record[PIXEL_STRIDE])
 
 
 @njit(cache=True, nogil=True)
-def _ending(alu: np.ndarray, kernel: int, wanted: int, narrow: np.ndarray, place: Place) -> np.ndarray:
+def _ending(record: np.ndarray, kernel: int, wanted: int) -> np.ndarray:
     """What tiles of kernels ``kernel`` .. ``kernel`` + ``wanted`` - 1 end with; OUT is still to be set."""
     ending = np.empty(ENDING, np.int64)
-    ending[ALU] = alu.ctypes.data + 4 * kernel
-    for at in range(narrow.size):
-        ending[FLOOR + at] = narrow[at]
+    atom, surface = record[ATOM], record[SURFACE_STRIDE]
+    ending[ALU] = record[BIASES] + 4 * kernel
+    for at in range(NARROW_NUMBERS):
+        ending[FLOOR + at] = record[NARROW + at]
     ending[HALVES] = wanted // HALF
-    ending[WIDE] = place.atom >= LANES
-    ending[ROW_STRIDE] = place.pixel_stride
+    ending[WIDE] = atom >= LANES
+    ending[ROW_STRIDE] = record[PIXEL_STRIDE]
     for half in range(KERNELS // HALF):
         lane = kernel + half * HALF
-        ending[PLACES + half] = lane // place.atom * place.surface_stride + lane % place.atom
+        ending[PLACES + half] = lane // atom * surface + lane % atom
     return ending
 
 
 @njit(cache=True, nogil=True)
-def _factors(mul: np.ndarray, kernel: int, stage: Stage) -> np.ndarray:
+def _factors(record: np.ndarray, kernel: int) -> np.ndarray:
     """What the accumulators of KERNELS kernels from ``kernel`` on are multiplied by, float64."""
     factors = np.ones(KERNELS)
-    if stage.multiply:
+    if record[MULTIPLY]:
+        mul = int32s(record[FACTORS] + 4 * kernel, KERNELS)
         for k in range(KERNELS):
-            factors[k] = mul[kernel + k] * 2.0**-stage.shift
+            factors[k] = mul[k] * 2.0 ** -record[X1_SHIFT]
     return factors
 
 
 @njit(cache=True, nogil=True)
-def _tiles(
-    data: np.ndarray,
-    pixels: np.ndarray,
-    taps: np.ndarray,
-    steps: int,
-    packed: np.ndarray,
-    alu: np.ndarray,
-    mul: np.ndarray,
-    stage: Stage,
-    narrow: np.ndarray,
-    out: np.ndarray,
-    place: Place,
-    other: np.ndarray,
-    summand: Summand,
-    image: int,
-    first: int,
-    last: int,
-    block: int,
-) -> None:
+def _tiles(record: np.ndarray, image: int, first: int, last: int, block: int) -> None:
     """Tiles ``first`` to ``last`` - 1 of kernel block ``block`` of one image."""
     sums = np.empty((NARROW_PIXELS, KERNELS), np.int32)
     results, others = np.empty((NARROW_PIXELS, KERNELS), np.int8), np.zeros((NARROW_PIXELS, KERNELS), np.int8)
-    pixel_stride = place.pixel_stride
-    count = pixels.size
-    kernel = block * KERNELS
-    wanted = min(KERNELS, place.surfaces * place.atom - kernel)
+    pixel_stride, count, kernel = record[PIXEL_STRIDE], record[PIXEL_COUNT], block * KERNELS
+    wanted = min(KERNELS, record[SURFACES] * record[ATOM] - kernel)
     is_narrow = wanted <= NARROW_VECTORS * LANES and count >= NARROW_PIXELS
     height = NARROW_PIXELS if is_narrow else PIXELS
-    weights = packed[block].ctypes.data
-    biases = alu[kernel : kernel + KERNELS]
-    factors = _factors(mul, kernel, stage)
-    ending = _ending(alu, kernel, wanted, narrow, place)
-    end = ending.ctypes.data if narrow.size > 0 else 0
-    source = data.ctypes.data + image * place.image_step
-    begin = image * place.out_step
+    weights = record[PACKED] + block * record[BLOCK_BYTES]
+    taps, tap_count, steps, flip = record[TAPS], record[TAP_COUNT], record[STEPS], record[FLIPPED]
+    biases, factors = int32s(record[BIASES] + 4 * kernel, KERNELS), _factors(record, kernel)
+    ending = _ending(record, kernel, wanted)
+    end = ending.ctypes.data if record[IS_NARROW] else 0
+    source = record[DATA] + image * record[IMAGE_STEP]
+    begin = record[RESULTS] + image * record[OUT_STEP]
+    stage = Stage(
+        record[MULTIPLY],
+        record[X1_SHIFT],
+        record[LOW],
+        record[CONVERTER_OFFSET],
+        record[CONVERTER_SCALE],
+        record[CONVERTER_SHIFT],
+    )
+    summand = Summand(
+        record[OTHER_SURFACE], record[OTHER_PIXEL], record[OTHER_IMAGE], record[OTHER_SHIFT], record[OTHER_LOW]
+    )
     for pixel in range(first * PIXELS, min(last * PIXELS, count), height):
         # The last tile works on whole rows again, some of them twice.
         start = count - height if pixel + height > count >= height else pixel
         rows = min(height, count - start)
-        where = pixels.ctypes.data + 8 * start
-        ending[OUT] = out.ctypes.data + begin + start * pixel_stride
+        where = record[PIXEL_PLACES] + 8 * start
+        ending[OUT] = begin + start * pixel_stride
         if is_narrow:
-            dot_narrow_tile(
-                source, where, taps.ctypes.data, taps.size, steps, weights, place.flip, sums.ctypes.data, end
-            )
+            dot_narrow_tile(source, where, taps, tap_count, steps, weights, flip, sums.ctypes.data, end)
         elif rows == PIXELS:
-            dot_tile(source, where, taps.ctypes.data, taps.size, steps, weights, place.flip, sums.ctypes.data, end)
+            dot_tile(source, where, taps, tap_count, steps, weights, flip, sums.ctypes.data, end)
         else:
             for row in range(rows):
-                at, to = where + 8 * row, sums[row].ctypes.data
-                dot_row(source, at, taps.ctypes.data, taps.size, steps, weights, place.flip, to, end)
+                dot_row(source, where + 8 * row, taps, tap_count, steps, weights, flip, sums[row].ctypes.data, end)
                 ending[OUT] += pixel_stride
-        if narrow.size > 0:
+        if end:
             continue
-        if other.size > 0:
-            base = other.ctypes.data + image * summand.image_step + start * summand.pixel_stride
-            _take_summand(base, kernel, wanted, rows, summand, place.atom, others)
+        if record[OTHER]:
+            base = record[OTHER] + image * summand.image_step + start * summand.pixel_stride
+            _take_summand(base, kernel, wanted, rows, summand, record[ATOM], others)
         _convert(sums, rows, biases, factors, stage, others, summand, results)
-        _put_results(results, kernel, wanted, rows, place, out.ctypes.data + begin + start * pixel_stride)
+        _put_results(results, kernel, wanted, rows, record, begin + start * pixel_stride)
 
 
 @njit(cache=True, nogil=True)
-def _jobs(packed: np.ndarray, pixels: np.ndarray, place: Place) -> tuple[int, int, int]:
-    """(jobs, chunks of an image, tiles of a chunk): a job is a chunk of an image for one block of kernels."""
-    tiles = (pixels.size + PIXELS - 1) // PIXELS
-    chunk = max(1, min(16, tiles // 4))
-    chunks = (tiles + chunk - 1) // chunk
-    return packed.shape[0] * place.images * chunks, chunks, chunk
-
-
-@njit(cache=True, nogil=True)
-def _job(
-    number: int,
-    chunks: int,
-    chunk: int,
-    data: np.ndarray,
-    pixels: np.ndarray,
-    taps: np.ndarray,
-    steps: int,
-    packed: np.ndarray,
-    alu: np.ndarray,
-    mul: np.ndarray,
-    stage: Stage,
-    narrow: np.ndarray,
-    out: np.ndarray,
-    place: Place,
-    other: np.ndarray,
-    summand: Summand,
-) -> None:
-    """Job ``number``. What is larger stays in the cache: the weights of a block, or the data of an image."""
-    blocks, images = packed.shape[0], place.images
-    tiles = (pixels.size + PIXELS - 1) // PIXELS
+def _job(number: int, address: int) -> None:
+    """Job ``number``: a chunk of an image for one block of kernels. What is larger stays in the cache: the weights of a
+    block, or the data of an image."""
+    record = words(address, FIELDS)
+    blocks, images, chunks, chunk = record[BLOCKS], record[IMAGES], record[CHUNKS], record[CHUNK]
+    tiles = (record[PIXEL_COUNT] + PIXELS - 1) // PIXELS
     piece, first = number // chunks, number % chunks * chunk
-    if packed[0].size > place.image_size:
+    if record[BLOCK_BYTES] > record[IMAGE_SIZE]:
         block, image = piece // images, piece % images
     else:
         image, block = piece // blocks, piece % blocks
-    last = min(tiles, first + chunk)
-    _tiles(
-        data,
-        pixels,
-        taps,
-        steps,
-        packed,
-        alu,
-        mul,
-        stage,
-        narrow,
-        out,
-        place,
-        other,
-        summand,
-        image,
-        first,
-        last,
-        block,
-    )
+    _tiles(record, image, first, min(tiles, first + chunk), block)
 
 
 @njit(cache=True, nogil=True)
-def _serial(
-    data: np.ndarray,
-    pixels: np.ndarray,
-    taps: np.ndarray,
-    steps: int,
-    packed: np.ndarray,
-    alu: np.ndarray,
-    mul: np.ndarray,
-    stage: Stage,
-    narrow: np.ndarray,
-    out: np.ndarray,
-    place: Place,
-    other: np.ndarray,
-    summand: Summand,
-) -> None:
-    jobs, chunks, chunk = _jobs(packed, pixels, place)
-    for number in range(jobs):
-        _job(
-            number,
-            chunks,
-            chunk,
-            data,
-            pixels,
-            taps,
-            steps,
-            packed,
-            alu,
-            mul,
-            stage,
-            narrow,
-            out,
-            place,
-            other,
-            summand,
-        )
+def _convolve(crew: int, address: int) -> None:
+    record = words(address, FIELDS)
+    share(crew, record[BLOCKS] * record[IMAGES] * record[CHUNKS], _job, (address,))
 
 
-@njit(cache=True, nogil=True, shared=True)
-def _shared(
-    crew: int,
-    data: np.ndarray,
-    pixels: np.ndarray,
-    taps: np.ndarray,
-    steps: int,
-    packed: np.ndarray,
-    alu: np.ndarray,
-    mul: np.ndarray,
-    stage: Stage,
-    narrow: np.ndarray,
-    out: np.ndarray,
-    place: Place,
-    other: np.ndarray,
-    summand: Summand,
-) -> None:
-    jobs, chunks, chunk = _jobs(packed, pixels, place)
-    arguments = (chunks, chunk, data, pixels, taps, steps, packed, alu, mul, stage, narrow, out, place, other, summand)
-    share(crew, jobs, _job, arguments)
-
-
-def convolve_and_convert(
+def convolution(
     data: np.ndarray,
     pixels: np.ndarray,
     taps: np.ndarray,
@@ -397,7 +306,7 @@ def convolve_and_convert(
     place: Place,
     other: np.ndarray | None = None,
     summand: Summand = NO_SUMMAND,
-) -> None:
+) -> Record:
     """All kernels at all pixels of all images, straight to their surfaces.
 
     ``data``, ``pixels``, ``taps``, ``steps``, ``packed`` as for ``conv_int8_dot.accumulate``; ``alu`` (K',) int32 is
@@ -406,6 +315,19 @@ def convolve_and_convert(
     int8. ``other``, flat int8 and apart from ``out``, is the cube that X2 adds; then ``narrow`` is empty.
     """
     work = packed.size * pixels.size * place.images
-    run = _shared if work > WAKING_WORK else _shared.joined if work > SHARED_WORK else _serial
-    other = NOTHING if other is None else other
-    run(data.view(np.uint8), pixels, taps, steps, packed, alu, mul, stage, narrow, out, place, other, summand)
+    sharing = WAKING if work > WAKING_WORK else JOINED if work > SHARED_WORK else ALONE
+    tiles = (pixels.size + PIXELS - 1) // PIXELS
+    chunk = max(1, min(16, tiles // 4))
+    numbers = np.zeros(FIELDS, np.int64)
+    numbers[[DATA, PIXEL_PLACES, TAPS, PACKED]] = [each.ctypes.data for each in (data, pixels, taps, packed)]
+    numbers[[BIASES, FACTORS, RESULTS]] = [each.ctypes.data for each in (alu, mul, out)]
+    numbers[[PIXEL_COUNT, TAP_COUNT, STEPS]] = pixels.size, taps.size, steps
+    numbers[[BLOCKS, BLOCK_BYTES, CHUNK, CHUNKS]] = len(packed), packed[0].size, chunk, -(-tiles // chunk)
+    numbers[MULTIPLY : MULTIPLY + len(stage)] = stage
+    numbers[SURFACES : SURFACES + len(place)] = place
+    numbers[OTHER] = 0 if other is None else other.ctypes.data
+    numbers[OTHER_SURFACE : OTHER_SURFACE + len(summand)] = summand
+    numbers[IS_NARROW] = narrow.size > 0
+    numbers[NARROW : NARROW + narrow.size] = narrow
+    arrays = (data, pixels, taps, packed, alu, mul, out, other)
+    return Record(_convolve, numbers, arrays, sharing, work // WORK_A_NANOSECOND)

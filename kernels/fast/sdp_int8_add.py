@@ -14,9 +14,10 @@ import numpy as np
 from nvdla.kernels.fast.forms import FastForm
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
+from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, int8s, words
 
 FORM = FastForm(
-    "sdp_int8_add.add_and_convert",
+    "sdp_int8_add.addition",
     ("sdp.x_and_convert",),
     "int8; sum_fits: the weighted sum does not saturate in the SDP; float32 where fits, else float64",
     "tests/kernels/test_sdp_int8_add.py",
@@ -25,6 +26,12 @@ FORM = FastForm(
 LARGEST_SUM = 256
 CHUNK = 1 << 13
 SHARED_SIZE, WAKING_SIZE = 1 << 16, 1 << 20
+ELEMENTS_A_NANOSECOND = 8
+
+FIRST, SECOND, OUT, STRIDES, STEPS = 0, 1, 2, 3, 6
+LENGTH, ROWS, IMAGES, OFFSET, SCALE, SHIFT, WEIGHTS, RELU = 9, 10, 11, 12, 13, 14, 15, 17
+FIELDS = RELU + 1
+"""The fields of a record of :func:`addition`: addresses of the cubes, then its arguments."""
 
 
 def fits(offset: int, scale: int, shift: int) -> bool:
@@ -50,70 +57,34 @@ def _add(first: np.ndarray, second: np.ndarray, floor: float, offset: float, fac
 
 
 @njit(cache=True, nogil=True)
-def _rows(
-    first: np.ndarray,
-    second: np.ndarray,
-    strides: tuple[int, int, int],
-    steps: tuple[int, int, int],
-    length: int,
-    shape: tuple[int, int],
-    floor: float,
-    offset: float,
-    factor: float,
-    out: np.ndarray,
-) -> None:
-    for image in range(shape[0]):
-        for row in range(shape[1]):
-            a, b, c = _places(image, row, steps, strides, 0)
-            _add(first[a : a + length], second[b : b + length], floor, offset, factor, out[c : c + length])
-
-
-@njit(cache=True, nogil=True)
-def _add_piece(
-    number: int,
-    first: np.ndarray,
-    second: np.ndarray,
-    strides: tuple[int, int, int],
-    steps: tuple[int, int, int],
-    length: int,
-    shape: tuple[int, int],
-    floor: float,
-    offset: float,
-    factor: float,
-    out: np.ndarray,
-) -> None:
+def _places(number: int, record: np.ndarray) -> tuple[int, int, int, int]:
+    """Where piece ``number`` lies: its elements, addresses of both operands and the result."""
+    length, rows = record[LENGTH], record[ROWS]
     chunks = (length + CHUNK - 1) // CHUNK
     line, start = number // chunks, number % chunks * CHUNK
-    n = min(length - start, CHUNK)
-    a, b, c = _places(line // shape[1], line % shape[1], steps, strides, start)
-    _add(first[a : a + n], second[b : b + n], floor, offset, factor, out[c : c + n])
-
-
-@njit(cache=True, nogil=True, shared=True)
-def _rows_shared(
-    crew: int,
-    first: np.ndarray,
-    second: np.ndarray,
-    strides: tuple[int, int, int],
-    steps: tuple[int, int, int],
-    length: int,
-    shape: tuple[int, int],
-    floor: float,
-    offset: float,
-    factor: float,
-    out: np.ndarray,
-) -> None:
-    pieces = shape[0] * shape[1] * ((length + CHUNK - 1) // CHUNK)
-    share(crew, pieces, _add_piece, (first, second, strides, steps, length, shape, floor, offset, factor, out))
+    image, row = line // rows, line % rows
+    a = record[FIRST] + image * record[STEPS] + row * record[STRIDES] + start
+    b = record[SECOND] + image * record[STEPS + 1] + row * record[STRIDES + 1] + start
+    c = record[OUT] + image * record[STEPS + 2] + row * record[STRIDES + 2] + start
+    return min(length - start, CHUNK), a, b, c
 
 
 @njit(cache=True, nogil=True)
-def _places(
-    image: int, row: int, steps: tuple[int, int, int], strides: tuple[int, int, int], start: int
-) -> tuple[int, int, int]:
-    a = image * steps[0] + row * strides[0] + start
-    b = image * steps[1] + row * strides[1] + start
-    return a, b, image * steps[2] + row * strides[2] + start
+def _pieces(record: np.ndarray) -> int:
+    return record[IMAGES] * record[ROWS] * ((record[LENGTH] + CHUNK - 1) // CHUNK)
+
+
+@njit(cache=True, nogil=True)
+def _add_piece(number: int, address: int) -> None:
+    record = words(address, FIELDS)
+    n, a, b, c = _places(number, record)
+    floor, offset = np.float32(0 if record[RELU] else -LARGEST_SUM), np.float32(record[OFFSET])
+    _add(int8s(a, n), int8s(b, n), floor, offset, np.float32(record[SCALE] * 2.0 ** -record[SHIFT]), int8s(c, n))
+
+
+@njit(cache=True, nogil=True)
+def _add_all(crew: int, address: int) -> None:
+    share(crew, _pieces(words(address, FIELDS)), _add_piece, (address,))
 
 
 @njit(cache=True, nogil=True)
@@ -134,48 +105,20 @@ def _add_weighted(
 
 
 @njit(cache=True, nogil=True)
-def _weighted_piece(
-    number: int,
-    first: np.ndarray,
-    second: np.ndarray,
-    strides: tuple[int, int, int],
-    steps: tuple[int, int, int],
-    length: int,
-    shape: tuple[int, int],
-    weights: tuple[float, float],
-    floor: float,
-    offset: float,
-    factor: float,
-    out: np.ndarray,
-) -> None:
-    chunks = (length + CHUNK - 1) // CHUNK
-    line, start = number // chunks, number % chunks * CHUNK
-    n = min(length - start, CHUNK)
-    a, b, c = _places(line // shape[1], line % shape[1], steps, strides, start)
-    _add_weighted(first[a : a + n], second[b : b + n], weights, floor, offset, factor, out[c : c + n])
+def _weighted_piece(number: int, address: int) -> None:
+    record = words(address, FIELDS)
+    n, a, b, c = _places(number, record)
+    weights = (np.float64(record[WEIGHTS]), np.float64(record[WEIGHTS + 1]))
+    floor, offset = 0.0 if record[RELU] else -float(1 << 31), np.float64(record[OFFSET])
+    _add_weighted(int8s(a, n), int8s(b, n), weights, floor, offset, record[SCALE] * 2.0 ** -record[SHIFT], int8s(c, n))
 
 
-@njit(cache=True, nogil=True, shared=True)
-def _weighted_shared(
-    crew: int,
-    first: np.ndarray,
-    second: np.ndarray,
-    strides: tuple[int, int, int],
-    steps: tuple[int, int, int],
-    length: int,
-    shape: tuple[int, int],
-    weights: tuple[float, float],
-    floor: float,
-    offset: float,
-    factor: float,
-    out: np.ndarray,
-) -> None:
-    pieces = shape[0] * shape[1] * ((length + CHUNK - 1) // CHUNK)
-    arguments = (first, second, strides, steps, length, shape, weights, floor, offset, factor, out)
-    share(crew, pieces, _weighted_piece, arguments)
+@njit(cache=True, nogil=True)
+def _add_weighted_all(crew: int, address: int) -> None:
+    share(crew, _pieces(words(address, FIELDS)), _weighted_piece, (address,))
 
 
-def add_and_convert(
+def addition(
     first: np.ndarray,
     second: np.ndarray,
     strides: tuple[int, int, int],
@@ -187,24 +130,16 @@ def add_and_convert(
     weights: tuple[int, int] = (1, 1),
     images: int = 1,
     steps: tuple[int, int, int] = (0, 0, 0),
-) -> None:
+) -> Record:
     """``out = ((max(first * w0 + second * w1, 0 if relu) - offset) * scale >> shift)`` clamped to int8.
 
     All three are flat int8: ``rows`` runs of ``length`` elements, ``strides`` apart in each of them, for each of
     ``images``, ``steps`` apart; ``converter`` is (offset, scale, shift). The weights are within :func:`sum_fits`.
     ``out`` may be ``first`` or ``second``.
     """
-    offset, scale, shift = converter
-    shape = (images, rows)
-    if weights != (1, 1) or not fits(offset, scale, shift):
-        floor = 0.0 if relu else -float(1 << 31)
-        factors = (float(weights[0]), float(weights[1]))
-        factor = scale * 2.0**-shift
-        _weighted_shared(first, second, strides, steps, length, shape, factors, floor, float(offset), factor, out)
-        return
-    size = images * rows * length
-    shared = _rows_shared if size > WAKING_SIZE else _rows_shared.joined
-    run = shared if size > SHARED_SIZE else _rows
-    floor32 = np.float32(0.0 if relu else -LARGEST_SUM)
-    factor32 = np.float32(scale * 2.0**-shift)
-    run(first, second, strides, steps, length, shape, floor32, np.float32(offset), factor32, out)
+    is_plain, size = weights == (1, 1) and fits(*converter), images * rows * length
+    sharing = WAKING if size > WAKING_SIZE else JOINED if size > SHARED_SIZE else ALONE
+    numbers = [each.ctypes.data for each in (first, second, out)]
+    numbers += [*strides, *steps, length, rows, images, *converter, *weights, relu]
+    kernel, pace = (_add_all, ELEMENTS_A_NANOSECOND) if is_plain else (_add_weighted_all, 1)
+    return Record(kernel, numbers, (first, second, out), sharing, size // pace)

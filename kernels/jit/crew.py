@@ -15,14 +15,13 @@ from __future__ import annotations
 import os
 import threading
 import time
-from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 
-from nvdla.kernels.jit.compilation import late, limit_of_thread
+from nvdla.kernels.jit.compilation import late, limit_of_thread, njit
 from nvdla.kernels.jit.cores import usable_cores
-from nvdla.kernels.jit.crew_state import CLOSED, MEMBERS, PAGE
+from nvdla.kernels.jit.crew_state import CLOSED, MEMBERS, MOST_HELPERS, PAGE, STATE_BYTES, WAKES
 
 PATIENCE = 30e-6
 """Seconds that a helper looks for work, and that a caller looks for the end of the last pieces, before it sleeps."""
@@ -36,39 +35,16 @@ def share() -> Any:
     return share
 
 
-class _Helper:
-    """One thread. ``calls`` wake it."""
-
-    def __init__(self, state: int, patience: int) -> None:
-        self.calls: SimpleQueue[None] = SimpleQueue()
-        self.sleeps = True
-        self._state, self._patience = state, patience
-        threading.Thread(target=self._work, name="nvdla-kernels", daemon=True).start()
-
-    def _work(self) -> None:
-        from nvdla.kernels.jit.crew_code import serve
-
-        while True:
-            self.sleeps = True
-            self.calls.get()
-            self.sleeps = False
-            serve(self._state, self._patience)
-
-    def wake(self) -> None:
-        self.sleeps = False
-        self.calls.put(None)
-
-
 class Crew:
     """The helpers of this process, started when a kernel first shares its work."""
 
     def __init__(self) -> None:
-        raw = np.zeros(2 * PAGE // 8, np.int64)
+        raw = np.zeros((STATE_BYTES + PAGE) // 8, np.int64)
         start = -raw.ctypes.data % PAGE // 8
         self._memory = raw
         self._state = raw[start:].ctypes.data
         raw[start + MEMBERS // 8] = CLOSED
-        self._helpers: list[_Helper] | None = None
+        self._helpers: int | None = None
         self._lock = threading.Lock()
 
     def handle(self, wakes: bool) -> int:
@@ -81,25 +57,23 @@ class Crew:
         if most < 1:
             return 0
         helpers = self._helpers if self._helpers is not None else self._started()
-        if wakes:
-            for helper in helpers[:most]:
-                if helper.sleeps:
-                    helper.wake()
-        return self._state + min(most, len(helpers))
+        return self._state + min(most, helpers) + (WAKES if wakes else 0)
 
-    def _started(self) -> list[_Helper]:
+    def _started(self) -> int:
         with self._lock:
             if self._helpers is None:
-                count = min(usable_cores() - 1, PAGE - 1)
-                patience = _rounds(PATIENCE)
-                self._helpers = [_Helper(self._state, patience) for _ in range(count)]
+                count, patience = min(usable_cores() - 1, MOST_HELPERS), _rounds(PATIENCE)
+                serve = _compiled("serve")
+                for number in range(count):
+                    words = (self._state, number, patience)
+                    threading.Thread(target=serve, args=words, name="nvdla-kernels", daemon=True).start()
+                self._helpers = count
         return self._helpers
 
 
 def _rounds(seconds: float) -> int:
     """How often a helper looks for work in so many seconds: measured, since processors pause for unlike times."""
-    from nvdla.kernels.jit.crew_code import pause_for
-
+    pause_for = _compiled("pause_for")
     pause_for(10)
     best = float("inf")
     for _ in range(5):
@@ -107,6 +81,13 @@ def _rounds(seconds: float) -> int:
         pause_for(200)
         best = min(best, (time.perf_counter() - began) / 200)
     return max(1, int(seconds / max(best, 1e-9)))
+
+
+def _compiled(name: str) -> Any:
+    """A function of the crew's code."""
+    from nvdla.kernels.jit import crew_code
+
+    return njit(cache=True, nogil=True)(getattr(crew_code, name)).compiled
 
 
 _crew = Crew()

@@ -14,7 +14,23 @@ from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 
-from nvdla.kernels.jit.crew_state import CLOSED, GENERATION, JOINED, LIMIT_SHIFT, LOCK, MEMBERS, NEXT, PAGE, TASK
+from nvdla.kernels.jit.crew_state import (
+    BED,
+    BEDS,
+    CLOSED,
+    CONDITION,
+    GENERATION,
+    JOINED,
+    LIMIT_SHIFT,
+    LOCK,
+    MEMBERS,
+    MOST_HELPERS,
+    MUTEX,
+    NEXT,
+    PAGE,
+    TASK,
+    WAKES,
+)
 from nvdla.kernels.jit.intrinsic_code import intrinsic
 
 _INT64 = ir.IntType(64)
@@ -101,7 +117,38 @@ def _call(typing_context, function, environment, number):  # type: ignore[no-unt
     return types.void(types.int64, types.int64, types.int64), generate
 
 
-_usleep: Any = types.ExternalFunction("usleep", types.int32(types.uint32))
+def _of_system(name: str, *arguments: Any) -> Any:
+    return types.ExternalFunction(name, types.int32(*arguments))
+
+
+_usleep = _of_system("usleep", types.uint32)
+_lock = _of_system("pthread_mutex_lock", types.int64)
+_unlock = _of_system("pthread_mutex_unlock", types.int64)
+_wait = _of_system("pthread_cond_wait", types.int64, types.int64)
+_signal = _of_system("pthread_cond_signal", types.int64)
+_make_mutex = _of_system("pthread_mutex_init", types.int64, types.int64)
+_make_condition = _of_system("pthread_cond_init", types.int64, types.int64)
+
+
+@njit(nogil=True)
+def _wake(state, count):  # type: ignore[no-untyped-def]
+    """Those of the first ``count`` helpers that sleep."""
+    for bed in range(state + BEDS, state + BEDS + count * BED, BED):
+        if _load(bed):
+            _lock(bed + MUTEX)
+            _store(bed, 0)
+            _signal(bed + CONDITION)
+            _unlock(bed + MUTEX)
+
+
+@njit(nogil=True)
+def _sleep(bed):  # type: ignore[no-untyped-def]
+    """Until somebody wakes the helper."""
+    _lock(bed + MUTEX)
+    _store(bed, 1)
+    while _load(bed):
+        _wait(bed + CONDITION, bed + MUTEX)
+    _unlock(bed + MUTEX)
 
 
 @njit(nogil=True)
@@ -115,7 +162,7 @@ def _pieces(state, function, environment, count):  # type: ignore[no-untyped-def
 
 def _lead(handle, count, function, environment):  # type: ignore[no-untyped-def]
     """All pieces of a task, with those helpers that come in time."""
-    limit, state = handle & (PAGE - 1), handle & -PAGE
+    limit, state = handle & MOST_HELPERS, handle & -PAGE
     if handle == 0 or count < 2 or not _swap(state + LOCK, 0, 1):
         for number in range(count):
             _call(function, environment, number)
@@ -126,6 +173,8 @@ def _lead(handle, count, function, environment):  # type: ignore[no-untyped-def]
     _store(state + TASK + 16, count)
     _store(state + MEMBERS, min(limit, count - 1) << LIMIT_SHIFT)
     _add(state + GENERATION, 1)
+    if handle & WAKES:
+        _wake(state, limit)
     _pieces(state, function, environment, count)
     members = _add(state + MEMBERS, CLOSED) + CLOSED
     looks = 0
@@ -150,22 +199,26 @@ def _joined(state):  # type: ignore[no-untyped-def]
     return False
 
 
-@njit(nogil=True)
-def serve(state, patience):  # type: ignore[no-untyped-def]
-    """Help with every task that comes up, until none has for ``patience`` looks."""
-    done, looks = -1, 0
-    while looks < patience:
-        if _load(state + GENERATION) == done or not _joined(state):
+def serve(state, number, patience):  # type: ignore[no-untyped-def]
+    """What helper ``number`` does for ever: help with every task that comes up, and sleep where none has for
+    ``patience`` looks."""
+    done, looks, bed = -1, 0, state + BEDS + number * BED
+    _make_mutex(bed + MUTEX, 0)
+    _make_condition(bed + CONDITION, 0)
+    while True:
+        if _load(state + GENERATION) != done and _joined(state):
+            done = _load(state + GENERATION)
+            _pieces(state, _load(state + TASK), _load(state + TASK + 8), _load(state + TASK + 16))
+            _add(state + MEMBERS, -1)
+            looks = 0
+        elif looks < patience:
             _pause()
             looks += 1
-            continue
-        done = _load(state + GENERATION)
-        _pieces(state, _load(state + TASK), _load(state + TASK + 8), _load(state + TASK + 16))
-        _add(state + MEMBERS, -1)
-        looks = 0
+        else:
+            _sleep(bed)
+            looks = 0
 
 
-@njit(nogil=True)
 def pause_for(rounds):  # type: ignore[no-untyped-def]
     """As long as a helper looks for work in so many rounds."""
     for _ in range(rounds):

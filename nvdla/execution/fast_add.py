@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from nvdla.execution.guards import Cubes, cubes_line_up, plain_int8_cubes, weighted_sum
@@ -10,6 +12,9 @@ from nvdla.hardware.job import Handed, Job
 from nvdla.hardware.sdp.engine import SdpJob
 from nvdla.limits import Work
 from nvdla.memory.lanes import Lanes, Move
+
+if TYPE_CHECKING:
+    from nvdla.kernels.jit.record import Record
 
 
 def fast_add(sdp: SdpJob) -> FastAdd | None:
@@ -65,44 +70,37 @@ class FastAdd(Job):
 
     def _place(self, views: Cubes) -> None:
         """Work on these cubes: two operands and the result."""
-        first, second, out = self._views = views
-        self._flat = flat_bytes(first), flat_bytes(second), flat_bytes(out)
-        self._strides = first.strides[0], second.strides[0], out.strides[0]
+        self._views = views
+        self._record: Record | None = None
 
     def run(self, source: Handed = None) -> None:
         """Add and convert. Every element is read before it is written, so the result may replace an operand."""
-        self._add(*self._flat)
+        self._recorded().run()
+
+    def records(self, source: Handed = None) -> tuple[list[Record], Handed]:
+        """The one record that it is."""
+        return [self._recorded()], None
 
     def run_lanes(self, lanes: Lanes, count: int, handed: Handed = None) -> None:
         """Compute for ``count`` images in lanes 1, 2 ..."""
-        first, second, out = (
+        cubes = [
             (lanes.flat(view, 1, count), lanes.stride) if lanes.holds(view) else (flat_bytes(view), 0)
             for view in self._views
-        )
-        self._add(first[0], second[0], out[0], count, (first[1], second[1], out[1]))
+        ]
+        self._addition(cubes, count).run()
 
-    def _add(
-        self,
-        first: np.ndarray,
-        second: np.ndarray,
-        out: np.ndarray,
-        images: int = 1,
-        steps: tuple[int, int, int] = (0, 0, 0),
-    ) -> None:
-        from nvdla.kernels.fast.sdp_int8_add import add_and_convert
+    def _recorded(self) -> Record:
+        self._record = self._record or self._addition([(flat_bytes(view), 0) for view in self._views], 1)
+        return self._record
+
+    def _addition(self, cubes: list[tuple[np.ndarray, int]], images: int) -> Record:
+        """For ``images``; ``cubes``: operands and result, flat, with the bytes from one image to the next."""
+        from nvdla.kernels.fast.sdp_int8_add import addition
 
         settings = self.sdp.settings
-        converter = settings.converter
-        add_and_convert(
-            first,
-            second,
-            self._strides,
-            settings.pixels * settings.atom,
-            settings.surfaces,
-            self._relu,
-            (converter.offset, converter.scale, converter.shift),
-            out,
-            self._weights,
-            images,
-            steps,
-        )
+        converter = (settings.converter.offset, settings.converter.scale, settings.converter.shift)
+        (first, first_step), (second, second_step), (out, out_step) = cubes
+        strides = (self._views[0].strides[0], self._views[1].strides[0], self._views[2].strides[0])
+        size, steps = settings.pixels * settings.atom, (first_step, second_step, out_step)
+        surfaces, weights = settings.surfaces, self._weights
+        return addition(first, second, strides, size, surfaces, self._relu, converter, out, weights, images, steps)

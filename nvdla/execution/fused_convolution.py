@@ -7,7 +7,7 @@ what only observers ask for (the counters), and what later jobs find in the conv
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -23,15 +23,25 @@ from nvdla.memory.lanes import Lanes, Move
 from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
-    from nvdla.kernels.fast.conv_sdp_int8 import Place, Summand
-
-    # For images in lanes: where data lie as they are taken (None: by way of lane 0), where results go, and their order.
-    _Order = tuple[np.ndarray, Place, np.ndarray | None, Summand]
-    _InLanes = tuple[np.ndarray | None, np.ndarray | None, _Order]
+    from nvdla.kernels.fast.conv_sdp_int8 import Summand
+    from nvdla.kernels.jit.record import Record
 
 
 _Cubes = tuple[np.ndarray, tuple[int, int, int, int], tuple[int, int, int]]
 """Flat cubes; (surfaces, height, width, atom) of one; strides of image, surface and line."""
+
+
+SPARE = 4
+"""Bytes behind the data that a dot may read."""
+
+
+class _Prepared(NamedTuple):
+    """What a run does: ``lines``, where there are such, are filled by Python first (images, lines, columns, channels);
+    then the records; ``handed``, where results do not go to memory (images, surfaces, height, width, atom)."""
+
+    lines: np.ndarray | None
+    records: list[Record]
+    handed: np.ndarray | None
 
 
 class FusedConvolution(Job):
@@ -83,10 +93,12 @@ class FusedConvolution(Job):
 
     def _place_in_memory(self) -> None:
         """Where data lie and results go."""
-        self._source = flat_bytes(self.conv.source.views[0]) if self._direct else None
-        self._target = None if self.destination is None else flat_bytes(self.destination)
-        self._in_lanes: dict[int, _InLanes] = {}
-        self._single = self._order(1, 0, 0, None)
+        self._single: _Prepared | None = None
+        self._in_lanes: tuple[int, _Prepared] | None = None
+        if not self._in_place:
+            self._data.reserve(math.prod(self._blocks) + SPARE)
+        if self.destination is None:
+            self._handed.reserve(self._handed_bytes)
 
     def _lies_ready(self) -> bool:
         """True without padding for a 1 x 1 kernel or a single result: every dot takes its bytes from atoms of a line as
@@ -156,54 +168,94 @@ class FusedConvolution(Job):
     @property
     def scratch_bytes(self) -> int:
         """Bytes besides the network's memories that an image takes while this job is at work."""
-        settings = self.sdp.settings
-        handed = settings.surfaces * settings.pixels * settings.atom if self.destination is None else 0
+        handed = 0 if self.destination is not None else self._handed_bytes
         return handed + (0 if self._in_place else math.prod(self._blocks))
+
+    @property
+    def _handed_bytes(self) -> int:
+        settings = self.sdp.settings
+        return settings.surfaces * settings.pixels * settings.atom
 
     def run(self, source: Handed = None) -> Handed:
         """Convolve and process. Returns what PDP takes on the fly, None when the result went to memory."""
-        data = self._taken(None, 1, self._source)
-        if self._target is None:
-            handed = self._handed_cubes(1)
-            self._compute(data, handed.reshape(-1), *self._single)
-            return handed[0]
-        self._compute(data, self._target, *self._single)
-        return None
+        prepared = self._prepared()
+        if prepared.lines is not None:
+            prepared.lines[...] = self._lines()
+        handed = self._done(prepared)
+        return None if handed is None else handed[0]
+
+    def records(self, source: Handed = None) -> tuple[list[Record], Handed] | None:
+        """As records, where Python need not read the lines."""
+        prepared = self._prepared()
+        if prepared.lines is not None:
+            return None
+        return prepared.records, None if prepared.handed is None else prepared.handed[0]
 
     def run_lanes(self, lanes: Lanes, count: int, handed: Handed = None) -> Handed:
         """Compute for ``count`` images in lanes 1, 2 ...: what PDP takes has them one after the other."""
-        if count not in self._in_lanes:
-            self._in_lanes[count] = self._views_of(lanes, count)
-        source, target, order = self._in_lanes[count]
-        data = self._taken(lanes, count, source)
-        if target is not None:
-            self._compute(data, target, *order)
-            return None
-        cubes = self._handed_cubes(count)
-        self._compute(data, cubes.reshape(-1), *order)
-        return cubes
+        if self._in_lanes is None or self._in_lanes[0] != count:
+            self._in_lanes = count, self._prepare(lanes, count)
+        prepared = self._in_lanes[1]
+        if prepared.lines is not None:
+            prepared.lines[...] = self._lines_of(lanes, count)
+        return self._done(prepared)
 
-    def _taken(self, lanes: Lanes | None, count: int, source: np.ndarray | None) -> np.ndarray:
-        """The data as the dots take them, flat: ``source`` itself where it lies ready."""
-        if self._in_place and source is not None:
-            return source
-        return self._blocked(count, self._cubes(lanes, count, source))
+    def _prepared(self) -> _Prepared:
+        self._single = self._single or self._prepare(None, 1)
+        return self._single
 
-    def _views_of(self, lanes: Lanes, count: int) -> _InLanes:
-        source = lanes.flat(self.conv.source.views[0], 1, count) if self._direct else None
-        step = lanes.stride if self._in_place else math.prod(self._blocks)
-        if self.destination is None:
-            settings = self.sdp.settings
-            return source, None, self._order(count, step, settings.surfaces * settings.pixels * settings.atom, lanes)
-        return source, lanes.flat(self.destination, 1, count), self._order(count, step, lanes.stride, lanes)
+    def _done(self, prepared: _Prepared) -> Handed:
+        for record in prepared.records:
+            record.run()
+        return prepared.handed
 
-    def _order(self, count: int, step: int, out_step: int, lanes: Lanes | None) -> _Order:
-        """Pixels, and where images, results and summands lie: ``count`` images, ``step`` bytes apart, results
-        ``out_step``."""
-        from nvdla.kernels.fast.conv_sdp_int8 import Place
+    def _prepare(self, lanes: Lanes | None, count: int) -> _Prepared:
+        """For one image, or ``count`` in lanes."""
+        data, lines, records = self._input(lanes, count)
+        handed = self._handed_cubes(count) if self.destination is None else None
+        if handed is not None:
+            out, out_step = handed.reshape(-1), self._handed_bytes
+        elif lanes is None:
+            out, out_step = flat_bytes(self.writes[0]), 0
+        else:
+            out, out_step = lanes.flat(self.writes[0], 1, count), lanes.stride
+        size = math.prod(self._blocks)
+        step = size if not self._in_place else 0 if lanes is None else lanes.stride
+        return _Prepared(lines, [*records, self._convolution(data, out, (count, step, out_step), lanes)], handed)
+
+    def _input(self, lanes: Lanes | None, count: int) -> tuple[np.ndarray, np.ndarray | None, list[Record]]:
+        """The data as the dots take them, flat; the lines that Python reads before, if any; and what brings them into
+        order."""
+        from nvdla.kernels.fast import conv_int8_dot as dot
+
+        view, settings, lines = self.conv.source.views[0], self.conv.settings, None
+        if self._direct:
+            flat = flat_bytes(view) if lanes is None else lanes.flat(view, 1, count)
+        if self._in_place:
+            return flat, None, []
+        # A dot takes four bytes at a time and may read past the end of the last line.
+        data = self._data.take(count * math.prod(self._blocks) + SPARE)
+        out = data[:-SPARE].reshape(count, *self._blocks)
+        if self._direct:
+            surfaces, height, width, atom = view.shape
+            step = 0 if lanes is None else lanes.stride
+            cubes: _Cubes = flat, (surfaces, height, width, atom), (step, view.strides[0], view.strides[1])
+        else:
+            lines = np.empty((count, *self._lines().shape[1:]), np.int8)
+            _, rows, columns, channels = lines.shape
+            line = columns * channels
+            cubes = lines.reshape(-1), (1, rows, columns, channels), (rows * line, 0, line)
+        left = 0 if settings.image else settings.pad_left
+        return data, lines, [dot.blocked_cubes(*cubes, settings.pad_top, left, int(pad_element(settings)), out)]
+
+    def _convolution(
+        self, data: np.ndarray, out: np.ndarray, images: tuple[int, int, int], lanes: Lanes | None
+    ) -> Record:
+        """The record of the convolution. ``images``: how many, bytes from one to the next of data and of results."""
+        from nvdla.kernels.fast.conv_sdp_int8 import Place, convolution
         from nvdla.kernels.fast.dot_tile import FLIP
 
-        settings, pixels = self.sdp.settings, self._pixels
+        settings, pixels, (count, step, out_step) = self.sdp.settings, self._pixels, images
         atom = pixel_stride = settings.atom
         plane = settings.height * settings.width * atom
         surface_stride = plane if self.destination is None else self.destination.strides[0]
@@ -215,7 +267,9 @@ class FusedConvolution(Job):
             count, step, out_step = 1, 0, 0
         flip = FLIP if self._in_place else 0
         place = Place(settings.surfaces, surface_stride, atom, pixel_stride, flip, count, step, size, out_step)
-        return pixels, place, other, summand
+        steps, operands = self._packed.shape[2], (self._alu, self._mul)
+        arrays = (data, pixels, self._taps, steps, self._packed, *operands)
+        return convolution(*arrays, self._stage, self._narrow, out, place, other, summand)
 
     def _summand(self, lanes: Lanes | None, count: int) -> tuple[np.ndarray | None, Summand]:
         """The cube that X2 adds, flat, for one image or for ``count`` in lanes; None where there is none."""
@@ -229,59 +283,6 @@ class FusedConvolution(Job):
         flat = lanes.flat(view, 1, count) if lanes is not None and in_lanes else flat_bytes(view)
         step = lanes.stride if lanes is not None and in_lanes else 0
         return flat, Summand(view.strides[0], view.shape[3], step, x2.alu_shift, low)
-
-    def _compute(
-        self,
-        data: np.ndarray,
-        out: np.ndarray,
-        pixels: np.ndarray,
-        place: Place,
-        other: np.ndarray | None,
-        summand: Summand,
-    ) -> None:
-        from nvdla.kernels.fast.conv_sdp_int8 import convolve_and_convert
-
-        convolve_and_convert(
-            data,
-            pixels,
-            self._taps,
-            self._packed.shape[2],
-            self._packed,
-            self._alu,
-            self._mul,
-            self._stage,
-            self._narrow,
-            out,
-            place,
-            other,
-            summand,
-        )
-
-    def _blocked(self, count: int, cubes: _Cubes) -> np.ndarray:
-        """The padded data of ``count`` images as the dots take them, flat."""
-        from nvdla.kernels.fast import conv_int8_dot as dot
-
-        settings = self.conv.settings
-        left = 0 if settings.image else settings.pad_left
-        size = math.prod(self._blocks)
-        # A dot takes four bytes at a time and may read past the end of the last line.
-        data = self._data.take(count * size + 4)
-        out = data[:-4].reshape(count, *self._blocks)
-        dot.blocked_cubes(*cubes, settings.pad_top, left, int(pad_element(settings)), out)
-        return data
-
-    def _cubes(self, lanes: Lanes | None, count: int, source: np.ndarray | None) -> _Cubes:
-        """The input of one image, or of ``count`` in lanes: flat int8, the shape (surfaces, height, width, atom) of a
-        cube, and strides of image, surface and line: from memory as it lies (``source``), or one surface of lines."""
-        if source is not None:
-            view = self.conv.source.views[0]
-            surfaces, height, width, atom = view.shape
-            image = 0 if lanes is None else lanes.stride
-            return source, (surfaces, height, width, atom), (image, view.strides[0], view.strides[1])
-        images = self._lines() if lanes is None else self._lines_of(lanes, count)
-        _, rows, columns, channels = images.shape
-        strides = (rows * columns * channels, 0, columns * channels)
-        return images.reshape(-1), (1, rows, columns, channels), strides
 
     def _lines(self) -> np.ndarray:
         """The lines that CDMA makes, int8 (1, height, width, channels)."""

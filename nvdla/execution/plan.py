@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nvdla.cpu import CpuTask
+from nvdla.execution.compiled import compiled_steps
 from nvdla.execution.fusing import fuse_steps
 from nvdla.execution.steps import Chain, Completed, CpuStep, OnOperation, OnStep, Step
 from nvdla.execution.validate import Validated, validates
@@ -20,6 +22,9 @@ from nvdla.hardware.job import Job
 from nvdla.hardware.machine import Completion, Machine
 from nvdla.memory.lanes import Move
 from nvdla.memory.linker import LinkedLoadable
+
+if TYPE_CHECKING:
+    from nvdla.kernels.jit.record import Walk
 
 
 class Recorder:
@@ -81,6 +86,7 @@ class Plan:
         self.dirty = self.written | outputs | linked.dependency_graphs() | linked.memories_of(firmware)
         self._linked = linked
         self.fused: list[Step] | None = None
+        self._calls: list[Step | Walk] | None = None
 
     @property
     def steps(self) -> list[Step]:
@@ -115,8 +121,12 @@ class Plan:
     def run(self, on_operation: OnOperation | None = None, on_step: OnStep | None = None) -> None:
         """Do it all again."""
         if on_operation is None and self.fused is not None:
-            for step in self.fused:
-                _timed(step, on_step)
+            if on_step is None:
+                for call in self._compiled(self.fused):
+                    call.run()
+            else:
+                for step in self.fused:
+                    _timed(step, on_step)
             return
         self._linked.remember()
         for each in self._recorded:
@@ -124,6 +134,12 @@ class Plan:
                 _timed(each, on_step)
             elif on_operation is not None:
                 on_operation(each.event())
+
+    def _compiled(self, fused: list[Step]) -> list[Step | Walk]:
+        """The fused steps in as few calls as possible, made when they are first run."""
+        if self._calls is None:
+            self._calls = compiled_steps(fused)
+        return self._calls
 
     def operations(self) -> list[tuple[Operation, Job | None]]:
         """Every operation of the hardware with the job that does it (None: nothing was to do)."""
@@ -134,6 +150,7 @@ class Plan:
         plan = copy.copy(self)
         plan._recorded = [each.moved(move) for each in self._recorded]
         plan.fused = None if self.fused is None else [step.moved(move) for step in self.fused]
+        plan._calls = None
         return plan
 
     def constant(self, views: list[np.ndarray]) -> bool:

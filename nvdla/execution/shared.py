@@ -12,11 +12,17 @@ class Scratch:
 
     def __init__(self) -> None:
         self._memory = np.empty(0, np.uint8)
+        self._size = 0
+
+    def reserve(self, size: int) -> None:
+        """Say before anything is taken how much will be: then all take the same memory."""
+        self._size = max(self._size, size)
 
     def take(self, size: int) -> np.ndarray:
         """``size`` bytes with anything in them."""
+        self.reserve(size)
         if self._memory.size < size:
-            self._memory = np.empty(size, np.uint8)
+            self._memory = np.empty(self._size, np.uint8)
         return self._memory[:size]
 
 

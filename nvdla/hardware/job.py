@@ -19,6 +19,8 @@ from nvdla.memory.lanes import Lanes, Move
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from nvdla.kernels.jit.record import Record
+
 # What an engine hands to the next one on the fly: a cube, or None where the results went to memory.
 Handed = np.ndarray | None
 
@@ -52,6 +54,11 @@ class Job(ABC):
     def run(self, source: Handed = None) -> Handed:
         """Compute. ``source`` is what the engine before hands over on the fly (None from memory); returns what the
         next engine on the fly takes, None when the result went to memory."""
+
+    def records(self, source: Handed = None) -> tuple[list[Record], Handed] | None:
+        """What :meth:`run` does as records of compiled kernels, and where they leave what the next engine takes on the
+        fly; None where Python has a part in it."""
+        return None
 
     @abstractmethod
     def _relocate(self, move: Move) -> None:

@@ -30,6 +30,7 @@ from nvdla.precision import Precision
 
 if TYPE_CHECKING:
     from nvdla.hardware.machine import Machine
+    from nvdla.kernels.jit.record import Record
     from nvdla.kernels.pdp import Cubes
 
 AVERAGE, MAXIMUM, MINIMUM = 0, 1, 2
@@ -144,6 +145,23 @@ class PdpJob(Job):
         if elements is Precision.FP16:
             self.statistics["nan_output"] = nans
             self.group.values["D_NAN_OUTPUT_NUM"] = nans
+
+    def records(self, source: Handed = None) -> tuple[list[Record], Handed] | None:
+        """As a record: int8 cubes that are contiguous, all pieces at once."""
+        view = source if self.source is None else self._wide if self._wide is not None else self.source
+        fits = self.settings.elements is Precision.INT8 and len(self.settings.pieces) == 1
+        if view is None or not (fits and view.flags.c_contiguous and self.destination.flags.c_contiguous):
+            return None
+        from nvdla.kernels.pdp import Cubes, pooling
+
+        settings, (surfaces, height, width, atom) = self.settings, view.shape
+        _, out_height, out_width, _ = self.destination.shape
+        cubes = Cubes(1, surfaces, height, width, out_height, out_width, atom, 0, 0)
+        flat, out, window = view.reshape(-1), self.destination.reshape(-1), self._geometry(settings.pieces[0])
+        average = (settings.pad_values, settings.reciprocal, _SUM_BITS["int8"])
+        is_average = settings.method == AVERAGE
+        record = pooling(flat, out, cubes, window, settings.method == MINIMUM, average if is_average else None)
+        return [record], None
 
     def run_lanes(self, lanes: Lanes, count: int, handed: Handed = None) -> None:
         """:meth:`run` for ``count`` images in lanes 1, 2 ...; ``handed``: their cubes one after the other.

@@ -39,7 +39,7 @@ def fused_results(cube, channels, weights, geometry, alu, mul, stage, gap, other
     flat = np.zeros(groups * height * width * group + 4, np.uint8)
     blocked = flat[:-4].reshape(1, groups, height, width, group)
     strides = (0, *cube.strides[:2])
-    dot.blocked_cubes(cube.reshape(-1), cube.shape, strides, top, left, pad_value, blocked)
+    dot.blocked_cubes(cube.reshape(-1), cube.shape, strides, top, left, pad_value, blocked).run()
     packed, correction = dot.pack_weights(weights, dilation > 1, group)
     out_height = (height - (rows - 1) * dilation - 1) // stride + 1
     out_width = (width - (columns - 1) * dilation - 1) // stride + 1
@@ -58,9 +58,9 @@ def fused_results(cube, channels, weights, geometry, alu, mul, stage, gap, other
         narrow, other = np.empty(0, np.int64), np.zeros((surfaces, plane + gap), np.int8)
         other[:, :plane] = others.reshape(surfaces, atom, -1).transpose(0, 2, 1).reshape(surfaces, plane)
         summand, other = summand._replace(surface_stride=plane + gap, pixel_stride=atom), other.reshape(-1)
-    fused.convolve_and_convert(
+    fused.convolution(
         flat, pixels, taps, packed.shape[2], packed, operand, full_mul, stage, narrow, out, place, other, summand
-    )
+    ).run()
     by_surface = out.reshape(surfaces, plane + gap)
     assert (by_surface[:, plane:] == 99).all(), "bytes between surfaces are not touched"
     return by_surface[:, :plane].reshape(surfaces, -1, atom).transpose(0, 2, 1).reshape(-1, out_height, out_width)

@@ -35,7 +35,7 @@ def test_all_pairs_of_bytes(relu, offset, scale, shift, rows, in_parallel):
     out = np.empty(FIRST.size, np.int8)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fast, "SHARED_SIZE", 0 if in_parallel else 1 << 60)
-        fast.add_and_convert(FIRST, SECOND, (length, length, length), length, rows, relu, (offset, scale, shift), out)
+        fast.addition(FIRST, SECOND, (length,) * 3, length, rows, relu, (offset, scale, shift), out).run()
     assert np.array_equal(out, plain(relu, offset, scale, shift))
 
 
@@ -55,7 +55,7 @@ def test_all_pairs_of_bytes_with_any_weights(relu, offset, scale, shift, rows, c
     length = FIRST.size // rows
     out = np.empty(FIRST.size, np.int8)
     converter = (offset, scale, shift)
-    fast.add_and_convert(FIRST, SECOND, (length,) * 3, length, rows, relu, converter, out, chosen)
+    fast.addition(FIRST, SECOND, (length,) * 3, length, rows, relu, converter, out, chosen).run()
     assert np.array_equal(out, plain(relu, offset, scale, shift, chosen))
 
 

@@ -121,7 +121,7 @@ def test_numbas_threading_layers_play_no_part(layer, samples):
         "import sys, numpy as np, nvdla; from nvdla.kernels.jit.compilation import plain_work; plain_work.left = 0; "
         "r = nvdla.Runtime(nvdla.load(sys.argv[1])); [r.run(sys.argv[2]) for _ in range(3)]; "
         "import nvdla.kernels.fast.sdp_int8_add as f; x = np.ones(1 << 18, np.int8); "
-        "f.add_and_convert(x, x, (0, 0, 0), x.size, 1, False, (0, 1, 0), x); assert (x == 2).all(); "
+        "f.addition(x, x, (0, 0, 0), x.size, 1, False, (0, 1, 0), x).run(); assert (x == 2).all(); "
         "assert not [m for m in sys.modules if m.startswith('numba.np.ufunc.') and m.endswith(('pool', 'omppool'))]"
     )
     words = [sys.executable, "-c", code, samples / "lenet_nv_large.loadable", samples / "digit3.pgm"]

@@ -1,0 +1,71 @@
+"""What :mod:`nvdla.kernels.jit.record` stands for: memory by its address, and calls of kernels by theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.np.arrayobj import make_array, populate_array
+
+from nvdla.kernels.jit.crew_state import WAKES
+from nvdla.kernels.jit.intrinsic_code import intrinsic
+
+_INT64 = ir.IntType(64)
+
+
+def _array_of(element: Any) -> Any:
+    kind = types.Array(element, 1, "C")
+
+    @intrinsic
+    def array(typing_context, address, size):  # type: ignore[no-untyped-def]
+        def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+            made = make_array(kind)(context, builder)
+            width = ir.Constant(_INT64, element.bitwidth // 8)
+            place = builder.inttoptr(args[0], made.data.type)
+            populate_array(made, data=place, shape=[args[1]], strides=[width], itemsize=width, meminfo=None)
+            return made._getvalue()
+
+        return kind(types.int64, types.int64), generate
+
+    return array
+
+
+words = _array_of(types.int64)
+int32s = _array_of(types.int32)
+int8s = _array_of(types.int8)
+uint8s = _array_of(types.uint8)
+
+
+@intrinsic
+def _call(typing_context, function, crew, record):  # type: ignore[no-untyped-def]
+    """The kernel (handle of the crew, address of the record) at an address; True where it ended with an error."""
+
+    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
+        convention, numbers = context.call_conv, (types.int64, types.int64)
+        kind = convention.get_function_type(types.none, numbers)
+        function = builder.inttoptr(args[0], kind.as_pointer())
+        status, _ = convention.call_function(builder, function, types.none, numbers, args[1:])
+        return status.is_error
+
+    return types.boolean(types.int64, types.int64, types.int64), generate
+
+
+def walk(crew, table, count):  # type: ignore[no-untyped-def]
+    """Call the kernels of a table (:class:`~nvdla.kernels.jit.record.Walk`) one after the other. ``crew``: the handle
+    that wakes helpers. Raises IndexError where a kernel does."""
+    entries = words(table, 3 * count)
+    for at in range(0, 3 * count, 3):
+        sharing = entries[at + 2]
+        handle = 0 if sharing == 0 else crew if sharing > 1 else crew & ~WAKES
+        if _call(entries[at], handle, entries[at + 1]):
+            raise IndexError("a kernel's index is out of range")
+
+
+def native_address(dispatcher: Any) -> int:
+    """Where the machine code of a kernel (handle, record) lies."""
+    signature = (types.int64, types.int64)
+    dispatcher.compile(signature)
+    result = dispatcher.overloads[signature]
+    address: int = result.library.get_pointer_to_function(result.fndesc.llvm_func_name)
+    return address
