@@ -13,8 +13,9 @@ import numpy as np
 
 from nvdla.execution.shared import Scratch, Shared, flat_bytes
 from nvdla.hardware.convolution.arithmetic import padded_size
+from nvdla.hardware.convolution.cdma import ImageSource
 from nvdla.hardware.convolution.engine import ConvolutionJob
-from nvdla.hardware.convolution.settings import pad_element
+from nvdla.hardware.convolution.settings import fetch_pad_element, pad_element
 from nvdla.hardware.job import Handed, Job
 from nvdla.hardware.sdp.engine import SdpJob
 from nvdla.hardware.sdp.settings import SdpSettings
@@ -240,6 +241,8 @@ class FusedConvolution(Job):
             surfaces, height, width, atom = view.shape
             step = 0 if lanes is None else lanes.stride
             cubes: _Cubes = flat, (surfaces, height, width, atom), (step, view.strides[0], view.strides[1])
+        elif (image := self._image(lanes, out)) is not None:
+            return data, None, [image]
         else:
             lines = np.empty((count, *self._lines().shape[1:]), np.int8)
             _, rows, columns, channels = lines.shape
@@ -247,6 +250,26 @@ class FusedConvolution(Job):
             cubes = lines.reshape(-1), (1, rows, columns, channels), (rows * line, 0, line)
         left = 0 if settings.image else settings.pad_left
         return data, lines, [dot.blocked_cubes(*cubes, settings.pad_top, left, int(pad_element(settings)), out)]
+
+    def _image(self, lanes: Lanes | None, out: np.ndarray) -> Record | None:
+        """The record that reads images of 8-bit channels, None for what else there is."""
+        source, settings = self.conv.source, self.conv.settings
+        tables = source.tables() if isinstance(source, ImageSource) else None
+        if tables is None or not isinstance(source, ImageSource):
+            return None
+        from nvdla.kernels.fast.image_int8 import Channel, Surroundings, image_lines
+
+        size, padding = settings.data, settings.fetch_padding
+        width = padding.left + size.width + padding.right
+        pads = (int(fetch_pad_element(settings)), int(pad_element(settings)))
+        around = Surroundings(size.height, size.width, padding.left, width, settings.pad_top, *pads)
+        channels = []
+        for plane, at in source.places():
+            view, step = source.views[plane], 0 if lanes is None else lanes.stride
+            first = view if lanes is None else lanes.at(view, 1)
+            pixel = source.format.bytes_per_pixel(plane)
+            channels.append(Channel(first.ctypes.data + at, view.strides[1], pixel, step))
+        return image_lines(around, channels, tables, out.reshape(len(out), *self._blocks[1:]))
 
     def _convolution(
         self, data: np.ndarray, out: np.ndarray, images: tuple[int, int, int], lanes: Lanes | None

@@ -223,6 +223,19 @@ class ImageSource(_Source):
         lines[0, :, padding.left : padding.left + size.width] = self._convert(pixels)
         return lines
 
+    def tables(self) -> np.ndarray | None:
+        """(channels, 256) what each byte of a channel becomes; None where channels are not of 8 bits."""
+        if self.format.element_bytes != 1 or self.format.bits:
+            return None
+        every = np.repeat(np.arange(256, dtype=np.uint16)[:, None, None], self.format.channels, axis=2)
+        return np.ascontiguousarray(self._convert(every)[:, 0].T)
+
+    def places(self) -> list[tuple[int, int]]:
+        """For each channel its plane, and where in a pixel of that its byte or word is."""
+        planes = enumerate(self.format.planes)
+        found = {channel: (plane, at) for plane, each in planes for at, channel in enumerate(each)}
+        return [found[channel] for channel in sorted(found)]
+
     def _elements(self, data: np.ndarray) -> np.ndarray:
         """(height, width, bytes of a pixel) as (height, width, elements), unsigned, in the order of memory."""
         form = self.format
