@@ -10,20 +10,10 @@ from nvdla.errors import DescriptorError
 from nvdla.program.operation import Operation
 from nvdla.rounding import ceil_div
 
-ADVICE = {
-    "MAC": "the MAC array works all the time; more of its cells are used where channels and kernels fill them "
-    "(multiples of {channels} and {kernels})",
-    "weight loading": "kernels are used for too few positions: larger tiles, or fewer kernels a position",
-    "weights": "the array waits for weights: more banks for them, so that the next group comes in while one works",
-    "memory": "the memory port is busy: a wider memory, or fewer bytes (tiles with less overlap, sums on the fly)",
-    "fetch": "data or weights arrive more slowly than they are used: tiles with less overlap, or a wider memory",
-    "SDP": "the post-processor takes fewer results than the array makes: fewer operands from memory, or more channels",
-    "PDP": "pooling takes fewer results than the array makes: pool in an operation of its own",
-}
-
 
 def explanations(study: Study, chosen: str | None = None) -> list[dict[str, Any]]:
     """One document a convolution, in order; ``chosen``: "TASK/OPERATION", "OPERATION" of the first task, or a layer.
+    ``advice`` is empty: :func:`nvdla.analysis.advice.with_advice` asks for it.
 
     Raises DescriptorError where no convolution is called so.
     """
@@ -75,7 +65,7 @@ def _explain(study: Study, node: Operation, all_of_them: list[Operation]) -> dic
         "mac_use": estimate.mac_share,
         "read_bytes": estimate.read_bytes,
         "bound": bound,
-        "advice": ADVICE.get(bound, "").format(channels=config.mac_atomic_c, kernels=group),
+        "advice": "",
     }
 
 
@@ -90,7 +80,7 @@ def sentences(row: dict[str, Any]) -> list[str]:
     used, room = row["data_entries"]
     lines = [f"{row['operation']} {row['layer'] or ''}: {row['mode']} convolution, {shape} (channels x height x width)"]
     if row["tile"][1] > 1:
-        lines.append(f"tile {row['tile'][0]} of {row['tile'][1]}: the layer's data do not fit the buffer at once")
+        lines.append(f"tile {row['tile'][0]} of {row['tile'][1]} of its layer")
     data = "used again from the convolution before" if row["data_reused"] else "fetched once"
     lines.append(f"data: {row['data_banks']} banks, {used} of {room} entries, {data}")
     resident = "all of them stay in the buffer" if row["weights_resident"] else "streamed kernel group by kernel group"

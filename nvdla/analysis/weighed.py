@@ -102,3 +102,25 @@ def weighed_lines(row: Row) -> Iterator[str]:
         per = " an image" if change["per_image"] else ""
         cycles = f"{change['cycles']:,} instead of {change['before']:,} cycles{per}"
         yield f"    {change['change']}: {cycles}, {change['saves']:.0%} less"
+
+
+def builder_lines(row: Row) -> Iterator[str]:
+    """What the builder weighed, as the layer file keeps it, when the loadable was made."""
+    kept = row["by_the_builder"]
+    if not kept:
+        return
+    memory, search = kept["memory"], kept["search"]
+    rate = "the bus's width" if memory["bytes_per_cycle"] is None else f"{memory['bytes_per_cycle']:g} bytes a cycle"
+    shared = ", shared" if memory["shared"] else ""
+    yield f"weighed by the builder at level {kept['level']}, for {memory['latency']} cycles of latency, {rate}{shared}:"
+    for place, form in enumerate(kept["forms"]):
+        taken = " (taken)" if place == kept["taken"] else ""
+        banks = f"{form['data_banks']} data and {form['weight_banks']} weight banks"
+        held = ", weights kept" if form["keeps_weights"] else ""
+        yield f"    {form['form']}, {banks}{held}: {form['cycles']:,} cycles{taken}"
+    if search:
+        end = "to its end" if search["complete"] else "cut short"
+        yield (
+            f"    then the whole network was searched, {search['steps']} steps, {end}: {search['cycles_before']:,} to "
+            f"{search['cycles']:,} cycles"
+        )

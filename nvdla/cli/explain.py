@@ -38,6 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
+    from nvdla.analysis.advice import with_advice
     from nvdla.analysis.explain import explanations
     from nvdla.analysis.one_operation import chosen, operation_document
 
@@ -45,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
     nodes = chosen(study, args.operation) if args.operation else []
     convolutions = args.operation is None or any(node.engine == "conv" for node in nodes)
     rows = explanations(study, args.operation) if convolutions else []
+    rows = with_advice(study, rows) if not (args.alternatives or args.svg) else rows
     screens = [operation_document(study, node) for node in nodes]
     weighed = _weighed(study, {row["operation"] for row in rows}) if args.operation or args.alternatives else []
     if args.svg:
@@ -68,9 +70,12 @@ def _weighed(study: Study, labels: set[str]) -> list[dict[str, Any]]:
     """What was weighed for the layers that these operations are of."""
     from nvdla.analysis.layer_forms import layers_of
     from nvdla.analysis.weighed import weighed
+    from nvdla.program.sidecar import builders_choices
 
     layers = [layer for layer in layers_of(study) if labels & {node.label for node in layer.nodes}]
-    return [weighed(study, layer) for layer in layers]
+    kept = builders_choices(study.loadable.name)
+    rows = [weighed(study, layer) for layer in layers]
+    return [row | {"by_the_builder": kept.get(row["operations"][0])} for row in rows]
 
 
 def _draw(study: Study, args: argparse.Namespace) -> None:
@@ -83,7 +88,7 @@ def _draw(study: Study, args: argparse.Namespace) -> None:
 
 def _print_operations(screens: list[Any], rows: list[Any], weighed: list[Any]) -> None:
     from nvdla.analysis.one_operation import lines
-    from nvdla.analysis.weighed import weighed_lines
+    from nvdla.analysis.weighed import builder_lines, weighed_lines
 
     for screen in screens:
         for line in lines(screen, terminal_width()):
@@ -94,8 +99,8 @@ def _print_operations(screens: list[Any], rows: list[Any], weighed: list[Any]) -
         names = ", ".join(each["operations"])
         forms = [_form_cells(form) for form in each["forms"]]
         print_table(f"What {names} could be, alone in a queue", forms, FORM_COLUMNS)
-        for line in weighed_lines(each):
-            print(line)
+        for line in [*weighed_lines(each), *builder_lines(each)]:
+            print(escape(line))
 
 
 def _print_rows(rows: list[dict[str, Any]]) -> None:

@@ -53,3 +53,38 @@ def layers(data: dict[str, Any]) -> dict[tuple[int, int], str]:
         except (KeyError, TypeError, ValueError, OverflowError):
             raise FormatError("layer file: a task needs its number and operations with index and layer") from None
     return names
+
+
+def builders_choices(loadable: str | Path) -> dict[str, dict[str, Any]]:
+    """What the builder weighed for each convolution ("TASK/OPERATION"), from the layer file of a loadable: ``level``,
+    ``memory``, ``forms``, ``taken``, ``search``. Empty where no layer file says. Raises FormatError for what is none.
+    """
+    kept = (load(loadable) or {}).get("weighed")
+    if kept is None:
+        return {}
+    try:
+        memory, search = _memory(kept["memory"]), kept["search"] and _search(kept["search"])
+        common = {"level": int(kept["level"]), "memory": memory, "search": search}
+        rows = [
+            (list(map(str, layer["operations"])), int(layer["taken"]), list(map(_form, layer["forms"])))
+            for layer in kept["layers"]
+        ]
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise FormatError(f"{path_of(loadable)}: what was weighed: {error!r} is wrong or missing") from None
+    return {label: common | {"taken": taken, "forms": forms} for labels, taken, forms in rows for label in labels}
+
+
+def _memory(found: Any) -> dict[str, Any]:
+    rate = found["bytes_per_cycle"]
+    rate = None if rate is None else float(rate)
+    return {"latency": int(found["latency"]), "bytes_per_cycle": rate, "shared": bool(found["shared"])}
+
+
+def _search(found: Any) -> dict[str, Any]:
+    numbers = {name: int(found[name]) for name in ("steps", "cycles_before", "cycles")}
+    return {"complete": bool(found["complete"]), **numbers}
+
+
+def _form(found: Any) -> dict[str, Any]:
+    numbers = {name: int(found[name]) for name in ("parts", "data_banks", "weight_banks", "cycles")}
+    return {"form": str(found["form"]), "keeps_weights": bool(found["keeps_weights"]), **numbers}

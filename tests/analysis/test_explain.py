@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import nvdla
+from nvdla.analysis.advice import with_advice
 from nvdla.analysis.alternatives import cycles_of
 from nvdla.analysis.buffer_svg import buffer_svg, stays
 from nvdla.analysis.cycles.constants import Memory
@@ -23,13 +24,17 @@ def test_the_first_layer_of_lenet_uses_one_channel_of_eight(lenet_loadable):
     assert (row["data_entries"], row["kernel_groups"], row["channel_use"]) == ([784, 1024], 1, 1 / 8)
     assert row["weights_resident"]
     assert row["bound"] == "MAC"
-    assert "multiples of 8 and 8" in row["advice"]
 
 
-def test_whatever_bounds_a_convolution_has_its_advice(lenet_loadable):
+def test_what_would_help_is_computed_for_every_convolution(lenet_loadable):
+    """The advice is the best of the changes that the cycle model was asked about, for this memory."""
     for bytes_per_cycle in (None, 1):
         study = Study.of(lenet_loadable, memory=Memory(bytes_per_cycle=bytes_per_cycle))
-        assert all(row["advice"] for row in explanations(study))
+        rows = with_advice(study, explanations(study))
+        for row, layer in zip(rows, layers_of(study), strict=True):
+            best = weighed(study, layer)["changes"][0]
+            assert row["advice"].startswith(f"{best['change']}: {best['cycles']:,} instead of {best['before']:,}")
+    assert rows[2]["advice"].startswith("weights kept for 4 images one behind the other")
 
 
 def test_tiles_are_counted():
@@ -96,12 +101,12 @@ def convolution_of(level):
     net = Network("layer")
     x = net.input("in", (256, 28, 28))
     net.output(net.convolution("c", x, rng.normal(size=(64, 256, 1, 1))))
-    return build(net, "nv_large", "int8", calibrate(net, rng.normal(size=(1, 256, 28, 28))), level=level).loadable
+    return build(net, "nv_large", "int8", calibrate(net, rng.normal(size=(1, 256, 28, 28))), level=level)
 
 
 def test_an_alternative_costs_what_it_takes_when_it_is_built():
     """The plain loadable foretells the cycles of the one in parts, and both know one layer."""
-    plain, parts = (Study.of(convolution_of(level), "nv_large") for level in (0, 1))
+    plain, parts = (Study.of(convolution_of(level).loadable, "nv_large") for level in (0, 1))
     (one,), (other,) = layers_of(plain), layers_of(parts)
     assert (len(one.nodes), len(other.nodes) > 1) == (1, True)
     foretold = [form for form in weighed(plain, one)["forms"] if form["parts"] == len(other.nodes)]
@@ -170,7 +175,7 @@ def test_the_buffer_holds_what_the_descriptors_say(lenet_loadable):
 
 
 def test_data_go_round_in_their_banks_and_kept_weights_are_marked():
-    study = Study.of(convolution_of(1), "nv_large")
+    study = Study.of(convolution_of(1).loadable, "nv_large")
     found = stays(study)
     data = [stay for stay in found if stay.kind == "data"]
     ends = [stay.start + stay.count for stay in data]
@@ -199,3 +204,25 @@ def test_banks_that_the_buffer_does_not_have_are_drawn_too(lenet_loadable, plant
     text = buffer_svg(Study.of(plant(lenet_loadable, change), "nv_small"))
     rows = [int(each) for each in re.findall(r">bank (\d+)<", text)]
     assert rows[-1] in (39, 40)
+
+
+def test_the_screen_says_what_the_builder_weighed(nvdla_command, tmp_path, as_documented):
+    """From the layer file; a broken one is one line."""
+    path = tmp_path / "net.loadable"
+    built = convolution_of(2)
+    built.save(path)
+    code, out, err = nvdla_command("explain", path, "c", "--config", "nv_large")
+    assert (code, err) == (0, "")
+    assert "weighed by the builder at level 2, for 100 cycles of latency, the bus's width:" in out
+    (layer,) = built.sidecar["weighed"]["layers"]
+    taken = layer["forms"][layer["taken"]]
+    assert re.search(rf"{taken['form']}, .*: {taken['cycles']:,} cycles \(taken\)", out)
+    assert "then the whole network was searched" in out
+    document = json.loads(nvdla_command("explain", path, "--config", "nv_large", "--alternatives", "--json")[1])
+    as_documented(document)
+    assert document["weighed"][0]["by_the_builder"]["forms"] == layer["forms"]
+    broken = built.sidecar | {"weighed": {"layers": 3}}
+    (tmp_path / "net.loadable.layers.json").write_text(json.dumps(broken))
+    code, out, err = nvdla_command("explain", path, "c", "--config", "nv_large")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert "what was weighed" in err
