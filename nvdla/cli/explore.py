@@ -13,6 +13,8 @@ from nvdla.cli.campaigns import add_campaign_options, journal_of, run_with_progr
 from nvdla.cli.output import print_document, print_table
 from nvdla.errors import FormatError
 from nvdla.files import write_file
+from nvdla.hardware.configuration import configuration
+from nvdla.loadable import load
 
 COMMAND = "explore"
 HELP = """The design space: cycles, frames a second, traffic, accuracy of one network over configurations and memories.
@@ -22,6 +24,7 @@ HELP = """The design space: cycles, frames a second, traffic, accuracy of one ne
 
 A model is compiled for every configuration; a loadable stays on its own."""
 
+PRECISIONS = ("int8", "int16", "fp16")
 COLUMNS = (
     "config", "precision", "bandwidth", "latency", "cycles", "frames/s", "MAC_use", "buffer_use", "read", "written",
     "top-1",
@@ -52,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
     from nvdla.evaluation import open_source
     from nvdla.exploration import Exploration
 
+    _check(args)
     table = Exploration.over(
         str(Path(args.network).resolve()),
         args.config.split(","),
@@ -67,12 +71,28 @@ def run(args: argparse.Namespace) -> int:
     )
     if table.compiles and args.config == "auto":
         raise FormatError("a model has no configuration of its own: name some with --config A,B")
+    if not table.compiles:
+        load(args.network)  # what is wrong with it is said here, once
     with journal_of(table, args) as journal:
         run_with_progress(table, journal, args, len(table.points))
         records = [{name: each[name] for name in each if name != "key"} for each in read(journal.path)]
     document = {"format": "nvdla-exploration", "version": 1, "network": args.network, "points": records}
     _tell(document, args)
     return 1 if any("error" in each for each in records) else 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    """What no point could be had with is bad usage. Raises NvdlaError."""
+    if args.limit is not None and args.limit < 1:
+        raise FormatError(f"--limit {args.limit}: must be at least 1")
+    if not 1e-6 <= args.clock <= 1e6:
+        raise FormatError(f"--clock {args.clock} MHz: must be 0.000001 .. 1000000")
+    for name in args.config.split(","):
+        if name != "auto":
+            configuration(name)
+    for precision in args.precision.split(","):
+        if precision not in PRECISIONS:
+            raise FormatError(f"--precision {precision}: must be one of {', '.join(PRECISIONS)}")
 
 
 def _positive(word: str, option: str) -> float:

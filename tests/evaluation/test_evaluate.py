@@ -168,6 +168,8 @@ def test_the_page_has_the_matrix_as_a_picture(capsys, tmp_path):
         ((LENET, "nothing:here"), "cannot be imported"),
         ((LENET, "x.npy", "--labels", "y.npy", "--limit", "0"), "must be at least 1"),
         ((LENET, "x.npy", "--labels", "y.npy", "--workers", "0"), "must be 1 .."),
+        ((LENET, "x.npy", "--labels", "y.npy", "--input-scale", "0"), "--input-scale 0: must be a positive number"),
+        ((LENET, "x.npy", "--labels", "y.npy", "--input-scale", "nan"), "--input-scale nan: must be a positive number"),
     ],
 )
 def test_what_cannot_be_evaluated_is_one_line(capsys, tmp_path, monkeypatch, words, text):

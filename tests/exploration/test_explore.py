@@ -96,6 +96,12 @@ def test_table_and_page(tmp_path, capsys):
         ((LENET, "--bandwidth", "fast"), "--bandwidth fast: must be a number"),
         ((str(SAMPLES / "lenet.prototxt"),), "name some with --config"),
         (("missing.loadable",), "missing.loadable"),
+        ((LENET, "--clock", "0"), "--clock 0.0 MHz: must be"),
+        ((LENET, "--clock", "-5"), "--clock -5.0 MHz: must be"),
+        ((LENET, "--limit", "0"), "--limit 0: must be at least 1"),
+        ((LENET, "--config", "nv_huge"), "nv_huge"),
+        ((LENET, "--precision", "int9"), "--precision int9: must be one of int8"),
+        ((__file__,), "is it a loadable?"),
     ],
 )
 def test_what_cannot_be_explored_is_one_line(capsys, words, text):
