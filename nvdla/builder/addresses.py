@@ -14,7 +14,7 @@ from nvdla.hardware.configuration import Configuration
 from nvdla.loadable.enums import PixelFormat
 from nvdla.rounding import align, ceil_div
 
-CONSTANTS, POOL = "constants", "pool"
+CONSTANTS, POOL, CVSRAM = "constants", "pool", "CVSRAM"
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Addresses:
         self.constants = Constants()
         self._plan = plan
         self.bound = [*program.inputs, *program.outputs]
-        self.memories = [CONSTANTS, POOL, *(_memory(root) for root in self.bound)]
+        self.memories = [CONSTANTS, POOL, CVSRAM, *(self._memory(root) for root in self.bound)]
 
     def layout(self, root: Root) -> Layout:
         """Strides and size of a tensor in memory."""
@@ -116,7 +116,7 @@ class Addresses:
             # The C model insists on this stride for 1x1 cubes (cmod/sdp/NV_NVDLA_sdp.cpp:385).
             line = stride = atom
         end = (surfaces - 1) * stride + (height - 1) * line + width * atom
-        return Cube(_memory(root), offset, channels, height, width, line, stride, end)
+        return Cube(self._memory(root), offset, channels, height, width, line, stride, end)
 
     def _turned(self, surface: Surface) -> Cube:
         """A cube whose lines are the tensor's surfaces; its own surfaces are atoms that lie side by side."""
@@ -126,14 +126,14 @@ class Addresses:
         offset = self._base(surface.root) + surface.top * layout.surface_stride
         stride = atom if isinstance(surface, PositionSurface) or surface.height == 1 else line * surface.height
         end = (surfaces - 1) * atom + (surface.height - 1) * line + atom
-        return Cube(_memory(surface.root), offset, *surface.shape, line, stride, end)
+        return Cube(self._memory(surface.root), offset, *surface.shape, line, stride, end)
 
     def _image(self, surface: Surface, form: PixelFormat) -> Cube:
         """Whole lines of an image: its channels are a pixel's, unused ones too."""
         layout, height = self.layout(surface.root), surface.height
         offset = surface.top * layout.line_stride
         channels, size = pixels.components(form), height * layout.line_stride
-        return Cube(_memory(surface.root), offset, channels, height, surface.width, layout.line_stride, 0, size)
+        return Cube(self._memory(surface.root), offset, channels, height, surface.width, layout.line_stride, 0, size)
 
     def flying(self, channels: int, height: int, width: int, precision: str) -> Cube:
         """A cube between two engines, packed."""
@@ -142,10 +142,17 @@ class Addresses:
         line = width * atom
         return Cube("", 0, channels, height, width, line, line * height, line * height * surfaces)
 
+    def _memory(self, root: Root) -> str:
+        if root.role == "inner":
+            return CVSRAM if id(root) in self._plan.cvsram else POOL
+        return CONSTANTS if root.role == "constant" else f"{root.role} {root.name}"
+
     def _base(self, root: Root) -> int:
         if root.role == "constant":
             return self.constants.add(packed(root, self.config))
-        return self._plan.offsets[id(root)] if root.role == "inner" else 0
+        if root.role != "inner":
+            return 0
+        return self._plan.cvsram[id(root)] if id(root) in self._plan.cvsram else self._plan.offsets[id(root)]
 
 
 def packed(root: Root, config: Configuration) -> bytes:
@@ -155,7 +162,3 @@ def packed(root: Root, config: Configuration) -> bytes:
     padded = np.zeros((surfaces * atom, root.height, root.width), root.elements.dtype)
     padded[: root.channels] = root.elements
     return padded.reshape(surfaces, atom, root.height, root.width).transpose(0, 2, 3, 1).tobytes()
-
-
-def _memory(root: Root) -> str:
-    return {"inner": POOL, "constant": CONSTANTS}.get(root.role, f"{root.role} {root.name}")

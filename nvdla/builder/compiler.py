@@ -20,6 +20,7 @@ from nvdla.builder.quantize import Calibration, quantize
 from nvdla.builder.search import SearchLimits
 from nvdla.builder.search import search as look_further
 from nvdla.builder.weigh import Weigher
+from nvdla.errors import BuildError
 from nvdla.hardware.configuration import Configuration, configuration
 from nvdla.loadable.model import Loadable
 from nvdla.tensors.pixel_numbers import PixelNumbers
@@ -97,6 +98,7 @@ def build(
     memory: Memory | None = None,
     search: SearchLimits | None = None,
     pixels: PixelNumbers | None = None,
+    cvsram: int = 0,
 ) -> Built:
     """Build a loadable.
 
@@ -110,15 +112,20 @@ def build(
     images, whose elements stay the same; "image" insists, "feature" never does. "pixels" insists on images of unsigned
     elements, the pixels as they are, which stand for the numbers that ``pixels`` says (by default themselves): CDMA
     subtracts the mean and multiplies.
+    ``cvsram``: bytes of CVSRAM, in which surfaces between operations lie that fit.
     Raises BuildError naming layer, value, limit and remedy; ConfigError for what the configuration lacks.
     """
     chosen = configuration(config) if isinstance(config, str) else config
+    if cvsram < 0:
+        raise BuildError(f"{cvsram} bytes of CVSRAM: must be 0 or more")
+    if cvsram:
+        chosen.require("cvsram", f"{cvsram} bytes of CVSRAM")
     program = lower(network, chosen, precision, calibration, per_channel, level, input_format, memory, pixels)
     weigher, record = Weigher(chosen, level, memory), None
     if level > 1:
-        found = look_further(program, chosen, memory, search or SearchLimits())
+        found = look_further(program, chosen, memory, search or SearchLimits(), cvsram)
         program, weigher.wanted, record = found.program, found.wanted, found.record
-    loadable, tasks, layout = emit(program, chosen, weigher)
+    loadable, tasks, layout = emit(program, chosen, weigher, cvsram=cvsram)
     return Built(loadable, program, sidecar.describe(program, chosen.name, tasks, weigher, record), layout)
 
 

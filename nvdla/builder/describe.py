@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.builder import pixels, winograd
-from nvdla.builder.addresses import CONSTANTS, Addresses, Constants, Cube
+from nvdla.builder.addresses import CONSTANTS, CVSRAM, Addresses, Constants, Cube
 from nvdla.builder.cbuf import kernel_bytes, line_entries
 from nvdla.builder.ir import (
     BYTES,
@@ -79,7 +79,7 @@ class Describer:
     # ---- cubes
 
     def _cube(self, field: Any, cube: Cube, flies: bool = False) -> None:
-        field.type = MemType.HW if flies else MemType.MC
+        field.type = MemType.HW if flies else MemType.CV if cube.memory == CVSRAM else MemType.MC
         field.address = -1 if flies else self.indices[cube.memory]
         field.offset, field.size = (0 if flies else cube.offset), cube.size
         field.width, field.height, field.channel = cube.width, cube.height, cube.channels

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from typing import Any
 
-from nvdla.builder.addresses import CONSTANTS, POOL, Addresses, Extent
+from nvdla.builder.addresses import CONSTANTS, CVSRAM, POOL, Addresses, Extent
 from nvdla.builder.describe import Describer, lut_param
 from nvdla.builder.graph import Links, link
 from nvdla.builder.ir import BYTES, Program, Root, reads
@@ -23,6 +23,7 @@ from nvdla.loadable.enums import (
     DataType,
     EventOp,
     Interface,
+    MemoryDomain,
     MemoryFlags,
     PixelFormat,
     RelocType,
@@ -48,18 +49,25 @@ _DLA_VERSION, _EMU_VERSION, _RAW_VERSION = Version(0, 12, 3), Version(0, 0, 1), 
 
 
 def emit(
-    program: Program, config: Configuration, weigher: Weigher | None = None, packed: PackedWeights | None = None
+    program: Program,
+    config: Configuration,
+    weigher: Weigher | None = None,
+    packed: PackedWeights | None = None,
+    cvsram: int = 0,
 ) -> tuple[Loadable, list[Task], Plan]:
-    """The loadable of a program, the tasks as scheduled (for the sidecar), and where surfaces lie. ``weigher``: who
-    chooses forms (None: as level 1 does); ``packed``: weights that were packed before, of the same program."""
+    """The loadable of a program, the tasks as scheduled (for the sidecar), and where surfaces lie.
+
+    ``weigher``: who chooses forms (None: as level 1 does); ``packed``: weights that were packed before, of the same
+    program; ``cvsram``: bytes of CVSRAM that surfaces may lie in.
+    """
     tasks = schedule(program, config, weigher)
-    layout = memory_plan(program, config, tasks)
+    layout = memory_plan(program, config, tasks, cvsram)
     addresses = Addresses(program, config, layout)
-    emitter = _Emitter(program, config, tasks, addresses, layout.size, packed or PackedWeights(program, config))
+    emitter = _Emitter(program, config, tasks, addresses, layout, packed or PackedWeights(program, config))
     return emitter.loadable(), tasks, layout
 
 
-def memory_plan(program: Program, config: Configuration, tasks: list[Task]) -> Plan:
+def memory_plan(program: Program, config: Configuration, tasks: list[Task], cvsram: int = 0) -> Plan:
     """Where inner surfaces lie. What goes on the fly needs no memory; a chain on the fly reads and writes at one
     time."""
     chained = [
@@ -71,7 +79,7 @@ def memory_plan(program: Program, config: Configuration, tasks: list[Task]) -> P
     ]
     kept = {id(reads(hardware.operation)[0].root) for hardware in chained}
     together = {hardware.position: hardware.chain[0].position for hardware in chained}
-    return plan(program, config, kept, together)
+    return plan(program, config, kept, together, cvsram)
 
 
 class _Emitter:
@@ -83,7 +91,7 @@ class _Emitter:
         config: Configuration,
         tasks: list[Task],
         addresses: Addresses,
-        pool: int,
+        layout: Plan,
         packed: PackedWeights,
     ) -> None:
         self.program, self.config, self.tasks, self.addresses = program, config, tasks, addresses
@@ -93,12 +101,11 @@ class _Emitter:
         self.address_entries: list[AddressEntry] = []
         self.blobs: list[Blob] = []
         self.relocs: list[RelocEntry] = []
-        self._pool = pool
+        self._pools = {POOL: layout.size, CVSRAM: layout.cvsram_size}
 
     def loadable(self) -> Loadable:
         # Constants are known only after the descriptors are made, but come first in the memory list.
-        shared = [CONSTANTS, POOL, *self.addresses.memories[2:]]
-        shared = [name for name in shared if name != POOL or self._pool]
+        shared = [name for name in self.addresses.memories if self._pools.get(name, 1)]
         ids = {name: number for number, name in enumerate(shared)}
         next_id = len(shared)
         entries: list[TaskEntry] = []
@@ -145,12 +152,14 @@ class _Emitter:
         offsets: tuple[int, ...] = (),
         bind: int = 0,
         tensor: int = 0,
+        domain: MemoryDomain = MemoryDomain.SYSTEM,
     ) -> None:
         size = max(size, 1)
         self.memories.append(
             MemoryEntry(
                 number,
                 size,
+                domain,
                 flags=flags,
                 alignment=PAGE,
                 contents=contents,
@@ -170,8 +179,9 @@ class _Emitter:
                 offsets = tuple(blob[1] for blob in self.constants.blobs)
                 flags = MemoryFlags.ALLOC | (MemoryFlags.SET if names else MemoryFlags.NONE)
                 self._memory(number, align(max(self.constants.size, 1), PAGE), flags, names, offsets)
-            elif name == POOL:
-                self._memory(number, self._pool, MemoryFlags.ALLOC)
+            elif name in self._pools:
+                domain = MemoryDomain.SRAM if name == CVSRAM else MemoryDomain.SYSTEM
+                self._memory(number, self._pools[name], MemoryFlags.ALLOC, domain=domain)
             else:
                 tensor = number - (len(shared) - len(bound))
                 flag = MemoryFlags.INPUT if tensor < inputs else MemoryFlags.OUTPUT

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from nvdla.builder import pixels
-from nvdla.builder.ir import BYTES, Operation, Program, Root, Surface, reads, writes
+from nvdla.builder.ir import BYTES, Operation, Program, Root, Softmax, Surface, reads, writes
 from nvdla.hardware.configuration import Configuration
 from nvdla.rounding import align, ceil_div
 
@@ -46,11 +46,14 @@ class Life:
 @dataclass
 class Plan:
     """Offsets of inner roots in the pool, by identity, and the pool's size. ``least``: the largest sum of surfaces that
-    live at one time, below which no plan can come."""
+    live at one time, below which no plan can come.
+    ``cvsram``: offsets of those that lie in CVSRAM instead, ``cvsram_size`` bytes of it."""
 
     offsets: dict[int, int]
     size: int
     least: int = 0
+    cvsram: dict[int, int] = field(default_factory=dict)
+    cvsram_size: int = 0
 
 
 def lives(operations: list[Operation], together: Mapping[int, int] | None = None) -> dict[int, tuple[Root, Life]]:
@@ -75,10 +78,11 @@ def plan(
     config: Configuration,
     kept: Set[int] = frozenset(),
     together: Mapping[int, int] | None = None,
+    cvsram: int = 0,
 ) -> Plan:
     """Place inner roots by first fit in order of falling size; ``kept`` roots (by identity) need no memory.
 
-    ``together`` as for :func:`lives`.
+    ``together`` as for :func:`lives`; ``cvsram``: bytes of CVSRAM that there are (:func:`_in_cvsram`).
     """
     found = lives(program.operations)
     starts = _chain_starts(len(program.operations), [found[root][1] for root in kept if root in found])
@@ -87,6 +91,8 @@ def plan(
         for root, life in found.values()
         if root.role == "inner" and id(root) not in kept
     ]
+    fast, most = _in_cvsram(program.operations, inner, cvsram)
+    inner = [each for each in inner if id(each[0]) not in fast]
     placed: list[tuple[int, int, Life]] = []
     offsets: dict[int, int] = {}
     for root, life, size in sorted(inner, key=lambda each: (-each[2], each[1].first)):
@@ -94,7 +100,29 @@ def plan(
         offsets[id(root)] = offset
         placed.append((offset, offset + size, life))
     end = max((end for _, end, _ in placed), default=0)
-    return Plan(offsets, _aligned(end), _least([(life, size) for _, life, size in inner]))
+    return Plan(offsets, _aligned(end), _least([(life, size) for _, life, size in inner]), fast, _aligned(most))
+
+
+def _in_cvsram(
+    operations: list[Operation], inner: list[tuple[Root, Life, int]], capacity: int
+) -> tuple[dict[int, int], int]:
+    """Offsets of roots that fit the CVSRAM, by identity, and bytes of it that they take: those first that are touched
+    most often for their bytes, of equal ones the smaller. The CPU's operations take theirs from DRAM."""
+    touched: dict[int, int] = {}
+    barred: set[int] = set()
+    for operation in operations:
+        for surface in (*reads(operation), writes(operation)):
+            touched[id(surface.root)] = touched.get(id(surface.root), 0) + 1
+            if isinstance(operation, Softmax):
+                barred.add(id(surface.root))
+    placed: list[tuple[int, int, Life]] = []
+    offsets: dict[int, int] = {}
+    for root, life, size in sorted(inner, key=lambda each: (-touched[id(each[0])], each[2], each[1].first)):
+        offset = _first_fit(placed, life, size)
+        if id(root) not in barred and offset + size <= capacity:
+            offsets[id(root)] = offset
+            placed.append((offset, offset + size, life))
+    return offsets, max((end for _, end, _ in placed), default=0)
 
 
 def _least(inner: list[tuple[Life, int]]) -> int:

@@ -100,6 +100,7 @@ class Evaluator:
     program: Program
     config: Configuration
     memory: Memory
+    cvsram: int = 0
     known: dict[Any, Any] = field(default_factory=dict)
     packed: PackedWeights | None = None
 
@@ -108,7 +109,7 @@ class Evaluator:
         if self.packed is None:
             self.packed = PackedWeights(self.program, self.config)
         weigher = Weigher(self.config, 2, self.memory, point.wanted(), self.known)
-        loadable, _, plan = emit(point.program(self.program), self.config, weigher, self.packed)
+        loadable, _, plan = emit(point.program(self.program), self.config, weigher, self.packed, self.cvsram)
         return Cost(Study.of(loadable, self.config.name, memory=self.memory).schedule.cycles, plan.size)
 
 
@@ -122,10 +123,12 @@ class Found:
     record: dict[str, Any]
 
 
-def search(program: Program, config: Configuration, memory: Memory | None, settings: SearchLimits) -> Found:
-    """The fastest point that was found from that of level 1 on."""
+def search(
+    program: Program, config: Configuration, memory: Memory | None, settings: SearchLimits, cvsram: int = 0
+) -> Found:
+    """The fastest point that was found from that of level 1 on. ``cvsram``: bytes of it that surfaces may lie in."""
     deadline = math.inf if settings.time_limit is None else time.monotonic() + settings.time_limit
-    evaluator = Evaluator(program, config, memory or Memory())
+    evaluator = Evaluator(program, config, memory or Memory(), cvsram)
     start = Weigher(config, 2, evaluator.memory, known=evaluator.known)
     _, tasks, _ = emit(program, config, start)
     units = units_of(program, tasks)

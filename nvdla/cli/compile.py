@@ -118,7 +118,12 @@ def _shape(word: str) -> tuple[str, list[int]]:
 def _options(args: argparse.Namespace) -> dict[str, Any]:
     """The level, the effort and the choices of calibration as settings of recipe and builder."""
     options: dict[str, Any] = {"method": args.method, "per_channel": not args.per_layer}
-    options |= {"level": args.level, "input_format": args.input_format, "memory": memory_of(args)}
+    options |= {
+        "level": args.level,
+        "input_format": args.input_format,
+        "memory": memory_of(args),
+        "cvsram": args.cvsram_size,
+    }
     options |= {"equalise": args.effort > 0, "bias_correction": args.effort > 0, "adaptive_rounding": args.effort > 1}
     return options
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from nvdla.builder import SearchLimits
 
 DRAW_SECONDS = 0.1
+_CVSRAM = "surfaces between operations that fit lie in so much CVSRAM (default: 0)"
 
 
 def add_search_options(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +31,7 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     memory.add_argument(
         "--bandwidth", type=float, metavar="BYTES", help="bytes a cycle and direction (default: the bus's width)"
     )
+    memory.add_argument("--cvsram-size", type=int, default=0, metavar="BYTES", help=_CVSRAM)
     memory.add_argument("--shared", action="store_true", help="reads and writes share the bandwidth")
 
 

@@ -37,7 +37,7 @@ def _parts(net: Network, config: str):
     return (
         program,
         tasks,
-        _Emitter(program, chosen, tasks, addresses, layout.size, PackedWeights(program, chosen)),
+        _Emitter(program, chosen, tasks, addresses, layout, PackedWeights(program, chosen)),
         layout,
     )
 

@@ -17,7 +17,7 @@ from nvdla.analysis.cycles.shapes import (
     mac_cycles,
     windows_behind,
 )
-from nvdla.descriptors.enums import ConvMode, DataFormat, SdpMode
+from nvdla.descriptors.enums import ConvMode, DataFormat, MemType, SdpMode
 from nvdla.descriptors.meaning import processing_precision
 from nvdla.hardware.configuration import Configuration
 from nvdla.program.handover import chains
@@ -85,6 +85,8 @@ def estimates(nodes: list[Operation], config: Configuration, memory: Memory) -> 
 
 def _covered(node: Operation) -> bool:
     """Whether the model's measurements say something about this kind of operation."""
+    if _in_cvsram([node]):
+        return False
     if node.engine == "conv":
         op = node.op
         return op.conv_mode == ConvMode.DIRECT and op.batch <= 1 and not op.weight_format
@@ -106,7 +108,25 @@ def chain_shape(chain: list[Operation], values: Constants) -> Chain | None:
             parts["cdp"] = CdpShape(cube.width, cube.height, _surfaces(cube, _element_bytes(node), values))
         elif node.engine in ("bdma", "rubik"):
             parts["copy"] = CopyShape(_traffic(node.reads), _traffic(node.writes))
-    return Chain(**parts) if parts else None
+    return Chain(**parts, cvsram=_in_cvsram(chain)) if parts else None
+
+
+def _in_cvsram(chain: list[Operation]) -> frozenset[str]:
+    """What of a chain lies in CVSRAM, by what it is for."""
+    found = set()
+    for node in chain:
+        if node.engine not in ("conv", "sdp", "pdp", "cdp"):
+            continue
+        surface = node.surface
+        if surface.src_data.type == MemType.CV:
+            found.add("data" if node.engine == "conv" else "read")
+        if surface.dst_data.type == MemType.CV:
+            found.add("write")
+        names = ("x1", "x2", "y") if node.engine == "sdp" else ()
+        points = [name for name in names if getattr(node.op, f"{name}_op").mode == SdpMode.PER_POINT]
+        if any(getattr(surface, f"{name}_data").type == MemType.CV for name in points):
+            found.add("operand")
+    return frozenset(found)
 
 
 def convolution_shape(node: Operation, values: Constants) -> ConvolutionShape:

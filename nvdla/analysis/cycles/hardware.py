@@ -210,7 +210,11 @@ class _Work:
         """The reading of so many lines of the input at the bus's full width."""
         size = shape.data_bytes / shape.slices
         cycles = self._line_cycles(shape)
-        return Activity(cycles * count, size / cycles, weight=CDMA_WEIGHT)
+        return Activity(cycles * count, self._dram("data", size) / cycles, weight=CDMA_WEIGHT)
+
+    def _dram(self, what: str, size: float) -> float:
+        """The bytes of it that go through the memory's port: none of what lies in CVSRAM."""
+        return 0.0 if what in self.run.chain.cvsram else size
 
     def _line_cycles(self, shape: ConvolutionShape) -> float:
         beats = shape.data_bytes / shape.slices / self.constants.bus
@@ -268,7 +272,7 @@ class _Work:
     def _read_ahead(self, size: int) -> Process:
         """The SDP's operands go ahead of the convolution as far as its queue takes them."""
         yield self.simulation.now + self.constants.sdp.begin
-        yield Activity(size / self.constants.bus, self.constants.bus, weight=CDMA_WEIGHT)
+        yield Activity(size / self.constants.bus, self._dram("operand", self.constants.bus), weight=CDMA_WEIGHT)
 
     # ---- multiplying
 
@@ -336,7 +340,7 @@ class _Work:
         sdp, pdp = self.run.chain.sdp, self.run.chain.pdp
         write = (pdp.write_bytes if pdp else sdp.write_bytes if sdp else 0) / groups
         operands = max((sdp.operand_bytes if sdp else 0) - self.constants.operand_queue, 0) / groups
-        yield Activity(cycles, operands / cycles, write / cycles)
+        yield Activity(cycles, self._dram("operand", operands) / cycles, self._dram("write", write) / cycles)
         self.simulation.happen(done)
 
     def _pace(self) -> float:
@@ -374,13 +378,13 @@ class _Work:
         work = rate * shape.atoms
         if pdp:
             work = max(work, self.constants.pdp_atom * pdp.steps)
-        reads = (shape.read_bytes, shape.operand_bytes)
+        reads = (self._dram("read", shape.read_bytes), self._dram("operand", shape.operand_bytes))
         write = pdp.write_bytes if pdp else shape.write_bytes
         return self._stream("sdp", fixed, work, reads, write, STAGE * shape.stages)
 
     def _pdp(self, shape: PdpShape) -> Process:
         work = self.constants.pdp_atom * shape.steps
-        return self._stream("pdp", self.constants.pdp, work, (shape.read_bytes,), shape.write_bytes)
+        return self._stream("pdp", self.constants.pdp, work, (self._dram("read", shape.read_bytes),), shape.write_bytes)
 
     def _cdp(self, shape: CdpShape) -> Process:
         constants = self.constants
@@ -388,14 +392,14 @@ class _Work:
         gap = constants.cdp_block_gap + constants.cdp_surface_gap * shape.surfaces
         size = shape.atoms * constants.atom
         work = constants.cdp_atom * shape.atoms + blocks * gap
-        return self._stream("cdp", constants.cdp, work, (size,), size)
+        return self._stream("cdp", constants.cdp, work, (self._dram("read", size),), size)
 
     def _copy(self, shape: CopyShape) -> Process:
         work = max(shape.read_bytes, shape.write_bytes) / self.constants.bus
         return self._stream("copy", self.constants.sdp, work, (shape.read_bytes,), shape.write_bytes)
 
     def _stream(
-        self, unit: str, fixed: Fixed, work: float, reads: tuple[int, ...], write: int, stages: int = 0
+        self, unit: str, fixed: Fixed, work: float, reads: tuple[float, ...], write: int, stages: int = 0
     ) -> Process:
         """Read, work, write: ``work`` cycles where the memory is fast enough."""
         simulation = self.simulation
@@ -406,7 +410,7 @@ class _Work:
         weight = SDP_WEIGHT * max(sum(size > 0 for size in reads), 1) if unit == "sdp" else 1.0
         yield before.soon
         begun = simulation.now
-        yield Activity(work, sum(reads) / work, write / work, weight)
+        yield Activity(work, sum(reads) / work, self._dram("write", write) / work, weight)
         slowed = self.run.slowed = simulation.now - begun - work
         yield simulation.now + self.latency
         simulation.happen(mine.read, simulation.now + fixed.read + stages)

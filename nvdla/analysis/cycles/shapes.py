@@ -107,13 +107,17 @@ class CopyShape:
 @dataclass(frozen=True)
 class Chain:
     """Units that work together on one operation, or on several on the fly: a convolution with its SDP and a PDP, an
-    SDP with a PDP, or one unit alone (``copy``: BDMA or Rubik)."""
+    SDP with a PDP, or one unit alone (``copy``: BDMA or Rubik).
+
+    ``cvsram``: what lies there and so takes nothing of the memory's bandwidth: "data" of the convolution, "read",
+    "operand" of the SDP's sums, "write"."""
 
     conv: ConvolutionShape | None = None
     sdp: SdpShape | None = None
     pdp: PdpShape | None = None
     cdp: CdpShape | None = None
     copy: CopyShape | None = None
+    cvsram: frozenset[str] = frozenset()
 
 
 def taps(shape: ConvolutionShape, constants: Constants) -> int:
