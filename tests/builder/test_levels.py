@@ -11,10 +11,11 @@ from support.random_networks import networks
 
 import nvdla
 from nvdla.analysis.alternatives import Geometry, alternatives
+from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.study import Study
-from nvdla.builder import Network, build, calibrate
+from nvdla.builder import Network, SearchLimits, build, calibrate
 from nvdla.builder.addresses import Extent
-from nvdla.hardware.configuration import configuration
+from nvdla.hardware.configuration import configuration, configurations
 from nvdla.lint import lint
 from nvdla.program.program import Program
 
@@ -31,18 +32,47 @@ def layer(shape, kernels=64, size=3, seed=0) -> Network:
     return net
 
 
+def check_levels(net, config, precision, per_channel=False, **options) -> None:
+    """Levels 0 to 2 give what the plain numpy reference says, byte for byte (halves within their rounding), are clean,
+    and run on the emulator with the C model's books and nothing outside of their memories."""
+    data = samples(net, np.random.default_rng(1), 1)
+    scales = calibrate(net, data)
+    for level in (0, 1, 2):
+        built = build(net, config, precision, scales, per_channel, level=level, **options)
+        elements = built.quantize_inputs({name: values[0] for name, values in data.items()})
+        found = nvdla.Runtime(built.loadable, config, strict=True).run(elements)
+        for name, wanted in built.expected(elements).items():
+            if precision != "fp16":
+                assert found[name].tobytes() == wanted.tobytes(), (level, name)
+                continue
+            near = 0.02 * np.abs(wanted.astype(np.float64)).max() + 1e-6
+            np.testing.assert_allclose(found[name].astype(np.float64), wanted.astype(np.float64), atol=near)
+        assert precision == "int16" or not lint(built.loadable, config).findings
+
+
 @pytest.mark.parametrize(("config", "precision", "per_channel"), INTEGERS)
 @SETTINGS
 @given(net=networks())
 def test_random_networks_of_every_level_run_and_are_clean(config, precision, per_channel, net):
-    data = samples(net, np.random.default_rng(1), 1)
-    scales = calibrate(net, data)
-    for level in (0, 1, 2):
-        built = build(net, config, precision, scales, per_channel, level=level)
-        elements = built.quantize_inputs({name: values[0] for name, values in data.items()})
-        found, expected = nvdla.Runtime(built.loadable, config).run(elements), built.expected(elements)
-        assert all(np.array_equal(found[name], expected[name]) for name in expected)
-        assert precision == "int16" or not lint(built.loadable, config).findings
+    check_levels(net, config, precision, per_channel)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", [each.name for each in configurations().values() if each.memory_atom != 16])
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(net=networks(), data=st.data())
+def test_random_networks_on_every_configuration_with_any_option(config, net, data):
+    """Long: any precision, memory, form of the input, number of steps, with CVSRAM where there is one."""
+    chosen = configuration(config)
+    precision = data.draw(st.sampled_from(chosen.precisions))
+    rate = data.draw(st.sampled_from([None, 1.0, 8.0]))
+    options = {
+        "memory": Memory(bytes_per_cycle=rate, shared=data.draw(st.booleans())),
+        "input_format": data.draw(st.sampled_from(["auto", "feature"])),
+        "search": SearchLimits(steps=data.draw(st.sampled_from([0, 3, None]))),
+        "cvsram": data.draw(st.sampled_from([0, 2048, 1 << 20])) if chosen.cvsram else 0,
+    }
+    check_levels(net, config, precision, **options)
 
 
 @pytest.mark.parametrize("config", ["nv_small", "nv_large", "nv_full"])
