@@ -187,11 +187,11 @@ class _Walk:
         }
 
     def _round(self) -> list[Callable[[], Iterator[CodePlan]]]:
-        """The steps of a round: layers that take longest first, then operations in their order."""
+        """The steps of a round: operations in their order (few have other places), then layers, the longest first."""
         choices = self.start.choices
         longest = sorted(choices, key=lambda position: (-choices[position].forms[0].cycles, position))
-        steps = [self._forms_of(position) for position in longest if len(choices[position].forms) > 1]
-        return steps + [self._places_of(unit) for unit in self.units]
+        places = [self._places_of(unit) for unit in self.units]
+        return places + [self._forms_of(position) for position in longest if len(choices[position].forms) > 1]
 
     def _forms_of(self, position: int) -> Callable[[], Iterator[CodePlan]]:
         def points() -> Iterator[CodePlan]:
