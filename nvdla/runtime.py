@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -137,6 +137,11 @@ class Runtime:
         hardware_only: bool = False,
         strict: bool = False,
     ) -> None:
+        self._given = {
+            "config": config, "abi": abi, "threads": threads, "memory_limit": memory_limit, "budget": budget,
+            "strides": strides, "scales": scales, "task_limits": task_limits, "hardware_only": hardware_only,
+            "strict": strict,
+        }  # fmt: skip
         self.loadable = loadable = loadable if isinstance(loadable, Loadable) else load(loadable)
         self.threads = None if threads is None else whole_number(threads, "threads", 1)
         memory_limit = whole_number(memory_limit, "memory_limit", 0)
@@ -163,6 +168,10 @@ class Runtime:
         self._dirty: set[int] | None = set()
         self._instances = Instances(max(2, usable_cores()))
         self._injector: Injector | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle and copy: made anew from its loadable, ready for a first run."""
+        return partial(type(self), **self._given), (self.loadable,)
 
     @cached_property
     def names(self) -> Names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import pickle
 import shutil
@@ -187,6 +188,21 @@ def test_a_loadable_is_pickled_whole_and_small(runtime, protocol):
     assert again == loadable and again.to_bytes() == loadable.to_bytes() and again.name == loadable.name
     if protocol >= 3:  # which have bytes
         assert len(data) < 1.1 * len(loadable.to_bytes())
+
+
+def test_a_runtime_is_pickled_and_copied_at_any_time(runtime):
+    """So that ``Pool.map(runtime.run, ...)`` works where processes are not forked, and joblib's do."""
+    made = nvdla.Runtime(LENET, "nv_small", threads=1, scales={"data": 0.25})
+    wanted = runtime.run(DIGITS[0])
+    for _ in range(2):
+        for again in (pickle.loads(pickle.dumps(made)), copy.deepcopy(made), copy.copy(made)):
+            assert (again.config.name, again.config_reason, again.threads) == ("nv_small", "chosen by the caller", 1)
+            assert again.names.scales == made.names.scales
+            result = pickle.loads(pickle.dumps(again.run))(DIGITS[0])
+            assert {name: value.tolist() for name, value in result.items()} == {
+                name: value.tolist() for name, value in wanted.items()
+            }
+        made.run_many(DIGITS[:2])
 
 
 def test_a_pickled_loadable_hands_its_bytes_over_without_a_copy(runtime):
