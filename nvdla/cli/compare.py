@@ -142,7 +142,8 @@ def _reference(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], na
 
 
 def _float_reference(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], names: Names) -> Any:
-    from nvdla.compare.floats import FloatReference, read_npz
+    from nvdla.compare.floats import FloatReference
+    from nvdla.containers.npz_members import read_npz
 
     if args.float:
         return FloatReference(read_npz(args.float), names)

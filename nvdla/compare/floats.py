@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
@@ -10,8 +9,6 @@ import numpy as np
 
 from nvdla.compare.comparison import Expected
 from nvdla.compare.observation import Observation
-from nvdla.containers.npz_members import arrays, members
-from nvdla.containers.source import Source
 from nvdla.program.naming import Names, parts
 
 if TYPE_CHECKING:
@@ -104,12 +101,6 @@ class FloatReference:
             self._settled.add(self._order[place])
         self._last = max(self._last, place)
         return self._order[place]
-
-
-def read_npz(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
-    """The arrays of an .npz by name. Raises FormatError for what is none, or unpacks to more than 4 GiB."""
-    found = members(Source.of(path))
-    return {member.name: array for member, array in zip(found, arrays(found), strict=True)}
 
 
 def fitted(golden: np.ndarray, ours: np.ndarray) -> float:

@@ -73,9 +73,7 @@ def members(source: Source) -> list[Member]:
 
 def _member(source: Source, info: zipfile.ZipInfo) -> Member:
     where = f"{source.name}: member {info.filename!r}"
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        name = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma"}.get(info.compress_type, "unknown")
-        raise FormatError(f"{where}: packed by method {info.compress_type} ({name}), only stored and deflated are read")
+    check_packing(info, where)
     if info.flag_bits & 0x1:
         raise FormatError(f"{where}: is encrypted, which no .npz is")
     is_deflated = info.compress_type == zipfile.ZIP_DEFLATED
@@ -97,6 +95,13 @@ def _member(source: Source, info: zipfile.ZipInfo) -> Member:
         )
     name = info.filename.removesuffix(".npy")
     return Member(name, where, shape, dtype, order, packed, is_deflated, info.file_size, info.CRC, start)
+
+
+def check_packing(info: zipfile.ZipInfo, where: str) -> None:
+    """FormatError for a member of a ZIP archive that is packed by more than deflate."""
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        name = {zipfile.ZIP_BZIP2: "bzip2", zipfile.ZIP_LZMA: "lzma"}.get(info.compress_type, "unknown")
+        raise FormatError(f"{where}: packed by method {info.compress_type} ({name}), only stored and deflated are read")
 
 
 def _packed(source: Source, info: zipfile.ZipInfo, where: str) -> memoryview:
@@ -148,6 +153,12 @@ def unpack(found: list[Member]) -> list[memoryview]:
 def arrays(found: list[Member]) -> list[np.ndarray]:
     """The arrays, read only."""
     return [shaped(member, data) for member, data in zip(found, unpack(found), strict=True)]
+
+
+def read_npz(source: Any) -> dict[str, np.ndarray]:
+    """The arrays of an .npz (a path or bytes) by name. FormatError for what is none, or unpacks to more than 4 GiB."""
+    found = members(Source.of(source))
+    return {member.name: array for member, array in zip(found, arrays(found), strict=True)}
 
 
 def shaped(member: Member, data: memoryview) -> np.ndarray:

@@ -24,10 +24,9 @@ import numpy as np
 from nvdla.errors import FormatError
 from nvdla.files import read_file
 from nvdla.tensors.files import INPUT_ENDINGS
-from nvdla.tensors.npy import parse_npy
+from nvdla.tensors.npy import map_npy
 
 MAX_MANIFEST = 1 << 30
-MAX_ARRAY = 16 << 30
 Label = int | list[float] | None
 
 
@@ -274,7 +273,7 @@ def _number(label: Any) -> Any:
 
 
 def _npz(path: Path) -> Source:
-    from nvdla.compare.floats import read_npz
+    from nvdla.containers.npz_members import read_npz
 
     arrays = read_npz(path)
     for samples, labels in (("images", "labels"), ("x", "y"), ("samples", "labels"), ("data", "target")):
@@ -291,16 +290,10 @@ def _npz(path: Path) -> Source:
 
 def _mapped(path: Path) -> np.ndarray:
     """A .npy file without reading it."""
-    head = b""
     try:
-        with open(path, "rb") as stream:
-            head = stream.read(128)
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
-        if head[:6] == b"\x93NUMPY":
-            parse_npy(read_file(path, MAX_ARRAY, ".npy file"), str(path))  # says what is wrong
-        raise FormatError(f"{path}: not a .npy array: {error}") from error
-    return array
+        return map_npy(path)
+    except OSError as error:
+        raise FormatError(f"{path}: {error.strerror or error}") from None
 
 
 def _labels(labels: np.ndarray, name: str) -> list[Label]:

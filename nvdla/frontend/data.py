@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from nvdla.containers.npz_members import read_npz
 from nvdla.errors import FormatError
 from nvdla.files import read_file
 from nvdla.frontend.model import Model
+from nvdla.tensors.npy import parse_npy
 from nvdla.tensors.preprocessing import Preprocessing
 
 IMAGES = (".png", ".jpg", ".jpeg", ".ppm", ".pgm")
@@ -141,17 +143,9 @@ def _from_path(model: Model, path: Path, preprocessing: Preprocessing, limit: in
 
 
 def _arrays(model: Model, path: Path) -> dict[str, np.ndarray]:
-    import io
-    import zipfile
-
-    data = read_file(path, MAX_FILE, "calibration data")
-    try:
-        found = np.load(io.BytesIO(data), allow_pickle=False)
-        if isinstance(found, np.ndarray):
-            return {_only_input(model): found}
-        return {name: found[name] for name in found.files}
-    except (ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile, MemoryError) as error:
-        raise FormatError(f"calibration data {path}: not an .npy or .npz file of numbers: {error}") from None
+    if path.suffix == ".npz":
+        return read_npz(path)
+    return {_only_input(model): parse_npy(read_file(path, MAX_FILE, "calibration data"), f"calibration data {path}")}
 
 
 def _from_folder(model: Model, folder: Path, preprocessing: Preprocessing, limit: int | None) -> Samples:

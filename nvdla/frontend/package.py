@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nvdla.builder.quantize import quantize
+from nvdla.containers.npz_members import check_packing, read_npz
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.files import read_file
 from nvdla.frontend.graph import Binding
@@ -165,6 +166,8 @@ def _unpack(data: bytes) -> Package:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         if sum(each.file_size for each in archive.infolist()) > MAX_PACKAGE:
             raise FormatError(f"the files of the package are above {MAX_PACKAGE} bytes")
+        for each in archive.infolist():
+            check_packing(each, f"package: member {each.filename!r}")
         files = {each.filename: each for each in archive.infolist()}
 
         def content(name: str) -> bytes:
@@ -176,16 +179,11 @@ def _unpack(data: bytes) -> Package:
                 f"package of format {manifest.get('format')!r}, version {manifest.get('version')!r}; this "
                 f"release reads {FORMAT!r} {VERSION}"
             )
-        indices = _read_npz(content("indices.npz"))
+        indices = read_npz(content("indices.npz"))
         if len(manifest["parts"]) > MAX_PARTS:
             raise FormatError(f"{len(manifest['parts'])} parts, the limit is {MAX_PARTS}")
         parts = [_part(row, content, indices) for row in manifest["parts"]]
-        return Package(manifest, parts, _read_npz(content("constants.npz")))
-
-
-def _read_npz(data: bytes) -> dict[str, np.ndarray]:
-    found = np.load(io.BytesIO(data), allow_pickle=False)
-    return {name: found[name] for name in found.files}
+        return Package(manifest, parts, read_npz(content("constants.npz")))
 
 
 def _part(row: Mapping[str, Any], content: Any, indices: Mapping[str, np.ndarray]) -> PackedPart:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import math
+import os
 import re
 from typing import Any
 
@@ -23,19 +24,35 @@ _NUMBER_TYPE = re.compile(r"[<>|=]?[biufc]\d{1,2}")
 def parse_npy(data: bytes | memoryview, name: str) -> np.ndarray:
     """The array of a .npy file, a view on ``data``. FormatError for anything but plain numbers in full length."""
     start, shape, dtype, order = read_header(data, name)
+    expected = _full_length(shape, dtype, len(data) - start, name)
+    try:
+        values = np.frombuffer(data, dtype, math.prod(shape), start) if expected else np.empty(0, dtype)
+        return values.reshape(shape, order=order)
+    except ValueError as error:  # an empty array of sizes that numpy does not take
+        raise FormatError(f"{name}: .npy shape {str(shape)[:80]} is not possible: {error}") from None
+
+
+def map_npy(path: str | os.PathLike[str]) -> np.ndarray:
+    """As :func:`parse_npy` for a file that is mapped, not read. OSError where it cannot be opened."""
+    name = os.fspath(path)
+    with open(path, "rb") as stream:
+        beginning, size = stream.read(MAX_HEADER + 12), os.fstat(stream.fileno()).st_size
+        start, shape, dtype, order = read_header(beginning, name)
+        if not _full_length(shape, dtype, size - start, name):
+            return parse_npy(beginning, name)
+        return np.memmap(stream, dtype, "r", start, shape, order)
+
+
+def _full_length(shape: tuple[int, ...], dtype: np.dtype, found: int, name: str) -> int:
+    """Bytes of the data, which the file must hold."""
     expected = math.prod(shape) * dtype.itemsize
-    found = len(data) - start
     if expected != found:
         text = " x ".join(map(str, shape)) or "one"
         raise FormatError(
             f"{name}: the header says {text[:80]} elements of {dtype.itemsize} bytes = {expected} bytes, "
             f"the file holds {found}{' (cut off?)' if found < expected else ''}"
         )
-    try:
-        values = np.frombuffer(data, dtype, math.prod(shape), start) if expected else np.empty(0, dtype)
-        return values.reshape(shape, order=order)
-    except ValueError as error:  # an empty array of sizes that numpy does not take
-        raise FormatError(f"{name}: .npy shape {str(shape)[:80]} is not possible: {error}") from None
+    return expected
 
 
 def read_header(data: bytes | memoryview, name: str) -> tuple[int, tuple[int, ...], np.dtype, Any]:

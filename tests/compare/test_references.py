@@ -9,8 +9,9 @@ import nvdla
 from nvdla import FormatError
 from nvdla.compare.alignment import align
 from nvdla.compare.comparison import compare_run, observe
-from nvdla.compare.floats import FloatReference, read_npz
+from nvdla.compare.floats import FloatReference
 from nvdla.compare.goldens import GoldenReference
+from nvdla.containers.npz_members import read_npz
 from nvdla.program.naming import Names, from_calibration, from_sidecar, from_yaml, names_for, parts
 from nvdla.tensors.files import write_tensor
 

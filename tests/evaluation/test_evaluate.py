@@ -166,6 +166,8 @@ def test_the_page_has_the_matrix_as_a_picture(capsys, tmp_path):
         ((LENET, "floats.npy", "--labels", "y.npy", "--config", "nv_smal"), "nv_smal"),
         ((LENET, "list.txt"), "data are a folder"),
         ((LENET, "nothing:here"), "cannot be imported"),
+        ((LENET, "negative.npy"), "no tuple of at most"),
+        ((LENET, "truth.npy"), "no tuple of at most"),
         ((LENET, "x.npy", "--labels", "y.npy", "--limit", "0"), "must be at least 1"),
         ((LENET, "x.npy", "--labels", "y.npy", "--workers", "0"), "must be 1 .."),
         ((LENET, "x.npy", "--labels", "y.npy", "--input-scale", "0"), "--input-scale 0: must be a positive number"),
@@ -178,6 +180,11 @@ def test_what_cannot_be_evaluated_is_one_line(capsys, tmp_path, monkeypatch, wor
     (tmp_path / "list.txt").write_text("x")
     images = np.zeros((3, 28, 28), np.uint8)
     np.save("x.npy", images)
+    for name, size in (("negative.npy", b"-3"), ("truth.npy", b"True")):
+        data = (tmp_path / "x.npy").read_bytes()
+        (tmp_path / name).write_bytes(
+            data.replace(b"(3, 28, 28), }" + b" " * (len(size) - 1), b"(%s, 28, 28), }" % size)
+        )
     np.save("y.npy", np.zeros(3, int))
     np.save("far.npy", np.full(3, 77))
     np.save("short.npy", np.zeros(2, int))

@@ -12,18 +12,32 @@ import threading
 import tracemalloc
 import zipfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from nvdla.cli.main import main
-from nvdla.compare.floats import read_npz
 from nvdla.containers import irpa, registry
 from nvdla.containers.irpa import EntrySpec
+from nvdla.containers.npz_members import read_npz
 from nvdla.containers.parameters import Parameter
 from nvdla.errors import FormatError
 
-READERS = {"container": lambda path: registry.open(path).parameters(), "compare --float": read_npz}
+SAMPLES = Path(__file__).resolve().parents[3] / "samples"
+
+
+def calibration(path):
+    """Calibration data of a model whose one input is called ``a``."""
+    from nvdla.frontend.data import samples
+
+    types = {"a": np.dtype(np.float32)}
+    return list(samples(SimpleNamespace(inputs=["a"], shapes={"a": (1,)}, types=types), path))
+
+
+READERS = {
+    "container": lambda path: registry.open(path).parameters(), "compare --float": read_npz, "--calibrate": calibration,
+}  # fmt: skip
 
 
 def npy(array: np.ndarray) -> bytes:
@@ -47,6 +61,23 @@ def test_every_reader_of_npz_takes_stored_and_deflated_members_only(tmp_path, re
     for fine in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         packed(path, fine, npy(np.arange(9, dtype=np.int16)))
         READERS[reader](path)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_packages_of_compile_hold_stored_and_deflated_members_only(method):
+    from nvdla.frontend.package import unpack
+
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", method) as archive:
+        archive.writestr("manifest.json", bytes(1 << 20))
+    with pytest.raises(FormatError, match="only stored and deflated"):
+        unpack(stream.getvalue())
+
+
+def test_nobody_reads_archives_by_numpy():
+    """numpy unpacks whatever it is told to, and raises what it likes for headers that cannot be."""
+    root = SAMPLES.parent / "nvdla"
+    assert not [path for path in root.rglob("*.py") if "np.load(" in path.read_text("utf-8")]
 
 
 @pytest.mark.parametrize("reader", READERS)
