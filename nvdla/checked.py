@@ -102,15 +102,22 @@ def images_of_batch(images: Any) -> list[Any]:
     return list(images)
 
 
-def surfaces_of_image(surfaces: Any, names: list[str]) -> list[Any]:
-    """The raw inputs of an image, one for each of ``names``. Raises ArgumentTypeError, FormatError for their count."""
+def surfaces_of_image(surfaces: Any, names: list[str], way: str = "input") -> list[Any]:
+    """The raw inputs (or outputs: ``way``) of an image, one for each of ``names``. Raises ArgumentTypeError, and
+    FormatError for their count."""
     if not isinstance(surfaces, (list, tuple)):
-        what = "raw inputs are a list with the bytes of each input in bind order"
+        what = f"raw {way}s are a list with the bytes of each {way} in bind order"
         raise ArgumentTypeError(f"{what}, not {described(surfaces)}")
     if len(surfaces) != len(names):
         known = ", ".join(names) or "none"
-        raise FormatError(f"the network has {len(names)} inputs ({known}), {len(surfaces)} were given")
+        raise FormatError(f"the network has {len(names)} {way}s ({known}), {len(surfaces)} were given")
     return list(surfaces)
+
+
+def callback(value: Any, name: str) -> None:
+    """Raises ArgumentTypeError for what is neither a function nor None."""
+    if value is not None and not callable(value):
+        raise ArgumentTypeError(f"{name} must be a function, not {described(value)}")
 
 
 def says_when_memory_ends(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from nvdla.checked import (
+    callback,
     images_of_batch,
     instance,
     numbers_by_name,
@@ -258,6 +259,8 @@ class Runtime:
         ``faults``: what is broken during this run, which nobody observes then; it leaves no trace in the next ones.
         """
         given = self._bound(inputs)
+        callback(on_operation, "on_operation")
+        callback(on_step, "on_step")
         if faults:
             return self._with_faults([inputs], faults, on_operation, csb_log, on_step)[0]
         with limited(self.threads):
@@ -354,11 +357,15 @@ class Runtime:
     @says_when_memory_ends
     def unpack(self, surfaces: Sequence[bytes], *, real: bool = False) -> dict[str, np.ndarray]:
         """Arrays (N, C, H, W) by name of the raw outputs of :meth:`run_raw`: elements or, with ``real``, real numbers
-        (float32). Raises ScaleMissing where the scale of an integer output is not known."""
-        arrays = {
-            tensor.name: tensor.layout.unpack(np.frombuffer(surface, np.uint8))
-            for tensor, surface in zip(self.outputs, surfaces, strict=True)
-        }
+        (float32). Raises ScaleMissing where the scale of an integer output is not known, FormatError for surfaces of
+        another number or size."""
+        given = surfaces_of_image(surfaces, [tensor.name for tensor in self.outputs], "output")
+        arrays = {}
+        for tensor, surface in zip(self.outputs, given, strict=True):
+            data = raw_bytes(surface, "output")
+            if len(data) != tensor.size:
+                raise FormatError(f"output {tensor.name} has {tensor.size} bytes, {len(data)} were given")
+            arrays[tensor.name] = tensor.layout.unpack(np.frombuffer(data, np.uint8))
         return {name: self.real(name, array) for name, array in arrays.items()} if real else arrays
 
     def real(self, name: str, elements: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from nvdla.cli.output import add_format_options, plain, print_document, print_pairs, print_table
+from nvdla.cli.output import add_format_options, plain, print_document, print_pairs, print_table, say
 from nvdla.cli.searching import ProgressBar, add_search_options, memory_of, search_of
 from nvdla.errors import FormatError
 
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     document = compiled.report | {"output": args.output, "kind": "loadable" if compiled.whole else "package"}
     if not print_document(document, args):
         _print_report(document)
-        print(f"{args.output}: {document['kind']}")
+        say(f"{args.output}: {document['kind']}")
     return 0
 
 
@@ -141,7 +141,7 @@ def _print_report(document: dict[str, Any]) -> None:
     }
     print_pairs("totals", {name: value for name, value in totals.items() if value is not None})
     for note in document.get("notes", ()):
-        print(f"note: {note}")
+        say(f"note: {note}")
     _print_accuracy(document)
 
 
@@ -162,4 +162,4 @@ def _print_accuracy(document: dict[str, Any]) -> None:
     mixed = document.get("mixed")
     if mixed:
         drops = f"int8 loses {mixed['int8_drop']:.3%}, this {mixed['drop']:.3%}"
-        print(f"int16: {', '.join(mixed['int16']) or 'no layer'} ({drops})")
+        say(f"int16: {', '.join(mixed['int16']) or 'no layer'} ({drops})")

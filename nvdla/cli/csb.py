@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nvdla.cli.output import print_document, print_table
+from nvdla.cli.output import print_document, print_table, say
 from nvdla.errors import FormatError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
     head = {"format": "nvdla-csb-accesses", "version": 1, "form": log.form, "map": log.map.name}
     if print_document({**head, "accesses": rows}, args):
         return 0
-    print(f"{words[0]}: {len(rows):,} register accesses in the form {log.form}, register map {log.map.name}")
+    say(f"{words[0]}: {len(rows):,} register accesses in the form {log.form}, register map {log.map.name}")
     for row in rows:
         value = "?" if row["value"] is None else f"0x{row['value']:08x}"
         fields = " ".join(f"{name}={number}" for name, number in row["fields"].items())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from nvdla.cli.output import add_format_options, print_document, print_table, sized
+from nvdla.cli.output import add_format_options, print_document, print_table, say, sized
 from nvdla.cli.rows import add_row_options, chosen
 from nvdla.cli.study import add_study_options, board_notes, study_of
 
@@ -56,7 +56,7 @@ def _print(document: dict[str, Any], caveats: list[str]) -> None:
     traffic = f"{sized(document['read_bytes'])} read, {sized(document['written_bytes'])} written"
     print(f"{document['macs']:,} MACs{use}; {traffic}")
     for line in caveats:
-        print(f"Note: {line}.")
+        say(f"Note: {line}.")
 
 
 def _row(row: dict[str, Any], total: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from nvdla.cli.arguments import add_image_options, preprocessing_of
 from nvdla.cli.campaigns import add_campaign_options, journal_of, run_with_progress
-from nvdla.cli.output import print_document, print_table
+from nvdla.cli.output import print_document, print_table, say
 from nvdla.errors import FormatError
 from nvdla.files import write_file
 
@@ -115,4 +115,4 @@ def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
     if 0 < len(rows) <= 50:
         print_table("Classes", rows)
     for each in summary.get("problems", []):
-        print(f"damaged: {each['id']}: {each['error']}", file=sys.stderr)
+        say(f"damaged: {each['id']}: {each['error']}", sys.stderr)

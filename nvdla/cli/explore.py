@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from nvdla.cli.campaigns import add_campaign_options, journal_of, run_with_progress
-from nvdla.cli.output import print_document, print_table
+from nvdla.cli.output import print_document, print_table, say
 from nvdla.errors import FormatError
 from nvdla.files import write_file
 from nvdla.hardware.configuration import configuration
@@ -124,7 +124,7 @@ def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
     print_table(args.network, rows, COLUMNS)
     for each in document["points"]:
         if "error" in each:
-            print(f"{each['config']} {each['precision']}: {each['error']}")
+            say(f"{each['config']} {each['precision']}: {each['error']}")
 
 
 def _row(point: dict[str, Any]) -> dict[str, Any]:

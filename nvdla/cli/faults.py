@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from nvdla.cli.arguments import add_image_options, preprocessing_of
 from nvdla.cli.campaigns import add_campaign_options, journal_of, run_with_progress
-from nvdla.cli.output import print_document, print_table
+from nvdla.cli.output import print_document, print_table, say
 from nvdla.errors import FormatError
 from nvdla.files import read_file, write_file
 
@@ -195,7 +195,7 @@ def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
     if accuracy:
         print(f"right classes: {accuracy['healthy']:.2%} without faults, {accuracy['faulty']:.2%} with them")
     for each in summary["problems"]:
-        print(f"not tried: {each['fault']}: {each['error']}", file=sys.stderr)
+        say(f"not tried: {each['fault']}: {each['error']}", sys.stderr)
 
 
 def _row(name: str, key: Any, found: dict[str, Any]) -> dict[str, Any]:

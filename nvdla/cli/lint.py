@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         more = f" ({report.left_out} more of the same rules)" if report.left_out else ""
         say(f"{args.loadable} on {report.config.name}: {summary(counts)}{more}.")
         if args.config == "auto":
-            print(f"The configuration was decided from the file: {report.config_reason}.")
+            say(f"The configuration was decided from the file: {report.config_reason}.")
     return int(not report.clean or (args.strict and bool(report.count("warning"))))
 
 

@@ -126,7 +126,7 @@ def print_table(
     ``least``: columns that a narrow terminal loses first, before the last ones."""
     rows = [_engine_upper(row) for row in rows]
     if not rows:
-        print(f"{title}: none" + "\n" * for_people())
+        print(printable(f"{title}: none") + "\n" * for_people())
         return
     if _tables_to or not for_people():
         _print_lines(title, rows, list(columns or rows[0]) if _tables_to else _shown(rows, columns))
@@ -202,7 +202,8 @@ def print_pairs(title: str, pairs: Mapping[str, Any]) -> None:
     """Names and values, one a line."""
     from rich.table import Table
 
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
+    shown = _escape(title)
+    table = Table(title=shown, title_justify="left", title_style="bold", box=None, show_header=False, pad_edge=False)
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for key, value in pairs.items():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import nvdla
 from nvdla.cli.arguments import add_input_options, add_machine_options, random_surfaces, surfaces_of_runs
-from nvdla.cli.output import print_document, print_table
+from nvdla.cli.output import print_document, print_table, say
 from nvdla.errors import FormatError
 from nvdla.program.naming import names_for
 
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     parts = getattr(form, "CHECKS_MEMORY", False)
     recording = record(runtime, inputs, serial=args.serial, name=name, scales=scales, parts=parts)
     for warning in runtime.warnings:
-        print(f"{args.loadable}: warning: {warning}", file=sys.stderr)
+        say(f"{args.loadable}: warning: {warning}", sys.stderr)
     given = {Space.DRAM: args.dram_base, Space.CVSRAM: args.cvsram_base}
     bases = checked_bases(recording.program, {space: base for space, base in given.items() if base is not None})
     made = export(recording, args.output or f"{name}_{args.format}", bases, options)
@@ -158,7 +158,7 @@ def _summary(made: Export, form: Any, runtime: Any, args: argparse.Namespace) ->
     if print_document(document, args):
         return
     kind = "serial" if program.serial else "parallel"
-    print(f"{made.name}: {kind} register program for {program.config.name} ({runtime.config_reason})")
+    say(f"{made.name}: {kind} register program for {program.config.name} ({runtime.config_reason})")
     print_table("Sizes", _sizes(document))
     print_table("Files", document["files"])
     if document["input"] == "random":

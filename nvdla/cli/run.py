@@ -122,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
     if accesses is not None:
         write_file(args.csb_log, "".join(_access(each) for each in accesses).encode())
     for warning in runtime.warnings:
-        print(f"{args.loadable}: warning: {warning}", file=sys.stderr)
+        say(f"{args.loadable}: warning: {warning}", sys.stderr)
     rows = [] if args.profile is None else profile(runtime, images[0], args.profile)
     with whole_command(args):
         each = [runtime.unpack(raw, real=args.real) for raw in raws]
@@ -342,7 +342,7 @@ def _print_profile(rows: list[ProfileRow]) -> None:
 
 def _print_ranks(image: int | None, ranks: list[Any]) -> None:
     if image is not None:
-        print(f"  image {image}")
+        say(f"  image {image}")
     for rank in ranks:
         label = f"  {rank.label}" if rank.label else ""
-        print(f"  {rank.index:>5}  {rank.value:<10g}{label}")
+        say(f"  {rank.index:>5}  {rank.value:<10g}{label}")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.cli.arguments import split_name
-from nvdla.cli.output import plain, print_document, print_table
+from nvdla.cli.output import plain, print_document, print_table, say
 from nvdla.cli.times import Times
 from nvdla.errors import FormatError
 from nvdla.files import write_file
@@ -94,7 +94,7 @@ def _report(args: argparse.Namespace, package: Package, results: dict[str, Any],
         return
     print_table(f"{document['model']} on {document['config']}", parts, ["part", "kind", "nodes"])
     for name, row in rows.items():
-        print(f"{name} {row['shape']} {row['dtype']}")
+        say(f"{name} {row['shape']} {row['dtype']}")
         for each in row["top"]:
             print(f"  {each['index']:>5}  {each['value']:g}")
     times.tell(args.quiet)

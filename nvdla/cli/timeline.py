@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import Any
 
-from nvdla.cli.output import add_format_options, plain, print_document, print_table, print_written
+from nvdla.cli.output import add_format_options, plain, print_document, print_table, print_written, say
 from nvdla.cli.rows import add_row_options, chosen
 from nvdla.cli.study import add_study_options, study_of
 from nvdla.files import write_file
@@ -74,4 +74,4 @@ def _print(study: Any, args: argparse.Namespace) -> None:
     clock = args.clock
     print(f"{study.schedule.cycles:,} cycles = {study.schedule.cycles / clock / 1000:.3f} ms at {clock:g} MHz")
     for line in caveats(study):
-        print(f"Note: {line}.")
+        say(f"Note: {line}.")

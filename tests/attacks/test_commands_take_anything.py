@@ -116,6 +116,26 @@ def test_a_name_that_steers_the_terminal_is_printed_as_text(nvdla_command, tmp_p
     assert "\x1b" not in out
 
 
+#: Words behind the network's name, for each command that prints about a network.
+ABOUT_A_NETWORK = {
+    "inspect": (), "doctor": (), "lint": (), "layers": (), "memory": (), "graph": (), "cycles": (), "timeline": (),
+    "explain": (), "extract": ("--list",), "diff": None, "run": ("--random-input",), "compare": ("--random-input",),
+    "program": ("--config", "nv_small", "-o"), "explore": ("--config", "nv_small,nv_full"), "hexdump": ("--blob", "0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("command", ABOUT_A_NETWORK)
+def test_the_name_of_a_network_that_steers_the_terminal_is_printed_as_text(command, nvdla_command, tmp_path, samples):
+    path = tmp_path / "x\x1b[2J\x07\r.loadable"
+    path.write_bytes((samples / "lenet.loadable").read_bytes())
+    words = (path,) if ABOUT_A_NETWORK[command] is None else ABOUT_A_NETWORK[command]
+    words = (*words, tmp_path / "out\x1b[2J") if words[-1:] == ("-o",) else words
+    for broken in (False, True):
+        _, out, error = nvdla_command(command, path, *words)
+        assert not {"\x1b", "\x07", "\r"} & set(out + error)
+        path.write_bytes(b"no network" if not broken else b"")
+
+
 def test_names_are_text_in_pages_and_pictures(nvdla_command, tmp_path, samples):
     """What is written into HTML and SVG is escaped or packed; how the page shows it is tried in a browser
     (tests/report)."""

@@ -108,6 +108,26 @@ def test_raw_inputs_that_are_none_are_refused(name, runtime):
             attempt(NO_RAW[name])
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (3, "raw outputs are a list"),
+        ([b"1"], "has .* bytes, 1 were given"),
+        ([], "0 were given"),
+        (["x"], "must be bytes"),
+    ],
+)
+def test_only_whole_surfaces_are_unpacked(given, message, runtime):
+    with pytest.raises(nvdla.NvdlaError, match=message):
+        runtime.unpack(given)
+
+
+def test_what_is_called_back_is_a_function(runtime, surface):
+    for name in ("on_operation", "on_step"):
+        with pytest.raises(TypeError, match=f"{name} must be a function"):
+            runtime.run_raw([surface], **{name: 3})
+
+
 @pytest.mark.parametrize("given", ["abc", b"abc", 3, None, {"a": 1}])
 def test_a_batch_that_is_none_is_refused(given, runtime):
     with pytest.raises(ArgumentTypeError, match="run_many takes an iterable of images"):
