@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from nvdla.cli import output
-from nvdla.cli.version import OPTIONAL
 from nvdla.cli.main import COMMANDS
+from nvdla.cli.version import OPTIONAL
 
 ROOT = Path(__file__).resolve().parents[2]
 #: what is run to see the headings; a command without tables says so
