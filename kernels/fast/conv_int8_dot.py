@@ -25,6 +25,7 @@ FORM = FastForm(
 )
 
 MAX_TERMS = (1 << 17) - 1
+FLIP_SHORT, FLIP_LONG = np.int32(FLIP - (1 << 32)), np.int64((FLIP << 32 | FLIP) - (1 << 64))
 GROUP = 32
 SHARED_BYTES, WAKING_BYTES = 1 << 16, 1 << 20
 PIECE_BYTES = 1 << 13
@@ -167,12 +168,19 @@ def _padded_cube_plain(cube: np.ndarray, top: int, left: int, pad_value: int, ou
 
 
 @njit(cache=True, nogil=True)
-def _place_words(line: np.ndarray, atom: int, target: np.ndarray, group: int, count: int) -> None:
+def _place_words(line: np.ndarray, atom: int, target: np.ndarray, group: int, count: int, flip: int) -> None:
     """The first ``count`` words of every atom + 128 in each byte; ``atom`` and ``group``: words from one to the
     next."""
     for word in range(count):
         for x in range(line.size // atom):
-            target[x * group + word] = line[x * atom + word] ^ np.int32(FLIP - (1 << 32))
+            target[x * group + word] = line[x * atom + word] ^ flip
+
+
+@njit(cache=True, nogil=True)
+def _flipped(line: np.ndarray, out: np.ndarray) -> None:
+    """A line + 128. (A loop of its own from 0 on, over arrays of one length, becomes vectors.)"""
+    for i in range(out.size):
+        out[i] = np.uint8(line[i]) ^ np.uint8(128)
 
 
 @njit(cache=True, nogil=True)
@@ -203,8 +211,7 @@ def _blocked_row(
     begin = image * strides[0] + source * strides[2]
     if atom == group:
         line = flat[begin + block * strides[1] :]
-        for i in range(shown * group):
-            target[left * group + i] = np.uint8(line[i]) ^ np.uint8(128)
+        _flipped(line[: shown * group], target[left * group : (left + shown) * group])
         return
     first = block * group
     for base in range(0, group, atom):
@@ -216,9 +223,14 @@ def _blocked_row(
             continue
         start = begin + surface * strides[1]
         line = flat[start : start + shown * atom]
+        placed = target[left * group + base :]
+        if atom % 8 == 0 and group % 8 == 0:
+            long = placed[: placed.size // 8 * 8].view(np.int64)
+            _place_words(line.view(np.int64), atom // 8, long, group // 8, length // 8, FLIP_LONG)
+            continue
         if atom % 4 == 0:
-            words = target.view(np.int32)[(left * group + base) // 4 :]
-            _place_words(line.view(np.int32), atom // 4, words, group // 4, length // 4)
+            short = placed[: placed.size // 4 * 4].view(np.int32)
+            _place_words(line.view(np.int32), atom // 4, short, group // 4, length // 4, FLIP_SHORT)
             continue
         for x in range(shown):
             at = (left + x) * group + base

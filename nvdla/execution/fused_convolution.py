@@ -6,7 +6,10 @@ what only observers ask for (the counters), and what later jobs find in the conv
 
 from __future__ import annotations
 
+import copy
 import math
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -68,7 +71,7 @@ class FusedConvolution(Job):
         channels = settings.kernel.channels
         stored = settings.extended.channels if image else channels
         self._group = stored if image else dot.channel_group(channels)
-        groups = 1 if image else ceil_div(channels, self._group)
+        1 if image else ceil_div(channels, self._group)
         dilated = not image and settings.dilation_x > 1
         self._packed, correction = dot.pack_weights(
             weights.transpose(0, 3, 1, 2), dilated, None if image else self._group
@@ -79,18 +82,70 @@ class FusedConvolution(Job):
         self._stage = Stage(*_stage(sdp.settings))
         # X2 works between the two parts of a narrow ending.
         self._narrow = narrow_settings(self._stage) if sdp.settings.x2.bypass else np.empty(0, np.int64)
-        rows, columns = self._plane = padded_size(settings)
-        dilation = (1, 1) if image else (settings.dilation_y, settings.dilation_x)
-        kernel = (settings.kernel.height, 1 if image else settings.kernel.width)
-        self._taps = dot.tap_offsets(groups, kernel, dilation, self._plane, self._group)
-        y = np.arange(settings.output.height)[:, None] * (settings.stride_y * columns)
-        self._pixels = ((y + np.arange(settings.output.width) * settings.stride_x) * self._group).reshape(-1)
-        self._blocks = (groups, rows, columns, self._group)
         self._in_place = self._lies_ready()
         if self._in_place:
-            self._use_memory()
+            self._take_order_of_memory()
         self._packed = shared.packed(self._packed)
+        self._parts: tuple[Job, ...] = (conv, sdp)
+        self._lay_out()
         self._place_in_memory()
+
+    def _lay_out(self) -> None:
+        """Where pixels and taps lie: in the padded data, or in memory."""
+        from nvdla.kernels.fast import conv_int8_dot as dot
+
+        settings, view = self.conv.settings, self.conv.source.views[0]
+        rows, columns = padded_size(settings)
+        groups = 1 if settings.image else ceil_div(settings.kernel.channels, self._group)
+        self._blocks = (groups, rows, columns, self._group)
+        y, x = np.arange(settings.output.height)[:, None] * settings.stride_y, np.arange(settings.output.width)
+        x = x * settings.stride_x
+        if self._in_place:
+            surface, line, pixel, _ = view.strides
+            self._pixels = (y * line + x * pixel).reshape(-1)
+            down = np.arange(settings.kernel.height) * (settings.dilation_y * line)
+            self._taps = (np.arange(view.shape[0])[:, None] * surface + down).reshape(-1)
+            return
+        self._pixels = ((y * columns + x) * self._group).reshape(-1)
+        dilation = (1, 1) if settings.image else (settings.dilation_y, settings.dilation_x)
+        kernel = (settings.kernel.height, 1 if settings.image else settings.kernel.width)
+        self._taps = dot.tap_offsets(groups, kernel, dilation, (rows, columns), self._group)
+
+    @property
+    def lines(self) -> int:
+        """Rows of data, padding included, that it looks at."""
+        return self._blocks[1]
+
+    def same_form(self, other: FusedConvolution) -> bool:
+        """True when both do the same to data of other rows."""
+        return (
+            self._packed is other._packed
+            and self._form() == other._form()
+            and np.array_equal(self._alu, other._alu)
+            and np.array_equal(self._mul, other._mul)
+        )
+
+    def _form(self) -> tuple[object, ...]:
+        settings, source = self.conv.settings, self.conv.source
+        size, extended, output, padding = settings.data, settings.extended, settings.output, settings.fetch_padding
+        widths = (size.width, size.channels, extended.width, extended.channels, output.width, output.channels)
+        steps = (settings.stride_x, settings.stride_y, settings.dilation_x, settings.dilation_y)
+        pads = (settings.pad_left, settings.pad_value, padding.left, padding.right, settings.fetch_pad_value)
+        pixels = (source.format, source.signed) if isinstance(source, ImageSource) else None
+        sdp = replace(self.sdp.settings, height=0)
+        own = (self._in_place, self._direct, settings.image, settings.kernel, settings.converter)
+        return *own, widths, steps, pads, pixels, settings.precision, sdp
+
+    def whole(self, conv: ConvolutionJob, sdp: SdpJob, parts: tuple[Job, ...]) -> FusedConvolution | None:
+        """The same for the rows that ``conv`` and ``sdp`` speak of, which stand for ``parts``; None where data would
+        have to be taken in another way."""
+        job = copy.copy(self)
+        job.conv, job.sdp, job.destination, job._parts = conv, sdp, sdp.destination, parts
+        if job._lies_ready() != job._in_place:
+            return None
+        job._lay_out()
+        job._place_in_memory()
+        return job
 
     def _place_in_memory(self) -> None:
         """Where data lie and results go."""
@@ -106,7 +161,7 @@ class FusedConvolution(Job):
         they lie in memory. (Of other kernels neighbours share bytes, which pays for bringing them into better order.)
         """
         settings = self.conv.settings
-        single = self._pixels.size == 1 and settings.dilation_x == 1
+        single = settings.output.width == settings.output.height == settings.dilation_x == 1
         if not self._direct or not (single or (settings.kernel.width, settings.kernel.height) == (1, 1)):
             return False
         if self.destination is not None and np.may_share_memory(self.conv.source.views[0], self.destination):
@@ -118,29 +173,24 @@ class FusedConvolution(Job):
         atom = self.conv.source.views[0].shape[3]
         return settings.pad_left == settings.pad_top == 0 and inside_x and inside_y and self._group % atom == 0
 
-    def _use_memory(self) -> None:
-        """Take pixels, taps and weights in the order in which the input lies in memory."""
+    def _take_order_of_memory(self) -> None:
+        """Weights in the order in which the input lies in memory."""
         from nvdla.kernels.fast import conv_int8_dot as dot
 
         settings, view = self.conv.settings, self.conv.source.views[0]
-        surface, line, pixel, _ = view.strides
-        y = np.arange(settings.output.height)[:, None] * (settings.stride_y * line)
-        self._pixels = (y + np.arange(settings.output.width) * (settings.stride_x * pixel)).reshape(-1)
         surfaces, atom = view.shape[0], view.shape[3]
         blocks, _, _, kernels, lanes = self._packed.shape
-        rows, columns, groups = settings.kernel.height, settings.kernel.width, self._blocks[0]
-        steps = atom // lanes
+        rows, columns = settings.kernel.height, settings.kernel.width
+        groups, steps = ceil_div(settings.kernel.channels, self._group), atom // lanes
         packed = self._packed.reshape(blocks, groups, rows, columns, -1, steps, kernels, lanes)
         by_surface = packed.transpose(0, 1, 4, 2, 3, 5, 6, 7).reshape(blocks, -1, rows, columns * steps, kernels, lanes)
         chosen = by_surface[:, :surfaces]
         self._packed = dot.aligned_copy(chosen.reshape(blocks, -1, columns * steps, kernels, lanes))
-        down = np.arange(rows) * (settings.dilation_y * line)
-        self._taps = (np.arange(surfaces)[:, None] * surface + down).reshape(-1)
 
     @property
     def parts(self) -> tuple[Job, ...]:
         """The jobs that it stands for, in the order of the data."""
-        return (self.conv, self.sdp)
+        return self._parts
 
     @property
     def work(self) -> Work:
@@ -162,6 +212,7 @@ class FusedConvolution(Job):
     def _relocate(self, move: Move) -> None:
         self.conv = move.once(self.conv, lambda: self.conv.moved(move))
         self.sdp = move.once(self.sdp, lambda: self.sdp.moved(move))
+        self._parts = tuple(move.once(part, partial(part.moved, move)) for part in self._parts)
         self.destination = self.sdp.destination
         self._data, self._handed = move.once(self._data, Scratch), move.once(self._handed, Scratch)
         self._place_in_memory()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nvdla.cpu import CpuTask
+from nvdla.execution.bands import merge_bands
 from nvdla.execution.compiled import compiled_steps
 from nvdla.execution.fusing import fuse_steps
 from nvdla.execution.steps import Chain, Completed, CpuStep, OnOperation, OnStep, Step
@@ -114,9 +115,10 @@ class Plan:
             linked = self._linked
             readers = linked.readers(view for step in self.steps for view in step.reads)
             if validates():
-                self.fused = fuse_steps(self.steps, self.constant, lambda views: None, beside=Validated)
+                fused = fuse_steps(self.steps, self.constant, lambda views: None, beside=Validated)
             else:
-                self.fused = fuse_steps(self.steps, self.constant, lambda views: linked.forget(readers, views))
+                fused = fuse_steps(self.steps, self.constant, lambda views: linked.forget(readers, views))
+            self.fused = merge_bands(fused)
 
     def run(self, on_operation: OnOperation | None = None, on_step: OnStep | None = None) -> None:
         """Do it all again."""

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
 from nvdla.errors import ScheduleError
 from nvdla.execution.steps import Chain
+from nvdla.hardware.job import Job
 from nvdla.memory.lanes import Lanes, Move
 
 VARIABLE = "NVDLA_VALIDATE"
@@ -23,27 +23,35 @@ def validates() -> bool:
     return os.environ.get(VARIABLE, "") not in ("", "0")
 
 
-@dataclass(frozen=True)
 class Validated(Chain):
-    """Jobs, and the ``reference`` that must write the same. The bytes of the reference stay in memory."""
+    """Jobs, and the ``references``, one after the other, that must write the same. Their bytes stay in memory."""
 
-    reference: Chain
+    def __init__(self, jobs: tuple[Job, ...], *references: Chain) -> None:
+        super().__init__(jobs)
+        object.__setattr__(self, "references", references)
+
+    references: tuple[Chain, ...]
 
     def run(self) -> None:
-        """Do the chain, and its reference beside it; they must agree."""
-        self._compare(self.reference.writes, super().run, self.reference.run)
+        """Do the chain, and its references beside it; they must agree."""
+        self._compare(self._written, super().run, lambda: [each.run() for each in self.references])
 
     def run_lanes(self, lanes: Lanes, count: int) -> None:
-        """Do the chain for several images, and its reference beside it; they must agree."""
-        views = [lanes.across(view, count) for view in self.reference.writes if lanes.holds(view)]
+        """Do the chain for several images, and its references beside it; they must agree."""
+        views = [lanes.across(view, count) for view in self._written if lanes.holds(view)]
         fused = super().run_lanes
-        self._compare(views, lambda: fused(lanes, count), lambda: self.reference.run_lanes(lanes, count))
+        references = self.references
+        self._compare(views, lambda: fused(lanes, count), lambda: [each.run_lanes(lanes, count) for each in references])
 
     def moved(self, move: Move) -> Validated:
         """A copy of it on other memory."""
-        return Validated(super().moved(move).jobs, self.reference.moved(move))
+        return Validated(super().moved(move).jobs, *(each.moved(move) for each in self.references))
 
-    def _compare(self, views: list[np.ndarray], fused: Callable[[], None], reference: Callable[[], None]) -> None:
+    @property
+    def _written(self) -> list[np.ndarray]:
+        return [view for each in self.references for view in each.writes]
+
+    def _compare(self, views: list[np.ndarray], fused: Callable[[], object], reference: Callable[[], object]) -> None:
         before = [view.copy() for view in views]
         fused()
         found = [view.copy() for view in views]
