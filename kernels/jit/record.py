@@ -52,6 +52,22 @@ def uint8s() -> Any:
     return uint8s
 
 
+@late
+def float32s() -> Any:
+    """As :func:`words`, of float32."""
+    from nvdla.kernels.jit.record_code import float32s
+
+    return float32s
+
+
+@late
+def float64s() -> Any:
+    """As :func:`words`, of float64."""
+    from nvdla.kernels.jit.record_code import float64s
+
+    return float64s
+
+
 class Record:
     """One call of a record kernel. ``numbers``: the record (int64); ``arrays``: what it holds the addresses of, kept
     alive; ``sharing``: :data:`ALONE`, :data:`JOINED` or :data:`WAKING`; ``work``: about how many nanoseconds it takes.

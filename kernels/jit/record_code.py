@@ -35,6 +35,8 @@ words = _array_of(types.int64)
 int32s = _array_of(types.int32)
 int8s = _array_of(types.int8)
 uint8s = _array_of(types.uint8)
+float32s = _array_of(types.float32)
+float64s = _array_of(types.float64)
 
 
 @intrinsic

@@ -3,6 +3,7 @@
 Such a module has ``run(operation, scales, source, destination)`` and may say:
 
 * ``IN_LINE`` True: it takes as many elements as there are channels, as they lie in memory, whatever the strides;
+* ``record`` with the same arguments: the same as a record of a compiled kernel, or None;
 * ``OF_LANES`` True: its ``run`` takes the buffers of several images at once.
 """
 

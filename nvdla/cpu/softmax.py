@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nvdla.cpu.buffers import CpuBuffer
 from nvdla.cpu.half import saturate_int8, to_half
 from nvdla.descriptors.enums import EmuFormat, EmuOpType
+
+if TYPE_CHECKING:
+    from nvdla.kernels.jit.record import Record
 
 TYPE = EmuOpType.SOFTMAX
 IN_LINE = OF_LANES = True
@@ -47,6 +50,18 @@ def run(operation: Any, scales: tuple[float, float], source: CpuBuffer, destinat
     destination.line(result.shape[-1])[:] = saturate_int8(quotient)
 
 
+def record(operation: Any, scales: tuple[float, float], source: CpuBuffer, destination: CpuBuffer) -> Record | None:
+    """The same as a record of a compiled kernel, of int8 with usual scales."""
+    count, scale = source.channels, np.float32(scales[1])
+    halves = _halves(float(scales[0]))
+    if source.format == EmuFormat.FF16 or not count or not (np.isfinite(halves).all() and np.isfinite(scale) and scale):
+        return None
+    from nvdla.kernels.softmax_int8 import softmax as compiled
+
+    target = destination.line(min(count, destination.channels))
+    return compiled(source.line(count), target, halves, ROOTS, (*POLYNOMIAL, STEPS / LN2), float(scale))
+
+
 def softmax(values: np.ndarray) -> np.ndarray:
     """float32 (..., elements) -> halves. exp and the sum are float32, the sum in index order."""
     with np.errstate(all="ignore"):
@@ -71,7 +86,8 @@ def _normalised(exponentials: np.ndarray) -> np.ndarray:
 def _halves(scale: float) -> np.ndarray:
     """The halves (as float32) that the int8 numbers stand for, by their bits."""
     numbers = np.arange(256, dtype=np.uint8).view(np.int8)
-    return to_half(numbers.astype(np.float32) * np.float32(scale)).astype(np.float32)
+    with np.errstate(all="ignore"):
+        return to_half(numbers.astype(np.float32) * np.float32(scale)).astype(np.float32)
 
 
 @lru_cache(maxsize=256)

@@ -19,6 +19,7 @@ from nvdla.loadable.model import TaskEntry
 from nvdla.memory.descriptor_source import MemorySource
 
 if TYPE_CHECKING:
+    from nvdla.kernels.jit.record import Record
     from nvdla.memory.lanes import Lanes, Move
     from nvdla.memory.linker import LinkedLoadable
 
@@ -37,6 +38,12 @@ class CpuOperation:
     def run(self) -> None:
         """Compute it on the memory that it was made for."""
         self._run(self.source, self.destination)
+
+    def record(self) -> Record | None:
+        """It as a record of a compiled kernel, None where there is none."""
+        made = getattr(operations()[self.type], "record", None)
+        found: Record | None = made and made(self.descriptor, self.scales, self.source, self.destination)
+        return found
 
     def run_lanes(self, lanes: Lanes, count: int) -> None:
         """Compute for ``count`` images in lanes 1, 2 ..."""
@@ -65,6 +72,12 @@ class CpuTask:
         """Compute all operations in list order."""
         for operation in self.operations:
             operation.run()
+
+    def records(self) -> list[Record] | None:
+        """All operations as records of compiled kernels, None where one is not."""
+        found = [operation.record() for operation in self.operations]
+        records = [each for each in found if each is not None]
+        return records if len(records) == len(found) else None
 
     def run_lanes(self, lanes: Lanes, count: int) -> None:
         """Compute all operations for ``count`` images in lanes 1, 2 ..."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from nvdla.execution.steps import Chain, Step
+from nvdla.execution.steps import Chain, CpuStep, Step
 from nvdla.hardware.job import Handed
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ def compiled_steps(steps: Sequence[Step]) -> list[Step | Walk]:
 
 def records_of(step: Step) -> list[Record] | None:
     """The records that do a step; None where Python has a part in it, or somebody must look at it."""
+    if isinstance(step, CpuStep):
+        return step.task.records()
     if type(step) is not Chain:
         return None
     records: list[Record] = []

@@ -8,7 +8,7 @@ import pytest
 import nvdla
 from nvdla.execution.compiled import STRETCH_WORK, compiled_steps
 from nvdla.execution.plan import Plan
-from nvdla.execution.steps import CpuStep
+from nvdla.execution.steps import Chain, CpuStep
 from nvdla.kernels.fast.dot_tile import available
 from nvdla.kernels.jit.record import Walk
 from nvdla.warm_up import _network
@@ -45,7 +45,8 @@ def test_few_calls_do_all_steps(runtime):
     walks = [each for each in calls if isinstance(each, Walk)]
     others = [each for each in calls if not isinstance(each, Walk)]
     assert len(walks) <= len(others) + 1, "what compiled code does is one call between what Python does"
-    assert any(isinstance(each, CpuStep) for each in others)
+    assert not any(isinstance(each, CpuStep) for each in others), "softmax is compiled"
+    assert any(isinstance(each, Chain) for each in others), "the norm is not"
     assert len(calls) < len(runtime._plan.fused) / 2
 
 
