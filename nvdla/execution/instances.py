@@ -42,7 +42,7 @@ class Instance:
     ) -> list[bytes]:
         """Raw outputs for raw inputs, each with the memory that it is bound to."""
         linked = self.linked
-        linked.reset(self._touched)
+        linked.reset(self.plan.cleared)
         for memory, data in inputs:
             linked.bind(memory, data)
         self.plan.run(on_operation, on_step)
@@ -51,7 +51,7 @@ class Instance:
     def run_lanes(self, images: Sequence[Sequence[tuple[MemoryEntry, Any]]]) -> list[list[bytes]]:
         """Run on as many images as there are lanes besides lane 0, or fewer."""
         linked, count = self.linked, len(images)
-        linked.clear_lanes(self._touched, count)
+        linked.clear_lanes(self.plan.cleared, count)
         for lane, image in enumerate(images, 1):
             for memory, data in image:
                 linked.bind(memory, data, lane)

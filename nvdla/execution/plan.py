@@ -12,6 +12,7 @@ import numpy as np
 from nvdla.cpu import CpuTask
 from nvdla.execution.bands import merge_bands
 from nvdla.execution.compiled import compiled_steps
+from nvdla.execution.coverage import must_be_cleared
 from nvdla.execution.fusing import fuse_steps
 from nvdla.execution.steps import Chain, Completed, CpuStep, OnOperation, OnStep, Step
 from nvdla.execution.validate import Validated, validates
@@ -69,7 +70,8 @@ class Recorder:
 
 class Plan:
     """The jobs of a run in order. ``read`` and ``written``: ids of the memories that jobs read and write; ``dirty``:
-    all that must be restored before the next run: what jobs and the firmware write, and the bound outputs.
+    all that must be restored before the firmware runs again: what jobs and the firmware write, and the bound outputs;
+    ``cleared``: what must be as loaded before the plan runs again (:mod:`nvdla.execution.coverage`).
 
     With an observer every job runs by itself, so that its counters are there. Without one the :meth:`fused` steps run
     as soon as they have been made: several operations are done by one job where that gives the same bytes
@@ -85,6 +87,7 @@ class Plan:
         self.written = linked.memories_of(view for step in steps for view in step.writes)
         outputs = {memory.id for memory in linked.loadable.memories if memory.is_output}
         self.dirty = self.written | outputs | linked.dependency_graphs() | linked.memories_of(firmware)
+        self.cleared = self.written | outputs
         self._linked = linked
         self.fused: list[Step] | None = None
         self._calls: list[Step | Walk] | None = None
@@ -119,6 +122,7 @@ class Plan:
             else:
                 fused = fuse_steps(self.steps, self.constant, lambda views: linked.forget(readers, views))
             self.fused = merge_bands(fused)
+            self.cleared = must_be_cleared(self.steps, linked, self.cleared)
 
     def run(self, on_operation: OnOperation | None = None, on_step: OnStep | None = None) -> None:
         """Do it all again."""
