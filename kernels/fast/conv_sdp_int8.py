@@ -167,7 +167,7 @@ def _convert(
     for row in range(rows):
         for k in range(KERNELS):
             x = clamp(np.float64(np.int32(sums[row, k] + alu[k])) * factors[k], low, highest)
-            x = np.float64(np.int32(x + rounding(x))) + np.float64(others[row, k]) * power
+            x = np.trunc(x + rounding(x)) + np.float64(others[row, k]) * power
             y = clamp((clamp(x, second_low, highest) - offset) * scale, -128.0, 127.0)
             out[row, k] = np.int8(np.int32(y + rounding(y)))
 
