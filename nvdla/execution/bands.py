@@ -58,8 +58,9 @@ def _is_below(view: np.ndarray, other: np.ndarray) -> bool:
 def _merged(bands: Sequence[FusedConvolution]) -> FusedConvolution | None:
     """One job for all, None where it would write other bytes."""
     sources = [_joined([band.conv.source.views[plane] for band in bands]) for plane in range(_planes(bands))]
-    results, others = _joined([band.writes[0] for band in bands]), _summands(bands)
-    if results is None or others is False or any(each is None for each in sources):
+    results, operands = _joined([band.writes[0] for band in bands]), _summands(bands)
+    others = _joined(operands) if operands else None
+    if results is None or (operands and others is None) or any(each is None for each in sources):
         return None
     views = [view for view, _ in filter(None, sources)]
     summand = None if others is None else others[0]
@@ -78,20 +79,17 @@ def _planes(bands: Sequence[FusedConvolution]) -> int:
     return min(len(band.conv.source.views) for band in bands)
 
 
-def _summands(bands: Sequence[FusedConvolution]) -> tuple[np.ndarray, list[int]] | bool | None:
-    """What X2 adds: the cube of all bands and where they begin; None where it adds nothing, False where they differ."""
-    operands = [band.sdp.sources[1] for band in bands]
-    views = [each.view for each in operands if each is not None]
-    if len(views) < len(bands):
-        return False if views else None
-    return _joined(views) or False
+def _summands(bands: Sequence[FusedConvolution]) -> list[np.ndarray]:
+    """What X2 adds in each band, if anything: bands of one form either all add, or none does."""
+    return [operand.view for operand in (band.sdp.sources[1] for band in bands) if operand is not None]
 
 
 def _joined(views: Sequence[np.ndarray]) -> tuple[np.ndarray, list[int]] | None:
     """The cube that has the rows of all views (surfaces, rows, columns, atom) without a gap, in their order, and the
     row that each begins with; None where there is none."""
     first = views[0]
-    line, end, starts = first.strides[1], 0, []
+    line, end = first.strides[1], 0
+    starts: list[int] = []
     for view in views:
         distance = view.ctypes.data - first.ctypes.data
         start = distance // max(line, 1)

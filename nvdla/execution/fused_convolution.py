@@ -362,7 +362,7 @@ class FusedConvolution(Job):
         """The lines that CDMA makes, int8 (1, height, width, channels)."""
         lines = self.conv.source.read()[..., : self.conv.settings.extended.channels]
         if self.conv.settings.image:
-            missing = self._plane[1] - lines.shape[2]
+            missing = self._blocks[2] - lines.shape[2]
             lines = np.pad(lines, ((0, 0), (0, 0), (0, max(missing, 0)), (0, 0)))
         return np.ascontiguousarray(lines)
 

@@ -34,14 +34,23 @@ class Validated(Chain):
 
     def run(self) -> None:
         """Do the chain, and its references beside it; they must agree."""
-        self._compare(self._written, super().run, lambda: [each.run() for each in self.references])
+
+        def references() -> None:
+            for each in self.references:
+                each.run()
+
+        self._compare(self._written, super().run, references)
 
     def run_lanes(self, lanes: Lanes, count: int) -> None:
         """Do the chain for several images, and its references beside it; they must agree."""
         views = [lanes.across(view, count) for view in self._written if lanes.holds(view)]
         fused = super().run_lanes
-        references = self.references
-        self._compare(views, lambda: fused(lanes, count), lambda: [each.run_lanes(lanes, count) for each in references])
+
+        def references() -> None:
+            for each in self.references:
+                each.run_lanes(lanes, count)
+
+        self._compare(views, lambda: fused(lanes, count), references)
 
     def moved(self, move: Move) -> Validated:
         """A copy of it on other memory."""
@@ -51,7 +60,7 @@ class Validated(Chain):
     def _written(self) -> list[np.ndarray]:
         return [view for each in self.references for view in each.writes]
 
-    def _compare(self, views: list[np.ndarray], fused: Callable[[], object], reference: Callable[[], object]) -> None:
+    def _compare(self, views: list[np.ndarray], fused: Callable[[], None], reference: Callable[[], None]) -> None:
         before = [view.copy() for view in views]
         fused()
         found = [view.copy() for view in views]

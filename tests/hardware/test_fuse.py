@@ -9,6 +9,8 @@ import support.sdp_bench as sdp_bench
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.convolution_bench import load, random_data
+from support.convolution_layers import WEIGHTS
+from support.image_bench import image_bench
 
 from nvdla.execution.fusing import fuse
 from nvdla.execution.shared import Shared
@@ -154,3 +156,25 @@ def test_what_must_not_be_fused(registers, layer, rdma, gaps):
         drawn |= {"padding": (0, 0), "line_stride": 24, "surface_stride": 48, "surfaces": 1}
     conv, sdp, _ = pair(seed, {**USUAL, **registers}, {**drawn, **layer}, rdma, gaps)
     assert fuse(conv, sdp, Shared()) is None
+
+
+@pytest.mark.parametrize("name", ["T_A8B8G8R8", "T_Y8___V8U8_N444", "T_A2B10G10R10", "T_A16B16G16R16"])
+def test_images_of_every_kind_of_channel_are_fused(name):
+    """8-bit channels by a table, wider ones by way of CDMA's own lines."""
+    converter = {"CDMA__D_CVT_CFG": 1 | 7 << 4, "CDMA__D_CVT_SCALE": 3}
+    image = image_bench(name, (9, 6), 0, **converter)
+    weights = image.memory.view(Space.DRAM, WEIGHTS, 64)
+    weights[:] = np.random.default_rng(3).integers(0, 256, 64)
+    conv = image.engine.prepare(image.groups())
+    behind = sdp_bench.Bench("nv_full", 9, 6, 1)
+    registers = {"D_DST_LINE_STRIDE": 9 * 32, "D_DST_SURFACE_STRIDE": 6 * 9 * 32, "D_FEATURE_MODE_CFG": 1, **USUAL}
+    behind.write("SDP", **registers)
+    behind.write("SDP_RDMA", D_FEATURE_MODE_CFG=1, D_BRDMA_CFG=1)
+    behind.start()
+    groups = {unit: behind.machine.unit(unit).current for unit in ("SDP", "SDP_RDMA")}
+    sdp = behind.machine.engine("sdp").prepare(groups)
+    sdp.run(conv.run())
+    fused = fuse(conv, sdp, Shared())
+    assert fused is not None
+    assert (fused.records() is None) == (name in ("T_A2B10G10R10", "T_A16B16G16R16"))
+    assert len(np.unique(assert_equal(conv, sdp, behind, fused))) > 1
