@@ -137,8 +137,8 @@ class FusedConvolution(Job):
         return *own, widths, steps, pads, pixels, settings.precision, sdp
 
     def whole(self, conv: ConvolutionJob, sdp: SdpJob, parts: tuple[Job, ...]) -> FusedConvolution | None:
-        """A job for the rows that ``conv`` and ``sdp`` speak of, which stand for ``parts``; None where data would have to
-        be taken in another way."""
+        """A job for the rows that ``conv`` and ``sdp`` speak of, which stand for ``parts``; None where data would have
+        to be taken in another way."""
         job = copy.copy(self)
         job.conv, job.sdp, job.destination, job._parts = conv, sdp, sdp.destination, parts
         if job._lies_ready() != job._in_place:
