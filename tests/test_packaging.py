@@ -44,7 +44,6 @@ STOREY = {room: number for number, rooms in enumerate(STOREYS) for room in rooms
 # Circles between files of a room that are known, each with its reason; nobody may add one.
 KNOWN_CIRCLES = [
     {"nvdla.kernels.fast.dot_tile", "nvdla.kernels.fast.dot_tile_code"},  # code that only compiled kernels load
-    {"nvdla.frontend.arrange", "nvdla.frontend.graph"},  # a method of the graph in a file of its own
 ]
 
 

@@ -24,6 +24,7 @@ except ImportError:
 
 import nvdla
 from nvdla.analysis.graph.document import graph_document
+from nvdla.analysis.graph.dot import COLORS
 from nvdla.analysis.study import Study
 from nvdla.descriptors.fields import fields
 from nvdla.errors import NvdlaError
@@ -36,14 +37,6 @@ from nvdla.report.making import make_side
 ADAPTER = "nvdla_adapter"
 ENDINGS = ["nvdla", "loadable"]
 CLOCK = 1000.0
-_STYLES = {
-    "CONV": "#2f6fde",
-    "SDP": "#1a7f64",
-    "PDP": "#a15c00",
-    "CDP": "#8250df",
-    "RUBIK": "#bf3989",
-    "CPU": "#4b5563",
-}
 
 
 def study_of(path: str) -> Study:
@@ -87,7 +80,7 @@ def graph_of(study: Study) -> graph_builder.Graph:
             graph_builder.MetadataItem(str(place), _about(tensors[number]))
             for place, number in enumerate(row["outputs"])
         ]
-        made.style = graph_builder.GraphNodeStyle(borderColor=_STYLES.get(row["op_type"], "#6e7781"))
+        made.style = graph_builder.GraphNodeStyle(borderColor=COLORS[row["op_type"].lower()])
         nodes.append(made)
     return graph_builder.Graph(study.title, nodes)
 

@@ -20,8 +20,9 @@ MAX_KERNEL = 32
 BROADCAST = 8
 
 
-def arrange(graph: Graph, source: Tensor, positions: np.ndarray) -> Tensor:
-    """A tensor whose element (c, h, w) is the element ``positions[c, h, w]`` of ``source`` (flat; -1 = zero)."""
+def arrange(graph: Graph, source: Tensor, positions: np.ndarray) -> Tensor | None:
+    """A tensor whose element (c, h, w) is the element ``positions[c, h, w]`` of ``source`` (flat; -1 = zero); None
+    where no engine can move them so."""
     if positions.shape == source.shape and np.array_equal(positions.ravel(), np.arange(positions.size)):
         return source
     key = source.name, positions.shape, positions.tobytes()
@@ -32,13 +33,7 @@ def arrange(graph: Graph, source: Tensor, positions: np.ndarray) -> Tensor:
         if made is not None:
             graph.arranged[key] = made
             return made
-    from nvdla.frontend.graph import Cut
-
-    raise Cut(
-        f"its elements would have to be moved from {source} into the order of {'x'.join(map(str, positions.shape))}, "
-        "which no engine does",
-        "reorder the model so that channels stay channels",
-    )
+    return None
 
 
 def _label(graph: Graph, suffix: str) -> str:
@@ -56,6 +51,8 @@ def _padded(graph: Graph, source: Tensor, positions: np.ndarray) -> Tensor | Non
     if inside.shape == positions.shape or (inside < 0).any():
         return None
     inner = arrange(graph, source, inside)
+    if inner is None:
+        return None
     _, height, width = positions.shape
     padding = (int(rows[0]), int(height - 1 - rows[-1]), int(columns[0]), int(width - 1 - columns[-1]))
     return graph.tie(graph.network.pad(_label(graph, "pad"), inner, padding), inner)

@@ -18,6 +18,7 @@ import numpy as np
 
 from nvdla.builder import Network, Tensor
 from nvdla.errors import NvdlaError
+from nvdla.frontend.arrange import arrange
 from nvdla.frontend.model import Model
 from nvdla.hardware.configuration import Configuration
 
@@ -261,10 +262,9 @@ class Graph:
     def arrange(self, value: Value, wanted: np.ndarray | None, cube: Cube) -> Tensor:
         """The value as a cube whose elements are ``wanted`` (flat positions in the value, -1 = zero; None = in order).
 
-        Elements are moved by layers where they have to; an input is bound in that order.
+        Elements are moved by layers where they have to; an input is bound in that order. Raises Cut where no
+        layer can.
         """
-        from nvdla.frontend.arrange import arrange
-
         positions = wanted
         if value.index is not None:
             order = value.index.ravel()
@@ -283,7 +283,14 @@ class Graph:
             if source.shape == cube:
                 return source
             positions = np.arange(math.prod(cube))
-        return arrange(self, source, positions.reshape(cube))
+        made = arrange(self, source, positions.reshape(cube))
+        if made is None:
+            raise Cut(
+                f"its elements would have to be moved from {source} into the order of {'x'.join(map(str, cube))}, "
+                "which no engine does",
+                "reorder the model so that channels stay channels",
+            )
+        return made
 
     def _bind_once(self, value: Value, positions: np.ndarray | None, cube: Cube) -> Tensor:
         for each in self.bindings:

@@ -136,6 +136,14 @@ def is_package(path: str | os.PathLike[str]) -> bool:
         return False
 
 
+# zipfile raises RuntimeError for an encrypted member and (as NotImplementedError) for a compression that it does not
+# know, EOFError and OSError for one that is cut off; documents of another shape than a package's lead to the others.
+_UNREADABLE = (
+    *(zipfile.BadZipFile, zipfile.LargeZipFile, RuntimeError, EOFError, OSError, MemoryError),
+    *(KeyError, ValueError, TypeError, AttributeError, IndexError),
+)
+
+
 def unpack(source: str | os.PathLike[str] | bytes) -> Package:
     """Read a package. Raises FormatError (LoadableError for a loadable in it)."""
     name = "package" if isinstance(source, bytes) else os.fspath(source)
@@ -144,21 +152,7 @@ def unpack(source: str | os.PathLike[str] | bytes) -> Package:
         return _unpack(data)
     except NvdlaError:
         raise
-    except (
-        zipfile.BadZipFile,
-        KeyError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        EOFError,
-        OSError,
-        NotImplementedError,
-        RuntimeError,
-        MemoryError,
-        zipfile.LargeZipFile,
-        IndexError,
-    ) as error:
+    except _UNREADABLE as error:
         raise FormatError(f"{name}: not a package of nvdla compile: {type(error).__name__}: {error}") from None
 
 

@@ -6,12 +6,12 @@ call depth and memory are limited, so any module ends.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from nvdla.containers.vmfb.arithmetic import operation, round_f32, siphash, wrap
+from nvdla.containers.vmfb.arithmetic import operation, siphash
+from nvdla.containers.vmfb.frame import KINDS, Frame, argument_places, listed, plain_places
 from nvdla.containers.vmfb.instructions import (
     ELEMENT_OFFSETS,
     IMPORT_BIT,
@@ -26,7 +26,6 @@ from nvdla.containers.vmfb.module import Function, Module, Signature
 from nvdla.containers.vmfb.values import Memory, VmBuffer, VmError, VmList, element_size
 
 LETTERS = {"i": "i32", "I": "i64", "f": "f32", "F": "f64", "r": "ref"}
-_KINDS = {"i": "i", "I": "l", "f": "f", "F": "d", "r": "r"}
 
 
 @dataclass(frozen=True)
@@ -36,51 +35,6 @@ class Limits:
     instructions: int = 10_000_000
     depth: int = 256
     memory: int = 1 << 28
-
-
-@dataclass
-class Frame:
-    """One activation: 32-bit registers as unsigned numbers, reference registers as objects."""
-
-    function: Function
-    decoder: Decoder
-    registers: list[int]
-    refs: list[Any]
-    pc: int = 0
-    #: Where the caller wants the results.
-    results: tuple[int, ...] = ()
-    resume: int | None = None
-
-    def read(self, kind: str, register: int) -> Any:
-        """The value of a register as its kind says (i, l, f, d or r)."""
-        if kind == "r":
-            return self.refs[register & REF_MASK]
-        low = self.registers[register]
-        if kind == "i":
-            return low - (1 << 32) if low >> 31 else low
-        if kind == "f":
-            return struct.unpack("<f", low.to_bytes(4, "little"))[0]
-        wide = low | self.registers[register + 1] << 32
-        return wrap(wide, 64) if kind == "l" else struct.unpack("<d", wide.to_bytes(8, "little"))[0]
-
-    def take(self, register: int) -> Any:
-        """A reference operand; a moved one leaves its register empty."""
-        value = self.refs[register & REF_MASK]
-        if register & MOVE_BIT:
-            self.refs[register & REF_MASK] = None
-        return value
-
-    def write(self, kind: str, register: int, value: Any) -> None:
-        """Set a register of a kind."""
-        if kind == "r":
-            self.refs[register & REF_MASK] = value
-        elif kind == "i":
-            self.registers[register] = value & 0xFFFFFFFF
-        elif kind == "f":
-            self.registers[register] = int.from_bytes(struct.pack("<f", round_f32(value)), "little")
-        else:
-            wide = value & (1 << 64) - 1 if kind == "l" else int.from_bytes(struct.pack("<d", value), "little")
-            self.registers[register], self.registers[register + 1] = wide & 0xFFFFFFFF, wide >> 32
 
 
 @dataclass
@@ -125,7 +79,7 @@ class Machine:
             )
         self.stack = []
         frame = self.enter(function)
-        for (kind, register), value in zip(_places(letters[0]), arguments, strict=True):
+        for (kind, register), value in zip(argument_places(letters[0]), arguments, strict=True):
             self.check_place(frame, kind, register)
             frame.write(kind, register, value)
         return self.run(letters[1])
@@ -220,10 +174,10 @@ class Machine:
         callee = self.enter(function)
         callee.results, callee.resume = targets, resume
         letters = function.signature.arguments
-        if len(letters) == len(sources) and set(letters) <= set(_KINDS):
-            places = _places(letters)
+        if len(letters) == len(sources) and set(letters) <= set(KINDS):
+            places = argument_places(letters)
         else:  # before 2023-03 internal functions had no signature: each register counts for itself
-            places = _plain_places(sources)
+            places = plain_places(sources)
         for (kind, register), source in zip(places, sources, strict=True):
             self.check_place(callee, kind, register)
             callee.write(kind, register, listed(frame, kind, source))
@@ -231,8 +185,8 @@ class Machine:
     def leave(self, frame: Frame, sources: tuple[int, ...], outer_letters: str) -> list[Any]:
         """Hands results to the caller; of the outermost frame, returns them."""
         letters = frame.function.signature.results
-        has_kinds = len(letters) == len(sources) and set(letters) <= set(_KINDS)
-        kinds = [_KINDS[c] for c in letters] if has_kinds else ["r" if s & REF_BIT else "i" for s in sources]
+        has_kinds = len(letters) == len(sources) and set(letters) <= set(KINDS)
+        kinds = [KINDS[c] for c in letters] if has_kinds else ["r" if s & REF_BIT else "i" for s in sources]
         values = [listed(frame, kind, source) for kind, source in zip(kinds, sources, strict=True)]
         self.stack.pop()
         if not self.stack:
@@ -275,18 +229,10 @@ class Machine:
         arguments, results = signature_letters(wanted.signature, f"import {wanted.name}")
         if len(arguments) != len(sources) or len(results) < len(targets):
             raise VmError(f"import {wanted.name}: the call does not fit its signature {wanted.signature.convention!r}")
-        values = [listed(frame, _KINDS[letter], source) for letter, source in zip(arguments, sources, strict=True)]
+        values = [listed(frame, KINDS[letter], source) for letter, source in zip(arguments, sources, strict=True)]
         answer = provided(*values)
         answers = answer if isinstance(answer, tuple) else () if answer is None and not results else (answer,)
-        self.store_results(frame, [_KINDS[c] for c in results], targets, answers)
-
-
-def listed(frame: Frame, kind: str, register: int) -> Any:
-    """The value of a register out of a list, which says nothing of its kind but whether it is a reference."""
-    if (kind == "r") != bool(register & REF_BIT):
-        raise VmError(f"a list holds register 0x{register:04x} where the signature has another kind")
-    frame.decoder.check_register(register, kind)
-    return frame.take(register) if kind == "r" else frame.read(kind, register)
+        self.store_results(frame, [KINDS[c] for c in results], targets, answers)
 
 
 def missing_import(name: str) -> str:
@@ -305,33 +251,6 @@ def signature_letters(signature: Signature, where: str) -> tuple[str, str]:
         if letter not in LETTERS:
             raise VmError(f"{where}: signature {signature.convention!r} has {letter!r}, which is not supported")
     return signature.arguments, signature.results
-
-
-def _places(letters: str) -> list[tuple[str, int]]:
-    """(kind, register) of each argument: banks fill from 0, 64-bit values take an even pair."""
-    plain = refs = 0
-    places = []
-    for letter in letters:
-        kind = _KINDS[letter]
-        if kind == "r":
-            places.append((kind, refs))
-            refs += 1
-            continue
-        width = 2 if kind in "ld" else 1
-        plain += plain % width
-        places.append((kind, plain))
-        plain += width
-    return places
-
-
-def _plain_places(sources: Sequence[int]) -> list[tuple[str, int]]:
-    counts = {"r": 0, "i": 0}
-    places = []
-    for source in sources:
-        kind = "r" if source & REF_BIT else "i"
-        places.append((kind, counts[kind]))
-        counts[kind] += 1
-    return places
 
 
 # -- instructions that are more than arithmetic ----------------------------------------------------------------------
