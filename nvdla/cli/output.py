@@ -199,7 +199,13 @@ def _leading(texts: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def print_pairs(title: str, pairs: Mapping[str, Any]) -> None:
-    """Names and values, one a line."""
+    """Names and values, one a line; in a pipe with a tab between them."""
+    if not for_people():
+        say(title)
+        for key, value in pairs.items():
+            print(f"{key.replace('_', ' ')}\t{_cell(value)}")
+        print()
+        return
     from rich.table import Table
 
     shown = _escape(title)

@@ -154,3 +154,9 @@ def test_findings_and_tensors_of_one_operation(nvdla_command, lenet, digit):
 def test_rows_that_do_not_exist_are_refused(nvdla_command, lenet, words, said):
     code, _, err = nvdla_command("cycles", lenet, *words)
     assert code == 2 and said in err
+
+
+def test_in_a_pipe_names_and_values_are_lines_of_tabs(monkeypatch, capsys):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    output.print_pairs("totals", {"nodes on the host": 3, "why": "x" * 400})
+    assert capsys.readouterr().out == "totals\nnodes on the host\t3\nwhy\t" + "x" * 400 + "\n\n"

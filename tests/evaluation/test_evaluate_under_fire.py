@@ -14,7 +14,8 @@ import pytest
 from support.campaign_clients import workers_of
 from support.cluster import Cluster, started
 
-LENET = Path(__file__).resolve().parents[2] / "samples" / "lenet.loadable"
+ROOT = Path(__file__).resolve().parents[2]
+LENET = ROOT / "samples" / "lenet.loadable"
 METRIC = """
 import time
 def margin(outputs, label):
@@ -39,7 +40,7 @@ def evaluate(folder: Path, name: str, *words: object) -> subprocess.Popen[bytes]
     """The command, with its files called ``name``."""
     files = ["--samples", f"{name}.jsonl", "--output", f"{name}.json", "--metric", "slow:margin", "--resume"]
     command = ["-m", "nvdla", "evaluate", str(LENET), "digits.npz", *files, *map(str, words)]
-    return started(command, folder, cwd=folder, stderr=subprocess.PIPE)
+    return started(command, f"{folder}{os.pathsep}{ROOT}", cwd=folder, stderr=subprocess.PIPE)
 
 
 def files(folder: Path, name: str) -> tuple[bytes, bytes]:
@@ -61,7 +62,7 @@ def reached(process: subprocess.Popen[bytes], path: Path, count: int) -> bool:
 def test_a_cluster_whose_workers_and_scheduler_are_killed_gives_the_same_bytes(folder, tmp_path, seed):
     """Four workers at random moments of the run, then the scheduler with all of them; then it goes on."""
     chance, name = random.Random(seed), f"fire{seed}"
-    cluster = Cluster(tmp_path, folder)
+    cluster = Cluster(tmp_path, f"{folder}{os.pathsep}{ROOT}")
     try:
         process = evaluate(folder, name, "--scheduler", cluster.address)
         for moment in sorted(chance.sample(range(100, 3500), 4)):
