@@ -55,8 +55,8 @@ def pictures_of(network: Path, count: int) -> tuple[np.ndarray, np.ndarray]:
     if network == LENET:
         return digits(count)
     chance = np.random.default_rng(1)
-    shape = nvdla.Runtime(network).inputs[0].shape[1:]
-    return chance.integers(0, 256, (count, *shape), np.uint8), np.zeros(count, int)
+    _, channels, height, width = nvdla.Runtime(network).inputs[0].shape
+    return chance.integers(0, 256, (count, height, width, channels), np.uint8), np.zeros(count, int)
 
 
 def rate(folder: Path, count: int, network: Path) -> None:
