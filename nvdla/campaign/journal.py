@@ -7,6 +7,7 @@ tasks, so that it does not depend on who did what when.
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import json
 import os
@@ -50,6 +51,7 @@ class Journal:
         self.count = 0
         self._runs: list[_Run] = []
         self._end = 0
+        self._full = False
         self._head = {"format": FORMAT, "version": VERSION, "campaign": table.name, "identity": table.identity()}
         self._settings = table.settings()
         self._synced = time.monotonic()
@@ -130,6 +132,7 @@ class Journal:
                 os.fsync(self._stream.fileno())
                 self._synced = time.monotonic()
         except OSError as error:
+            self._full = True
             raise FormatError(
                 f"journal {self.path} cannot be written: {error.strerror or error}; {self.count} results are kept, "
                 "--resume goes on"
@@ -160,9 +163,10 @@ class Journal:
                 target.writelines(_merged(source, together))
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file. What a full disk did not take was said when it was appended."""
         if not self._stream.closed:
-            self._stream.close()
+            with contextlib.suppress(OSError) if self._full else contextlib.nullcontext():
+                self._stream.close()
 
 
 def read(path: str | os.PathLike[str]) -> Iterator[Record]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -126,6 +128,23 @@ def test_files_are_the_same_for_any_number_of_workers_and_after_resuming(capsys,
     (tmp_path / "c.jsonl").write_bytes(whole[: len(whole) // 2])
     evaluated(capsys, LENET, SAMPLES / "digits.npz", "--samples", tmp_path / "c.jsonl", "--resume", "--workers", 1)
     assert (tmp_path / "c.jsonl").read_bytes() == whole
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limits on the size of files")
+def test_a_full_disk_is_one_line_and_resume_goes_on(capsys, tmp_path):
+    words = ["-m", "nvdla", "evaluate", LENET, str(SAMPLES / "digits.npz"), "--samples", "s.jsonl", "--workers", "1"]
+    limited = "import resource, runpy, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (20480, 20480)); "
+    limited += "sys.argv = ['nvdla', *sys.argv[1:]]; runpy.run_module('nvdla', run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", limited, *words[2:]], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert re.fullmatch(
+        r"nvdla evaluate: journal s\.jsonl cannot be written: .*; \d+ results are kept, --resume goes on\n", done.stderr
+    )
+    evaluated(capsys, LENET, SAMPLES / "digits.npz", "--samples", tmp_path / "s.jsonl", "--resume", "--workers", 1)
+    evaluated(capsys, LENET, SAMPLES / "digits.npz", "--samples", tmp_path / "whole.jsonl", "--workers", 1)
+    assert (tmp_path / "s.jsonl").read_bytes() == (tmp_path / "whole.jsonl").read_bytes()
 
 
 def test_against_a_float_model_agreement_and_snr_are_told(capsys, tmp_path):
