@@ -1,6 +1,6 @@
-"""Direct int8 convolution with the dot-product tile: the fast form of kernels.conv for processors with VNNI.
+"""Direct int8 convolution with the dot-product tile: the fast form of kernels.conv.
 
-The instruction wants unsigned data, so the data cube is stored as ``x + 128`` and ``128 * sum(weights)`` is taken
+The tile wants unsigned data, so the data cube is stored as ``x + 128`` and ``128 * sum(weights)`` is taken
 off every kernel's sum. All sums are exact modulo 2^32; they equal the true sums while those fit an int32, which holds
 up to :data:`MAX_TERMS` products a sum (128 * 128 * MAX_TERMS < 2^31).
 """

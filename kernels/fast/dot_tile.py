@@ -1,20 +1,17 @@
-"""A register tile of int8 dot products with the processor's own instruction (AVX512-VNNI ``vpdpbusd``).
+"""A register tile of int8 dot products with the processor's own instructions (AVX512-VNNI ``vpdpbusd``, and others).
 
-One instruction multiplies four unsigned by four signed bytes in each 32-bit lane and adds the four products to the
-lane, without saturation; numba cannot find it by itself, so the tile is emitted as LLVM IR
-(:mod:`nvdla.kernels.fast.dot_tile_code`, for compiled kernels only).
+Four unsigned are multiplied by four signed bytes in each 32-bit lane and the four products added to the lane, without
+saturation; numba cannot find such instructions by itself, so the tile is emitted as LLVM IR
+(:mod:`nvdla.kernels.fast.dot_tile_code`, for compiled kernels only) with the set of them that
+:mod:`nvdla.kernels.jit.processor` has found.
 """
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 from nvdla.kernels.jit.compilation import late
+from nvdla.kernels.jit.processor import SETS, VARIABLE, dot_instructions
 
 LANES = 16  # int32 lanes of a 512-bit register
 PIXELS = 6  # rows of the tile; 6 x 4 accumulators, 4 weights and a broadcast fill 29 of 32 registers
@@ -35,33 +32,17 @@ clamped to int8, all in 32 bits: the caller sees to it that nothing leaves them.
 """
 
 
-@cache
 def available() -> bool:
-    """True where numba compiles for a processor that has the instruction."""
-    if _compiles_for_another():
-        return False
-    import llvmlite.binding as llvm
-
-    try:
-        features = llvm.get_host_cpu_features()
-    except RuntimeError:
-        return False
-    return bool(features.get("avx512vnni") and features.get("avx512bw") and features.get("avx512vl"))
+    """True where numba compiles for a processor that has such instructions, or those that were asked for."""
+    return dot_instructions() is not None
 
 
 def instructions() -> str:
     """In words, for whoever asks by what instructions int8 products are computed."""
-    if available():
-        return "AVX512-VNNI dot products"
-    return "matrix products in floating point: no AVX512-VNNI, or numba compiles for another processor"
-
-
-def _compiles_for_another() -> bool:
-    """True where numba was told to compile for another processor; numba itself is only asked if it must be."""
-    if "numba" in sys.modules or Path(".numba_config.yaml").exists():
-        settings: Any = importlib.import_module("numba.core.config")
-        return bool(settings.CPU_NAME or settings.CPU_FEATURES)
-    return bool(os.environ.get("NUMBA_CPU_NAME") or os.environ.get("NUMBA_CPU_FEATURES"))
+    chosen = dot_instructions()
+    if chosen is not None:
+        return SETS[chosen]
+    return f"matrix products in floating point: no {', '.join(SETS)}, {VARIABLE}=none, or for another processor"
 
 
 @late

@@ -7,6 +7,7 @@ from typing import Any
 from llvmlite import ir
 from numba import types
 
+from nvdla.kernels.fast.dot_instructions_code import INSTRUCTIONS
 from nvdla.kernels.fast.dot_tile import (
     ALU,
     CEILING,
@@ -29,24 +30,21 @@ from nvdla.kernels.fast.dot_tile import (
     WIDE,
 )
 from nvdla.kernels.jit.intrinsic_code import intrinsic
+from nvdla.kernels.jit.processor import dot_instructions
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _VECTOR = ir.VectorType(_INT32, LANES)
 
 
-def _dot(module: ir.Module) -> ir.Function:
-    name = "llvm.x86.avx512.vpdpbusd.512"
-    return module.globals.get(name) or ir.Function(module, ir.FunctionType(_VECTOR, [_VECTOR] * 3), name)
-
-
 class _Emitter:
-    """Emits the loops of one tile of ``pixels`` rows and ``vectors`` registers of accumulators."""
+    """Emits the loops of one tile of ``pixels`` rows and ``vectors`` vectors of 16 accumulators, with a set of
+    ``instructions`` (of :data:`~nvdla.kernels.fast.dot_instructions_code.INSTRUCTIONS`)."""
 
-    def __init__(self, builder: ir.IRBuilder, pixels: int, vectors: int) -> None:
+    def __init__(self, builder: ir.IRBuilder, pixels: int, vectors: int, instructions: str) -> None:
         self.builder = builder
         self.pixels = pixels
         self.vectors = vectors
-        self.dot = _dot(builder.module)
+        self.instructions = INSTRUCTIONS[instructions]
 
     def constant(self, value: int) -> ir.Constant:
         return ir.Constant(_INT64, value)
@@ -81,18 +79,15 @@ class _Emitter:
         builder.position_at_end(after)
         return results
 
-    def broadcast(self, address: ir.Value) -> ir.Value:
-        """Four bytes of one pixel in every lane."""
-        return self._every_lane(self.load(address, _INT32, 1))
-
-    def _every_lane(self, value: ir.Value) -> ir.Value:
-        undefined = ir.Constant(_VECTOR, ir.Undefined)
+    def _every_lane(self, value: ir.Value, lanes: int) -> ir.Value:
+        kind = ir.VectorType(_INT32, lanes)
+        undefined = ir.Constant(kind, ir.Undefined)
         first = self.builder.insert_element(undefined, value, ir.Constant(_INT32, 0))
-        return self.builder.shuffle_vector(first, undefined, ir.Constant(_VECTOR, [0] * LANES))
+        return self.builder.shuffle_vector(first, undefined, ir.Constant(kind, [0] * lanes))
 
-    def splat(self, value: ir.Value) -> ir.Value:
+    def splat(self, value: ir.Value, lanes: int = LANES) -> ir.Value:
         """A 64-bit number's low half in every lane."""
-        return self._every_lane(self.builder.trunc(value, _INT32))
+        return self._every_lane(self.builder.trunc(value, _INT32), lanes)
 
     def tile(
         self,
@@ -103,36 +98,80 @@ class _Emitter:
         weights: ir.Value,
         flip: ir.Value,
     ) -> list[ir.Value]:
-        """The accumulators after all taps and steps."""
-        builder = self.builder
-        flips = self.splat(flip)
-        rows = [
-            builder.add(data, self.load(builder.add(pixels, self.constant(8 * row)), _INT64, 8))
-            for row in range(self.pixels)
-        ]
-        zeros = [ir.Constant(_VECTOR, [0] * LANES) for _ in range(self.pixels * self.vectors)]
+        """The accumulators after all taps and steps: as much of the tile at a time as registers hold."""
+        chosen = self.instructions
+        sums: dict[tuple[int, int], ir.Value] = {}
+        for top in range(0, self.pixels, chosen.rows):
+            for left in range(0, self.vectors, chosen.vectors):
+                rows = range(top, min(top + chosen.rows, self.pixels))
+                columns = range(left, min(left + chosen.vectors, self.vectors))
+                sums |= self._part(data, pixels, taps, counts, weights, flip, rows, columns)
+        return [sums[row, v] for row in range(self.pixels) for v in range(self.vectors)]
+
+    def _part(
+        self,
+        data: ir.Value,
+        pixels: ir.Value,
+        taps: ir.Value,
+        counts: list[ir.Value],
+        weights: ir.Value,
+        flip: ir.Value,
+        rows: range,
+        columns: range,
+    ) -> dict[tuple[int, int], ir.Value]:
+        """Accumulators by row and vector."""
+        builder, chosen = self.builder, self.instructions
+        kind = ir.VectorType(_INT32, chosen.lanes)
+        registers = len(columns) * LANES // chosen.lanes
+        first = self.constant(4 * LANES * columns[0])
+        flips = self.splat(flip, chosen.lanes)
+        places = [builder.add(data, self.load(builder.add(pixels, self.constant(8 * row)), _INT64, 8)) for row in rows]
+        height = len(rows) + chosen.signed
+        zeros = [ir.Constant(kind, [0] * chosen.lanes) for _ in range(height * registers)]
 
         def tap(index: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
             offset = self.load(builder.add(taps, builder.mul(index, self.constant(8))), _INT64, 8)
-            bases = [builder.add(row, offset) for row in rows]
+            bases = [builder.add(place, offset) for place in places]
 
             def step(inner: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
                 weight, *sums = state
                 advance = builder.mul(inner, self.constant(4))
-                columns = [
-                    self.load(builder.add(weight, self.constant(4 * LANES * v)), _VECTOR, 64)
-                    for v in range(self.vectors)
+                loaded = [
+                    self.load(builder.add(weight, self.constant(4 * chosen.lanes * v)), kind, 4 * chosen.lanes)
+                    for v in range(registers)
                 ]
-                for row, base in enumerate(bases):
-                    bytes_ = builder.xor(self.broadcast(builder.add(base, advance)), flips)
-                    for v, column in enumerate(columns):
-                        at = row * self.vectors + v
-                        sums[at] = builder.call(self.dot, [sums[at], bytes_, column])
+                factors = [chosen.weights(builder, column) for column in loaded]
+                for row in range(height):
+                    if row < len(bases):
+                        four = self._every_lane(self.load(builder.add(bases[row], advance), _INT32, 1), chosen.lanes)
+                        taken = chosen.data(builder, builder.xor(four, flips))
+                    else:
+                        taken = chosen.data(builder, zeros[0])
+                    for v, factor in enumerate(factors):
+                        at = row * registers + v
+                        sums[at] = chosen.add(builder, sums[at], taken, factor)
                 return [builder.add(weight, self.constant(4 * KERNELS)), *sums]
 
             return self.loop(counts[1], carried, step)
 
-        return self.loop(counts[0], [weights, *zeros], tap)[1:]
+        sums = self.loop(counts[0], [builder.add(weights, first), *zeros], tap)[1:]
+        if chosen.signed:
+            offsets = sums[-registers:]
+            sums = [builder.sub(value, offsets[at % registers]) for at, value in enumerate(sums[:-registers])]
+        each = LANES // chosen.lanes
+        return {
+            (row, v): self._joined(sums[(at * len(columns) + number) * each :][:each])
+            for at, row in enumerate(rows)
+            for number, v in enumerate(columns)
+        }
+
+    def _joined(self, parts: list[ir.Value]) -> ir.Value:
+        """Registers side by side as one vector."""
+        while len(parts) > 1:
+            lanes = ir.VectorType(_INT32, 2 * parts[0].type.count)
+            order = ir.Constant(lanes, list(range(lanes.count)))
+            parts = [self.builder.shuffle_vector(*parts[at : at + 2], order) for at in range(0, len(parts), 2)]
+        return parts[0]
 
     def store(self, sums: list[ir.Value], out: ir.Value) -> None:
         for at, value in enumerate(sums):
@@ -198,7 +237,9 @@ def _more_than(builder: ir.IRBuilder, value: ir.Value, number: int) -> ir.Value:
     return builder.icmp_signed(">", value, ir.Constant(_INT64, number))
 
 
-def _tile_intrinsic(pixels: int, vectors: int) -> Any:
+def tile_intrinsic(pixels: int, vectors: int, instructions: str | None = None) -> Any:
+    """The tile as a function for kernels; with the processor's best instructions unless said otherwise."""
+
     @intrinsic
     def dot_tile(typing_context, data, pixel_offsets, taps, tap_count, steps, weights, flip, sums, ending):  # type: ignore[no-untyped-def]
         """``sums[p][k] = sum over taps t, steps s, bytes j of (data[pixel_offsets[p] + taps[t] + 4 s + j] ^ flip) *
@@ -212,15 +253,7 @@ def _tile_intrinsic(pixels: int, vectors: int) -> Any:
         """
 
         def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-            data, pixel_offsets, taps, tap_count, steps, weights, flip, sums, ending = args
-            emitter = _Emitter(builder, pixels, vectors)
-            totals = emitter.tile(data, pixel_offsets, taps, [tap_count, steps], weights, flip)
-            is_bare = builder.icmp_signed("==", ending, emitter.constant(0))
-            with builder.if_else(is_bare) as (bare, converted):
-                with bare:
-                    emitter.store(totals, sums)
-                with converted:
-                    emitter.convert(totals, ending)
+            emit_tile(builder, pixels, vectors, instructions or dot_instructions() or "", args)
             return context.get_dummy_value()
 
         return types.void(*[types.int64] * 9), generate
@@ -228,9 +261,22 @@ def _tile_intrinsic(pixels: int, vectors: int) -> Any:
     return dot_tile
 
 
-dot_tile = _tile_intrinsic(PIXELS, VECTORS)
-dot_narrow_tile = _tile_intrinsic(NARROW_PIXELS, NARROW_VECTORS)
-dot_row = _tile_intrinsic(1, VECTORS)
+def emit_tile(builder: ir.IRBuilder, pixels: int, vectors: int, instructions: str, args: list[ir.Value]) -> None:
+    """The body of a tile: ``args`` are the nine of :func:`tile_intrinsic`'s functions."""
+    data, pixel_offsets, taps, tap_count, steps, weights, flip, sums, ending = args
+    emitter = _Emitter(builder, pixels, vectors, instructions)
+    totals = emitter.tile(data, pixel_offsets, taps, [tap_count, steps], weights, flip)
+    is_bare = builder.icmp_signed("==", ending, emitter.constant(0))
+    with builder.if_else(is_bare) as (bare, converted):
+        with bare:
+            emitter.store(totals, sums)
+        with converted:
+            emitter.convert(totals, ending)
+
+
+dot_tile = tile_intrinsic(PIXELS, VECTORS)
+dot_narrow_tile = tile_intrinsic(NARROW_PIXELS, NARROW_VECTORS)
+dot_row = tile_intrinsic(1, VECTORS)
 
 
 @intrinsic
@@ -238,8 +284,10 @@ def copy_half(typing_context, source, target):  # type: ignore[no-untyped-def]
     """``HALF`` bytes from one address to another."""
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        emitter = _Emitter(builder, 1, 1)
-        emitter.put(emitter.load(args[0], ir.VectorType(_INT8, HALF), 1), args[1], 1)
+        half = ir.VectorType(_INT8, HALF).as_pointer()
+        loaded = builder.load(builder.inttoptr(args[0], half))
+        stored = builder.store(loaded, builder.inttoptr(args[1], half))
+        loaded.align = stored.align = 1
         return context.get_dummy_value()
 
     return types.void(types.int64, types.int64), generate

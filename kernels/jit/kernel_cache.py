@@ -28,6 +28,7 @@ from numba.core.caching import NullCache
 from numba.core.serialize import dumps
 
 from nvdla.kernels.jit.cache_folder import HERE
+from nvdla.kernels.jit.processor import dot_instructions
 from nvdla.kernels.jit.readied import readied
 
 MAGIC = b"NVDLA kernel 1\n"
@@ -62,7 +63,7 @@ def _settings() -> tuple[Any, ...]:
     config = numba.config
     names = ("OPT", "BOUNDSCHECK", "DEBUGINFO_DEFAULT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "THREADING_LAYER")
     versions = (numba.__version__, llvmlite.__version__, sys.version_info[:3])
-    return versions, tuple(str(getattr(config, name, None)) for name in names)
+    return versions, dot_instructions(), tuple(str(getattr(config, name, None)) for name in names)
 
 
 class KernelCache(NullCache):

@@ -17,7 +17,7 @@ from nvdla.execution.shared import Shared
 from nvdla.kernels.fast.dot_tile import available
 from nvdla.memory.address_space import Space
 
-pytestmark = pytest.mark.skipif(not available(), reason="this processor has no AVX512-VNNI: nothing is fused")
+pytestmark = pytest.mark.skipif(not available(), reason="this processor has no instructions for it: nothing is fused")
 
 BYPASS, ALU_BYPASS, MUL_BYPASS, PRELU, RELU_BYPASS = 1, 1 << 1, 1 << 4, 1 << 5, 1 << 6
 SUM = 2 << 2

@@ -8,7 +8,7 @@ from support.conv_reference import plain_sums
 
 from nvdla.kernels.fast import conv_int8_dot as fast
 
-pytestmark = pytest.mark.skipif(not fast.available(), reason="this processor has no AVX512-VNNI")
+pytestmark = pytest.mark.skipif(not fast.available(), reason="this processor has no instructions for it")
 
 
 def fast_sums(cube, channels, weights, pads, stride, dilation, pad_value, atom):

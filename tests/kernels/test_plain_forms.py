@@ -15,7 +15,7 @@ from nvdla.kernels import conv, pdp, sdp
 from nvdla.kernels.fast.conv_int8_dot import MAX_TERMS, accumulate, available, pack_weights, padded_cube, tap_offsets
 from nvdla.kernels.jit import compilation
 
-with_dots = pytest.mark.skipif(not available(), reason="this processor has no AVX512-VNNI")
+with_dots = pytest.mark.skipif(not available(), reason="this processor has no instructions for it")
 seeds = st.integers(0, 2**32 - 1).map(np.random.default_rng)
 
 

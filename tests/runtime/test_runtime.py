@@ -190,7 +190,7 @@ def test_layers_with_the_same_weights_keep_one_copy_of_them():
     from nvdla.kernels.fast.conv_int8_dot import available
 
     if not available():
-        pytest.skip("this processor has no AVX512-VNNI: convolutions are not fused")
+        pytest.skip("this processor has no instructions for it: convolutions are not fused")
     net = Network("averages")
     net.output(net.global_average_pool("average", net.input("in", (72, 13, 13))))
     image = np.random.default_rng(1).standard_normal((1, 72, 13, 13))

@@ -11,7 +11,7 @@ from nvdla.execution.validate import Validated
 from nvdla.kernels.fast.dot_tile import available
 
 SAMPLES = ["lenet.loadable", "lenet_nv_large.loadable", "colour_digits.loadable"]
-needs_dots = pytest.mark.skipif(not available(), reason="this processor has no AVX512-VNNI: nothing is fused")
+needs_dots = pytest.mark.skipif(not available(), reason="this processor has no instructions for it: nothing is fused")
 
 
 def images_of(runtime, count):

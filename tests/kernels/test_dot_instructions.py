@@ -1,0 +1,275 @@
+"""Every set of instructions gives the sums of the tile: those of this processor here, others under an emulator."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from nvdla.errors import ConfigError
+from nvdla.kernels.fast.dot_tile import FLIP, KERNELS, NARROW_PIXELS, NARROW_VECTORS, PIXELS, VECTORS
+from nvdla.kernels.jit import processor
+
+llvm = pytest.importorskip("llvmlite.binding")
+try:
+    HERE = processor.sets_of(llvm.get_host_cpu_features())
+except RuntimeError:
+    HERE = []
+
+here = pytest.mark.parametrize("instructions", HERE or [pytest.param("", marks=pytest.mark.skip("no set here"))])
+shapes = pytest.mark.parametrize("pixels, vectors", [(PIXELS, VECTORS), (NARROW_PIXELS, NARROW_VECTORS), (1, VECTORS)])
+
+
+def compiled(pixels, vectors, instructions):
+    import numba
+
+    from nvdla.kernels.fast.dot_tile_code import tile_intrinsic
+
+    tile = tile_intrinsic(pixels, vectors, instructions)
+
+    @numba.njit
+    def run(data, places, taps, steps, weights, flip, sums):
+        tile(
+            data.ctypes.data, places.ctypes.data, taps.ctypes.data, taps.size, steps, weights.ctypes.data, flip,
+            sums.ctypes.data, 0,
+        )  # fmt: skip
+
+    return run
+
+
+def aligned(shape):
+    size = int(np.prod(shape))
+    raw = np.empty(size + 64, np.int8)
+    return raw[-raw.ctypes.data % 64 :][:size].reshape(shape)
+
+
+def true_sums(data, places, taps, steps, weights, flip):
+    """By the tile's definition, in 64 bits."""
+    taken = (data ^ np.uint8(flip & 255)).astype(np.int64)
+    at = (places[:, None] + (taps[:, None] + np.arange(4 * steps)).reshape(-1)).astype(np.int64)
+    return taken[at] @ weights.transpose(0, 1, 3, 2).reshape(-1, KERNELS).astype(np.int64)
+
+
+@here
+@shapes
+@pytest.mark.parametrize("flip", [0, FLIP])
+def test_sums_are_exact_for_random_and_extreme_operands(instructions, pixels, vectors, flip):
+    run, random = compiled(pixels, vectors, instructions), np.random.default_rng(3)
+    taps, steps = np.array([0, 40, 16], np.int64), 5
+    places = random.permutation(100)[:pixels].astype(np.int64)
+    for low, high, least, most in (
+        (0, 256, -128, 128),
+        (255, 256, -128, -127),
+        (255, 256, 127, 128),
+        (0, 1, -128, 128),
+    ):
+        data = random.integers(low, high, 400).astype(np.uint8) ^ np.uint8(flip & 255)
+        weights = aligned((taps.size, steps, KERNELS, 4))
+        weights[:] = random.integers(least, most, weights.shape)
+        sums = np.full((pixels, KERNELS), 7, np.int32)
+        run(data, places, taps, steps, weights, flip, sums)
+        known = 16 * vectors
+        assert (sums[:, :known] == true_sums(data, places, taps, steps, weights, flip)[:, :known]).all()
+        assert (sums[:, known:] == 7).all()
+
+
+@here
+@pytest.mark.parametrize("byte", range(4))
+def test_every_pair_of_operands_in_every_byte_of_a_lane(instructions, byte):
+    run = compiled(1, VECTORS, instructions)
+    taps, places, sums = np.zeros(1, np.int64), np.zeros(1, np.int64), np.empty((1, KERNELS), np.int32)
+    weights = aligned((1, 1, KERNELS, 4))
+    data = np.zeros(8, np.uint8)
+    for first in range(-128, 128, KERNELS):
+        row = np.arange(first, first + KERNELS)
+        weights[:] = -1  # meets zeros
+        weights[0, 0, :, byte] = row
+        for value in range(256):
+            data[byte] = value
+            run(data, places, taps, 1, weights, 0, sums)
+            assert (sums[0] == value * row).all()
+
+
+C_MAIN = r"""
+#include <stdint.h>
+#include <stdio.h>
+#define ROWS @ROWS@
+#define KNOWN @KNOWN@
+enum {TAPS = 3, STEPS = 5};
+void tile(int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t);
+static uint8_t data[512];
+static int8_t weights[TAPS][STEPS][64][4] __attribute__((aligned(64)));
+static int8_t out[ROWS * 64];
+static int32_t sums[ROWS][64], alu[64];
+static int64_t places[ROWS], taps[TAPS] = {0, 40, 16};
+static uint32_t seed = 1;
+static uint32_t next(void) { return (seed = seed * 1664525u + 1013904223u) >> 8; }
+int main(void) {
+    for (int round = 0; round < 60; round++) {
+        int64_t flip = round & 1 ? 0x80808080 : 0, low = -30000, high = 30000, offset = 5, scale = 3, shift = 9;
+        for (int i = 0; i < 512; i++) data[i] = (round % 3 ? next() : 255) ^ (flip & 255);
+        int8_t *flat = &weights[0][0][0][0];
+        for (unsigned i = 0; i < sizeof weights; i++) flat[i] = round % 4 ? next() : -128;
+        for (int p = 0; p < ROWS; p++) places[p] = next() % 300;
+        for (int k = 0; k < 64; k++) alu[k] = next() % 20000 - 10000;
+        int64_t ending[12 + 8] = {(int64_t)alu, low, high, offset, scale, 1 << (shift - 1), shift, KNOWN / 8, 1, 64,
+                                  (int64_t)out};
+        for (int h = 0; h < 8; h++) ending[11 + h] = 8 * h;
+        tile((int64_t)data, (int64_t)places, (int64_t)taps, TAPS, STEPS, (int64_t)weights, flip, (int64_t)sums, 0);
+        tile((int64_t)data, (int64_t)places, (int64_t)taps, TAPS, STEPS, (int64_t)weights, flip, (int64_t)sums,
+             (int64_t)ending);
+        for (int p = 0; p < ROWS; p++)
+            for (int k = 0; k < KNOWN; k++) {
+                int64_t sum = 0;
+                for (int t = 0; t < TAPS; t++)
+                    for (int i = 0; i < 4 * STEPS; i++)
+                        sum += (data[places[p] + taps[t] + i] ^ (flip & 255)) * weights[t][i / 4][k][i % 4];
+                if (sum != sums[p][k]) { printf("sum %d %d: %d, not %ld\n", p, k, sums[p][k], (long)sum); return 1; }
+                int64_t x = sum + alu[k];
+                x = ((x < low ? low : x > high ? high : x) - offset) * scale;
+                x = (x + (1 << (shift - 1)) - (x < 0)) >> shift;
+                x = x < -128 ? -128 : x > 127 ? 127 : x;
+                int8_t y = out[p * 64 + k];
+                if (x != y) { printf("out %d %d: %d, not %ld\n", p, k, y, (long)x); return 1; }
+            }
+    }
+    puts("equal");
+    return 0;
+}
+"""
+
+
+def assembled(triple, cpu, features, pixels, vectors, instructions):
+    """A target machine and the module of a tile, as a C function."""
+    from llvmlite import ir
+
+    from nvdla.kernels.fast.dot_tile_code import emit_tile
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    try:
+        target = llvm.Target.from_triple(triple)
+    except RuntimeError:
+        pytest.skip(f"this LLVM knows no {triple}")
+    module = ir.Module()
+    module.triple = triple
+    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * 9), "tile")
+    builder = ir.IRBuilder(function.append_basic_block())
+    emit_tile(builder, pixels, vectors, instructions, list(function.args))
+    builder.ret_void()
+    return target.create_target_machine(cpu, features, opt=3, reloc="pic"), llvm.parse_assembly(str(module))
+
+
+@shapes
+@pytest.mark.parametrize(
+    "triple, cpu, features, instructions, compiler, emulator",
+    [
+        pytest.param(
+            "aarch64-linux-gnu",
+            "cortex-a76",
+            "+dotprod",
+            "neon",
+            "aarch64-linux-gnu-gcc",
+            "qemu-aarch64 -cpu max",
+            id="neon",
+        ),
+        pytest.param("x86_64-linux-gnu", "haswell", "", "avx2", "gcc", "qemu-x86_64 -cpu Haswell", id="haswell"),
+    ],
+)
+def test_other_processors_give_the_same_sums_and_endings(
+    tmp_path, triple, cpu, features, instructions, compiler, emulator, pixels, vectors
+):
+    if not shutil.which(compiler) or not shutil.which(emulator.split()[0]):
+        pytest.skip(f"needs {compiler} and {emulator.split()[0]}")
+    if compiler == "gcc" and os.uname().machine != "x86_64":
+        pytest.skip("needs a compiler for x86-64")
+    machine, module = assembled(triple, cpu, features, pixels, vectors, instructions)
+    (tmp_path / "tile.o").write_bytes(machine.emit_object(module))
+    (tmp_path / "main.c").write_text(C_MAIN.replace("@ROWS@", str(pixels)).replace("@KNOWN@", str(16 * vectors)))
+    program = tmp_path / "program"
+    words = [compiler, "-O1", "-static", "-o", program, tmp_path / "main.c", tmp_path / "tile.o"]
+    subprocess.run(words, check=True, capture_output=True)
+    done = subprocess.run([*emulator.split(), program], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "equal\n", done
+
+
+@pytest.mark.parametrize(
+    "triple, cpu, features, instructions, mnemonic",
+    [
+        ("x86_64-linux-gnu", "alderlake", "", "avxvnni", "{vex}\tvpdpbusd"),
+        ("x86_64-linux-gnu", "haswell", "", "avx2", "vpmaddwd"),
+        ("x86_64-linux-gnu", "cascadelake", "", "avx512vnni", "vpdpbusd"),
+        ("aarch64-linux-gnu", "cortex-a76", "+dotprod", "neon", "sdot"),
+    ],
+)
+def test_the_tile_is_made_of_these_instructions(triple, cpu, features, instructions, mnemonic):
+    machine, module = assembled(triple, cpu, features, PIXELS, VECTORS, instructions)
+    text = machine.emit_assembly(module)
+    assert text.count(mnemonic) >= PIXELS * VECTORS
+    assert "call" not in text
+
+
+VNNI = {"avx512vnni": True, "avx512bw": True, "avx512vl": True, "avx2": True}
+
+
+@pytest.mark.parametrize(
+    "features, found",
+    [
+        (VNNI, ["avx512vnni", "avxvnni", "avx2"]),
+        ({"avxvnni": True, "avx2": True, "avx512vl": False}, ["avxvnni", "avx2"]),
+        ({"avx2": True}, ["avx2"]),
+        ({"dotprod": True, "neon": True}, ["neon"]),
+        ({"neon": True}, []),
+        ({"sse2": True}, []),
+    ],
+)
+def test_the_best_set_is_found_by_the_processors_features(features, found):
+    assert processor.sets_of(features) == found
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    def asked(name):
+        monkeypatch.setenv(processor.VARIABLE, name)
+        return processor.dot_instructions.__wrapped__()
+
+    return asked
+
+
+def test_a_set_is_asked_for_by_the_environment(asked):
+    assert asked("none") is None
+    assert asked("") == next(iter(HERE), None)
+    for name in HERE:
+        assert asked(name) == name
+    with pytest.raises(ConfigError, match=r"NVDLA_INT8 is 'mmx': this processor has .* or say none"):
+        asked("mmx")
+
+
+WHOLE = """
+import hashlib, sys, numpy as np, nvdla
+from nvdla.kernels.fast.dot_tile import instructions
+from nvdla.kernels.jit.compilation import plain_work
+plain_work.left = 0
+runtime = nvdla.Runtime(sys.argv[1])
+surface = np.random.default_rng(0).integers(0, 256, runtime.inputs[0].size, np.uint8).tobytes()
+outputs = [runtime.run_raw([surface], on_operation=observer) for observer in (lambda event: None, None, None)]
+assert outputs[0] == outputs[1] == outputs[2]
+print(instructions(), hashlib.sha256(b"".join(outputs[0])).hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_a_whole_network_gives_the_same_bytes_with_every_set(samples):
+    answers = {}
+    for name in (*HERE, "none"):
+        words = [sys.executable, "-c", WHOLE, str(samples / "lenet.loadable")]
+        done = subprocess.run(
+            words, env={**os.environ, processor.VARIABLE: name}, capture_output=True, text=True, check=True
+        )
+        answers[name] = done.stdout.rsplit(None, 1)
+    assert len({digest for _, digest in answers.values()}) == 1
+    assert all(answers[name][0] == processor.SETS[name] for name in HERE)
