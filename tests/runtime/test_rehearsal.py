@@ -8,7 +8,6 @@ import pytest
 import nvdla
 from nvdla.builder import Network, build, calibrate
 from nvdla.errors import ConfigError
-from nvdla.execution.fused_convolution import FusedConvolution
 from nvdla.execution.plan import Plan
 from nvdla.hardware.convolution.engine import ConvolutionJob
 from nvdla.hardware.machine import Rehearsal
@@ -84,18 +83,18 @@ def test_an_error_is_told_by_the_firmware_with_the_name_of_the_operation(large, 
     def fails(*_):
         raise ConfigError("the weights are odd")
 
-    monkeypatch.setattr(FusedConvolution, "run", fails)
+    monkeypatch.setattr(Plan, "run", fails)
     monkeypatch.setattr(ConvolutionJob, "run", fails)
     with pytest.raises(ConfigError, match=r"operation 0.*the weights are odd"):
         nvdla.Runtime(large, "nv_large").run_raw(surface)
 
 
-def test_an_error_of_the_fused_form_alone_costs_time_only(large, surface, observed, monkeypatch):
+def test_an_error_of_the_fused_steps_alone_costs_time_only(large, surface, observed, monkeypatch):
     def fails(*_):
         raise ConfigError("this form does not exist")
 
     runtime = nvdla.Runtime(large, "nv_large")
     with monkeypatch.context() as patch:
-        patch.setattr(FusedConvolution, "run", fails)
+        patch.setattr(Plan, "run", fails)
         assert runtime.run_raw(surface) == observed[0]
     assert runtime.run_raw(surface) == observed[0]
