@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
@@ -111,6 +112,32 @@ def batch(name: str, config: str, limit: float, goal: float, options: Options) -
     }
     ratio = times["single"] / times["batch"]
     return Result(f"batch-{name}-{config}", ratio, "x faster", limit, goal, source, details)
+
+
+def two_callers(name: str, config: str, limit: float, goal: float, options: Options) -> Result:
+    """Images a second of two runtimes, each in a thread of Python, against one that may use as many cores."""
+    runtimes = [prepared(name, config, "int8", options) for _ in range(3)]
+    source, images = runtimes[0][2], 4
+
+    def some(number: int, count: int) -> None:
+        runtime, surface, _ = runtimes[number]
+        for _ in range(count):
+            runtime.run_raw([surface])
+
+    def both() -> None:
+        threads = [threading.Thread(target=some, args=(number, images)) for number in (1, 2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    times = measure.interleaved({"one": lambda: some(0, 2 * images), "two": both}, options.seconds, least=3)
+    details = {
+        "one_images_per_s": 2 * images / times["one"],
+        "two_images_per_s": 2 * images / times["two"],
+        "noise": times["two"].noise,
+    }
+    return Result(f"two-callers-{name}", times["one"] / times["two"], "x faster", limit, goal, source, details)
 
 
 def new_process(name: str, limit: float, goal: float, options: Options) -> Result:
@@ -271,6 +298,7 @@ ROWS: dict[str, Callable[[Options], Result]] = {
         for name in ("lenet", "alexnet", "squeezenet", "googlenet", "resnet18", "resnet50")
         for config in ("nv_large", "nv_small")
     },
+    "two-callers-resnet50": partial(two_callers, "resnet50", "nv_large", 0.95, 1.2),
     "lenet-fp16": partial(in_process, "lenet", "nv_full", "fp16", 300, 50),
     "resnet18-fp16": partial(in_process, "resnet18", "nv_full", "fp16", 60_000, 10_000),
     "new-process": partial(new_process, "lenet", 1.0, 0.5),
