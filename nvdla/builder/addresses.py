@@ -131,7 +131,7 @@ class Addresses:
     def _image(self, surface: Surface, form: PixelFormat) -> Cube:
         """Whole lines of an image: its channels are a pixel's, unused ones too."""
         layout, height = self.layout(surface.root), surface.height
-        offset = surface.top * layout.line_stride
+        offset = self._base(surface.root) + surface.top * layout.line_stride
         channels, size = pixels.components(form), height * layout.line_stride
         return Cube(self._memory(surface.root), offset, channels, height, surface.width, layout.line_stride, 0, size)
 
@@ -151,7 +151,7 @@ class Addresses:
         if root.role == "constant":
             return self.constants.add(packed(root, self.config))
         if root.role != "inner":
-            return 0
+            return root.image * self.layout(root).size
         return self._plan.cvsram[id(root)] if id(root) in self._plan.cvsram else self._plan.offsets[id(root)]
 
 

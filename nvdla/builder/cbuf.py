@@ -17,6 +17,8 @@ from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.convolution import slices
 from nvdla.rounding import align, ceil_div
 
+WINOGRAD_TAPS = 16
+
 
 @dataclass(frozen=True)
 class Buffer:
@@ -80,6 +82,13 @@ def kernel_bytes(operation: Convolve) -> int:
     if operation.source.root.pixels is not None:
         channels, columns = pixels.kernel_channels(operation), 1
     return weight_bytes(1, channels, rows, columns, operation.source.precision)
+
+
+def stored_kernel_bytes(operation: Convolve, config: Configuration) -> int:
+    """Bytes of one kernel as it lies in memory: transformed, in whole atoms of channels, for Winograd's method."""
+    if not operation.winograd:
+        return kernel_bytes(operation)
+    return align(operation.source.channels * BYTES[operation.source.precision], config.memory_atom) * WINOGRAD_TAPS
 
 
 def weight_bytes(kernels: int, channels: int, rows: int, columns: int, precision: str) -> int:

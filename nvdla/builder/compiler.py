@@ -11,6 +11,7 @@ import numpy as np
 
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.builder import reference, sidecar
+from nvdla.builder.batch import batched
 from nvdla.builder.emit import emit
 from nvdla.builder.ir import Program, Root, Surface
 from nvdla.builder.lower import lower
@@ -25,10 +26,12 @@ from nvdla.hardware.configuration import Configuration, configuration
 from nvdla.loadable.model import Loadable
 from nvdla.tensors.pixel_numbers import PixelNumbers
 
+MAX_IMAGES = 256
+
 
 @dataclass(frozen=True)
 class Built:
-    """What :func:`build` gives: the loadable, its program (for the expected results) and the names of layers.
+    """What :func:`build` gives: the loadable, the program of one image (for the expected results), names of layers.
 
     ``memory``: where the surfaces between operations lie; ``memory.size`` bytes in all, ``memory.least`` at the least.
     """
@@ -49,15 +52,21 @@ class Built:
         return {root.name: root.scale for root in self.program.outputs}
 
     def quantize_inputs(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
-        """Real inputs (C, H, W) or (1, C, H, W) as elements (1, C, H, W)."""
+        """Real inputs (C, H, W) or (images, C, H, W) as elements (images, C, H, W)."""
         if not isinstance(inputs, Mapping):
             inputs = {self.program.inputs[0].name: inputs}
         return {root.name: _elements(root, np.asarray(inputs[root.name])) for root in self.program.inputs}
 
     def expected(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs (1, C, H, W) for inputs given as elements, by the plain numpy model; exact for integers."""
-        memory = reference.evaluate(self.program, inputs)
-        return {root.name: memory.array(root)[None] for root in self.program.outputs}
+        """Outputs (images, C, H, W) for inputs given as elements, by the plain numpy model; exact for integers."""
+        shapes = {root.name: (-1, root.channels, root.height, root.width) for root in self.program.inputs}
+        stacks = {name: np.asarray(inputs[name]).reshape(shape) for name, shape in shapes.items() if name in inputs}
+        count = len(next(iter(stacks.values()), ()))
+        found = [
+            reference.evaluate(self.program, {name: each[image] for name, each in stacks.items()})
+            for image in range(count)
+        ]
+        return {root.name: np.stack([memory.array(root) for memory in found]) for root in self.program.outputs}
 
     def tensors(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Real values (C, H, W) of every tensor that exists after fusion, for inputs given as elements."""
@@ -76,8 +85,8 @@ class Built:
 def _elements(root: Root, values: np.ndarray) -> np.ndarray:
     shape = root.channels, root.height, root.width
     if root.converter is not None:
-        return root.converter.numbers.elements(values.reshape(1, *shape))
-    return quantize(values, root.scale, root.precision).reshape(1, *shape)
+        return root.converter.numbers.elements(values.reshape(-1, *shape))
+    return quantize(values, root.scale, root.precision).reshape(-1, *shape)
 
 
 def _steps(surface: Surface) -> float | np.ndarray:
@@ -99,6 +108,7 @@ def build(
     search: SearchLimits | None = None,
     pixels: PixelNumbers | None = None,
     cvsram: int = 0,
+    images: int = 1,
 ) -> Built:
     """Build a loadable.
 
@@ -111,7 +121,8 @@ def build(
     ``input_format``: "auto" (from level 1 on) takes inputs of up to four channels that only convolutions take as
     images, whose elements stay the same; "image" insists, "feature" never does. "pixels" insists on images of unsigned
     elements, the pixels as they are, which stand for the numbers that ``pixels`` says (by default themselves): CDMA
-    subtracts the mean and multiplies.
+    subtracts the mean and multiplies. ``images``: a batch, whose images lie one after the other in every bound tensor;
+    each goes through operations of its own, with the same weights.
     ``cvsram``: bytes of CVSRAM, in which surfaces between operations lie that fit.
     Raises BuildError naming layer, value, limit and remedy; ConfigError for what the configuration lacks.
     """
@@ -121,12 +132,16 @@ def build(
     if cvsram:
         chosen.require("cvsram", f"{cvsram} bytes of CVSRAM")
     program = lower(network, chosen, precision, calibration, per_channel, level, input_format, memory, pixels)
+    if not 1 <= images <= MAX_IMAGES:
+        raise BuildError(f"network {network.name}: a batch of {images} images, it must be 1 to {MAX_IMAGES}")
     weigher, record = Weigher(chosen, level, memory), None
+    all_images = batched(program, images)
     if level > 1:
-        found = look_further(program, chosen, memory, search or SearchLimits(), cvsram)
-        program, weigher.wanted, record = found.program, found.wanted, found.record
-    loadable, tasks, layout = emit(program, chosen, weigher, cvsram=cvsram)
-    return Built(loadable, program, sidecar.describe(program, chosen.name, tasks, weigher, record), layout)
+        found = look_further(all_images, chosen, memory, search or SearchLimits(), cvsram)
+        all_images, weigher.wanted, record = found.program, found.wanted, found.record
+    loadable, tasks, layout = emit(all_images, chosen, weigher, cvsram=cvsram)
+    layers = sidecar.describe(program, chosen.name, tasks, weigher, record)
+    return Built(loadable, all_images if images == 1 else program, layers, layout)
 
 
 def layer_errors(

@@ -11,7 +11,7 @@ import numpy as np
 
 from nvdla.builder import pixels, winograd
 from nvdla.builder.addresses import CONSTANTS, CVSRAM, Addresses, Constants, Cube
-from nvdla.builder.cbuf import kernel_bytes, line_entries
+from nvdla.builder.cbuf import kernel_bytes, line_entries, stored_kernel_bytes
 from nvdla.builder.ir import (
     BYTES,
     Contract,
@@ -153,7 +153,7 @@ class Describer:
         op.kernel_width_csc = op.kernel_height_csc = winograd.BLOCK
         op.input_channel_csc = winograd.extended_channels(operation.source.channels, self.config)
         op.kernel_channel_csc = op.input_channel_csc
-        op.bytes_per_kernel = op.kernel_channel_csc * winograd.BLOCK**2 * BYTES[operation.source.precision]
+        op.bytes_per_kernel = stored_kernel_bytes(operation, self.config)
 
     def _weights(self, operation: Convolve, field: Any) -> None:
         _, channels, rows, columns = operation.weights.shape

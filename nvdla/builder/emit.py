@@ -186,7 +186,7 @@ class _Emitter:
                 tensor = number - (len(shared) - len(bound))
                 flag = MemoryFlags.INPUT if tensor < inputs else MemoryFlags.OUTPUT
                 bind = tensor if tensor < inputs else tensor - inputs
-                size = self.addresses.layout(bound[tensor]).size
+                size = self.addresses.layout(bound[tensor]).size * self.program.images
                 self._memory(number, size, MemoryFlags.ALLOC | flag, bind=bind, tensor=tensor)
 
     def _tensor(self, index: int, root: Root, ids: dict[str, int]) -> TensorDesc:
@@ -199,8 +199,8 @@ class _Emitter:
             root.name,
             index,
             ids[f"{root.role} {root.name}"],
-            layout.size,
-            1,
+            layout.size * self.program.images,
+            self.program.images,
             root.channels,
             root.height,
             root.width,

@@ -40,7 +40,7 @@ class Root:
     """A whole cube in memory. ``scale``: real number of one step (1 for fp16). ``role``: "input", "output", "inner" or
     "constant", which has its elements (C, H, W) in ``data``. ``paired``: an even number of surfaces, for conversion
     between int8 and int16. ``pixels``: the format of an image; None: surfaces of atoms. ``converter``: its elements
-    are unsigned pixels."""
+    are unsigned pixels. ``image``: its place in a batch (:mod:`nvdla.builder.batch`)."""
 
     name: str
     channels: int
@@ -53,6 +53,7 @@ class Root:
     paired: bool = False
     pixels: PixelFormat | None = None
     converter: PixelConverter | None = None
+    image: int = 0
 
     @property
     def elements(self) -> np.ndarray:
@@ -299,7 +300,8 @@ class Program:
     """A lowered network: operations in an order that respects the data, and the roots that the application binds.
 
     ``tensors`` maps a layer's name to the surface that holds its result, for those that exist after fusion.
-    ``quantised``: integer convolutions by layer name.
+    ``quantised``: integer convolutions by layer name. ``images``: those of a batch, one after the other in every bound
+    tensor.
     """
 
     name: str
@@ -309,6 +311,7 @@ class Program:
     outputs: list[Root]
     tensors: dict[str, Surface]
     quantised: dict[str, Quantised] = field(default_factory=dict)
+    images: int = 1
 
 
 def reads(operation: Operation) -> list[Surface]:

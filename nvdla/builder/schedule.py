@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from nvdla.builder.cbuf import Fit, fit
+from nvdla.builder.cbuf import Fit, fit, rounded, stored_kernel_bytes
 from nvdla.builder.ir import (
     BYTES,
     Contract,
@@ -132,7 +132,24 @@ def schedule(program: Program, config: Configuration, weigher: Weigher | None = 
         if isinstance(task, DlaTask):
             for index, hardware in enumerate(task.operations):
                 hardware.index = index
+            if weigher.level:
+                _share_weights(task.operations, config)
     return tasks
+
+
+def _share_weights(operations: list[HardwareOperation], config: Configuration) -> None:
+    """Convolutions in a row with the same weights, all of them in banks of one number, fetch them once: images of a
+    batch (what may be kept and used again is said in :mod:`nvdla.analysis.alternatives`)."""
+    queue = [each for each in operations if each.type == OpType.CONV]
+    for before, after in itertools.pairwise(queue):
+        first, then = before.operation, after.operation
+        if not isinstance(first, Convolve) or not isinstance(then, Convolve) or first.weights is not then.weights:
+            continue
+        same = (first.winograd, first.source.root.pixels) == (then.winograd, then.source.root.pixels)
+        banks = (before.data_banks, before.weight_banks) == (after.data_banks, after.weight_banks)
+        size = rounded(len(first.weights) * stored_kernel_bytes(first, config), config)
+        if same and banks and size <= before.weight_banks * config.cbuf_bank_bytes:
+            before.keeps_weights = after.reuses_weights = True
 
 
 class _Chains:

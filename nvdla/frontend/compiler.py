@@ -19,6 +19,7 @@ from nvdla.builder.accuracy import LayerAccuracy, accuracy
 from nvdla.builder.fuse import group_layers
 from nvdla.builder.statistics import NotFiniteError
 from nvdla.errors import BuildError, FormatError
+from nvdla.frontend.batch import one_image
 from nvdla.frontend.data import Samples, samples
 from nvdla.frontend.importer import (
     ACCELERATOR,
@@ -44,7 +45,7 @@ from nvdla.tensors.preprocessing import Preprocessing
 @dataclass
 class CompiledPart:
     """One step of a compiled model. ``kind`` "accelerator": ``loadable``, ``built`` and ``refined``, the network that
-    was built; "host": ``model`` (ONNX)."""
+    was built; "host": ``model`` (ONNX). ``images``: of a batch, whose bindings are those of one."""
 
     kind: str
     nodes: list[str]
@@ -57,6 +58,7 @@ class CompiledPart:
     precision: str = ""
     refined: Refined | None = None
     numbers: Mapping[str, PixelNumbers] = field(default_factory=dict)
+    images: int = 1
 
     @property
     def made(self) -> Built:
@@ -174,20 +176,25 @@ def compile(
     data = _data(loaded, calibration, preprocessing)
     auto, precision = precision == "auto", "int8" if precision == "auto" else precision
     kept = dict.fromkeys(keep_on_host, "it is kept on the host as asked")
+    alone = None if auto or kept else one_image(loaded)
     while True:
-        imported = import_graph(loaded, config, precision, kept, ranged=calibration is not None)
+        imported, images = _imported(loaded, alone, config, precision, kept, calibration is not None)
         if not host:
             check_host(imported)
         details = _details(imported, preprocessing)
         try:
-            calibrated = _calibration(imported, data, recipe, progress)
+            shown = data.each_image(images) if isinstance(data, Samples) else data
+            calibrated = _calibration(imported, shown, recipe, progress)
             details["calibration"] = calibrated.source
             if auto:
                 calibrated = _mixed(imported, calibrated, data, rest, details, max_drop)
-            compiled = _build(imported, calibrated, rest, details)
+            compiled = _build(imported, calibrated, rest | {"images": images}, details)
             compiled.run_config = config if config not in configurations() else "auto"
             return compiled
         except _NodesFail as failure:
+            if images > 1:
+                alone = None
+                continue
             # What only scales can show: the nodes go to the host with what the builder says.
             fresh = failure.nodes - kept.keys() or _readers(loaded, failure.nodes) - kept.keys()
             if not host or not fresh:
@@ -205,11 +212,31 @@ def check(
 ) -> dict[str, Any]:
     """What compiling would do: the report of :class:`Compiled` without building anything. ``host`` as for
     :func:`compile`."""
-    imported = import_graph(read(model, shapes, weights), config, precision)
+    loaded = read(model, shapes, weights)
+    imported, _ = _imported(loaded, one_image(loaded), config, precision, {}, True)
     if not host:
         check_host(imported)
     _fused(imported)
     return report(imported, imported.nodes)
+
+
+def _imported(
+    loaded: Model,
+    alone: tuple[Model, int] | None,
+    config: str,
+    precision: str,
+    kept: Mapping[str, str],
+    ranged: bool,
+) -> tuple[Imported, int]:
+    """The parts, and how many images each run takes: where the whole model can be done image by image on the
+    accelerator (``alone``), one part of one image; else all images in one."""
+    if alone is not None:
+        one, images = alone
+        imported = import_graph(one, config, precision, kept, ranged)
+        if len(imported.parts) == 1 and imported.network is not None:
+            rows = [replace(row, macs=row.macs * images) for row in imported.nodes]
+            return replace(imported, nodes=rows), images
+    return import_graph(loaded, config, precision, kept, ranged), 1
 
 
 def report(imported: Imported, nodes: list[NodeRow]) -> dict[str, Any]:
@@ -360,6 +387,7 @@ def _build(
                 imported.precision,
                 refined,
                 numbers,
+                int(options.get("images", 1)),
             )
         )
     _name_groups(rows, parts)

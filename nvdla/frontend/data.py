@@ -43,6 +43,18 @@ class Samples:
             yield feed
         self._hashed = True
 
+    def each_image(self, images: int) -> Samples:
+        """The same, an image of a batch at a time."""
+        if images == 1:
+            return self
+        places = [(feed, image) for feed in self._feeds for image in range(images)]
+
+        def load(place: tuple[Any, int]) -> dict[str, np.ndarray]:
+            feed, image = place
+            return {name: array[image : image + 1] for name, array in self._load(feed).items()}
+
+        return Samples(places, load)
+
     @property
     def sha256(self) -> str:
         """After the first time through."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nvdla.builder.compiler import MAX_IMAGES
 from nvdla.builder.quantize import quantize
 from nvdla.containers.npz_members import check_packing, read_npz
 from nvdla.errors import FormatError, NvdlaError
@@ -47,6 +48,7 @@ def pack(compiled: Compiled) -> bytes:
         if part.loadable is not None:
             row |= {"file": f"part{number}.loadable", "scales": part.scales, "precision": part.precision}
             row["pixels"] = {name: numbers.document() for name, numbers in part.numbers.items()}
+            row |= {"images": part.images} if part.images > 1 else {}
             files[row["file"]] = part.loadable.to_bytes()
             sidecar = json.dumps(part.made.sidecar, indent=1, sort_keys=True)
             files[f"{row['file']}.layers.json"] = sidecar.encode() + b"\n"
@@ -61,7 +63,7 @@ def pack(compiled: Compiled) -> bytes:
         "model": model.name,
         "config": compiled.imported.config.name,
         "precision": compiled.imported.precision,
-        "inputs": {name: list(model.shapes[name]) for name in model.inputs},
+        "inputs": {name: _shape(model.shapes[name], compiled.parts[0].images) for name in model.inputs},
         "outputs": model.outputs,
         "parts": parts,
         **compiled.details,
@@ -74,6 +76,11 @@ def pack(compiled: Compiled) -> bytes:
         for name in sorted(files):
             archive.writestr(zipfile.ZipInfo(name, _EPOCH), files[name], zipfile.ZIP_DEFLATED)
     return stream.getvalue()
+
+
+def _shape(shape: Sequence[int], images: int) -> list[int]:
+    """What a run takes, from what one image has."""
+    return list(shape) if images == 1 else [images, *shape[1:]]
 
 
 def _binding(each: Binding, key: str, indices: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -112,6 +119,7 @@ class PackedPart:
     scales: dict[str, float] = field(default_factory=dict)
     precision: str = ""
     numbers: Mapping[str, PixelNumbers] = field(default_factory=dict)
+    images: int = 1
 
 
 @dataclass
@@ -199,6 +207,9 @@ def _part(row: Mapping[str, Any], content: Any, indices: Mapping[str, np.ndarray
         part.scales = {str(k): float(v) for k, v in row["scales"].items()}
         part.precision = str(row["precision"])
         part.numbers = pixels_of(row.get("pixels"))
+        part.images = int(row.get("images", 1))
+        if not 1 <= part.images <= MAX_IMAGES:
+            raise FormatError(f"a part for {part.images} images, it must be 1 to {MAX_IMAGES}")
     else:
         part.model = content(row["file"])
     return part
@@ -254,26 +265,28 @@ class _Accelerator:
         self.part, self.runtime = part, Runtime(part.loadable, config)
 
     def elements(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Bound inputs (1, C, H, W) in the hardware's element type."""
-        found = {}
+        """Bound inputs (images, C, H, W) in the hardware's element type."""
+        found, images = {}, self.part.images
         for each in self.part.inputs:
             flat = np.asarray(values[each.value], np.float64).ravel()
             size = int(np.prod(each.shape))
-            order = flat if each.index is None else flat[each.index.ravel()]
-            if order.size != size:
-                raise FormatError(f"input {each.value} has {flat.size} elements, must have {size}")
-            numbers = self.part.numbers.get(each.tensor)
+            stack = flat.reshape(images, -1) if flat.size % images == 0 else flat[None]
+            order = stack if each.index is None else stack[:, each.index.ravel()]
+            if order.size != size * images:
+                raise FormatError(f"input {each.value} has {flat.size} elements, must have {size * images}")
+            numbers, cubes = self.part.numbers.get(each.tensor), order.reshape(images, *each.shape)
             if numbers is None:
-                cube = quantize(order, self.part.scales[each.tensor], self.part.precision)
+                found[each.tensor] = quantize(cubes, self.part.scales[each.tensor], self.part.precision)
             else:
-                cube = numbers.elements(order.reshape(each.shape))
-            found[each.tensor] = cube.reshape(1, *each.shape)
+                found[each.tensor] = numbers.elements(cubes)
         return found
 
     def run(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         made = self.runtime.run(self.elements(values))
         found = {}
         for each in self.part.outputs:
-            flat = made[each.tensor].astype(np.float32).ravel() * np.float32(self.part.scales[each.tensor])
-            found[each.value] = (flat if each.index is None else flat[each.index.ravel()]).reshape(each.shape)
+            scale, images = np.float32(self.part.scales[each.tensor]), self.part.images
+            stack = made[each.tensor].astype(np.float32).reshape(images, -1) * scale
+            chosen = stack if each.index is None else stack[:, each.index.ravel()]
+            found[each.value] = chosen.reshape(each.shape if images == 1 else (images, *each.shape[1:]))
         return found
