@@ -20,7 +20,8 @@ class Group:
     """Layers that are lowered together. ``output`` is the tensor of the last one.
 
     For a convolution ``weights`` and ``bias`` hold the per-channel factors of folded layers already. ``summand``: what
-    the SDP adds to its result, in steps that are ``summand_shift`` bits finer (:mod:`nvdla.builder.lower.residual`).
+    the SDP combines its result with (``combines``: "add", "maximum", "minimum", "multiply"), which is brought to steps
+    of ``step``; those of the summand are ``summand_shift`` bits coarser (:mod:`nvdla.builder.lower.residual`).
     """
 
     layer: Layer
@@ -31,6 +32,8 @@ class Group:
     bias: np.ndarray | None = None
     summand: Surface | None = None
     summand_shift: int = 0
+    combines: str = "add"
+    step: float = 1.0
 
     @property
     def kernels(self) -> np.ndarray:

@@ -43,6 +43,23 @@ def test_a_sum_is_made_behind_its_convolution_byte_for_byte_as_the_reference(con
     assert signal_to_noise(net, built, data) >= signal_to_noise(net, plain, data) - 0.1  # one rounding less
 
 
+@pytest.mark.parametrize(("config", "precision", "per_channel"), TARGETS)
+@pytest.mark.parametrize("operation", ["multiply", "maximum", "minimum"])
+def test_products_and_extremes_are_made_behind_their_convolution(config, precision, per_channel, operation):
+    rng = np.random.default_rng(7)
+    net = Network("block")
+    x = net.input("in", (8, 10, 11))
+    a = net.convolution("a", x, rng.normal(size=(20, 8, 1, 1)), rng.normal(size=20))
+    b = net.convolution("b", a, rng.normal(size=(20, 20, 3, 3)) * 0.1, rng.normal(size=20), padding=1)
+    net.output(net.relu("r", getattr(net, operation)("e", a, b)))
+    data = samples(net, rng)
+    built = build_and_run(net, config, precision, per_channel, data)
+    fused = precision != "int16" or operation != "multiply"  # no room for products of 16 bits in finer steps
+    assert layers(built) == (["a", "b+e+r"] if fused else ["a", "b", "e+r"])
+    plain = build(net, config, precision, calibrate(net, data), per_channel, level=0)
+    assert signal_to_noise(net, built, data) >= signal_to_noise(net, plain, data) - 0.5
+
+
 def test_a_convolution_that_others_need_keeps_its_own_result():
     rng = np.random.default_rng(2)
     net = block(rng, output="b")

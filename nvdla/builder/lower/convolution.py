@@ -14,7 +14,7 @@ from nvdla.builder.fuse import Group
 from nvdla.builder.ir import BYTES, Convert, Convolve, Process, Stage, Surface
 from nvdla.builder.layer_types import LayerType
 from nvdla.builder.lower.concat import gather
-from nvdla.builder.lower.stages import bias_operand, number_or_channels, prelu_stage
+from nvdla.builder.lower.stages import ALU, bias_operand, number_or_channels, prelu_stage
 from nvdla.builder.quantize import common_fixed_point, fixed_point, quantize
 from nvdla.builder.shapes import Shape, column, numbers_of, padding_of, pair, reach, slid, weights_of
 from nvdla.errors import BuildError
@@ -257,15 +257,26 @@ def integer_process(
 
 
 def _integer_sum(group: Group, summand: Surface, destination: Surface, bias: np.ndarray, unit: np.ndarray) -> Process:
-    """SDP stages from accumulators whose steps are worth ``unit`` (K,): bias and factors in X1, the sum in X2."""
+    """SDP stages from accumulators whose steps are worth ``unit`` (K,): bias and factors in X1, the sum (product,
+    largest, smallest) in X2."""
     operand, bias_shift = bias_operand(group.name, bias, unit)
-    step = summand.scale * 2.0**-group.summand_shift
+    step = group.step
     multipliers, truncate = common_fixed_point(unit / step, most=31)
     factor = number_or_channels(multipliers)
     x1 = Stage("add" if np.any(operand) else None, operand if np.any(operand) else None, bias_shift, factor, truncate)
-    x2 = Stage("add", summand, group.summand_shift, relu=group.activation is not None)
+    x2 = _combined(group, summand)
+    if x2.multiplier is not None:
+        step *= summand.scale
     convert = Convert() if step == destination.scale else Convert(*fixed_point(step / destination.scale))
     return Process(group.name, None, destination, x1, x2, convert=convert)
+
+
+def _combined(group: Group, summand: Surface) -> Stage:
+    """The stage that combines a convolution's result with another cube."""
+    relu = group.activation is not None
+    if group.combines == "multiply":
+        return Stage(multiplier=summand, relu=relu)
+    return Stage(ALU[group.combines], summand, group.summand_shift, relu=relu)
 
 
 def _activate(lowering: Lowering, group: Group, x1: Stage, unit: float) -> Stage | None:
@@ -285,7 +296,7 @@ def _half_stages(group: Group, bias: np.ndarray) -> tuple[Stage | None, Stage | 
     x1 = Stage("add", quantize(bias, 1.0, "fp16")) if np.any(bias) else Stage()
     x2 = None
     if group.summand is not None:
-        return (x1 if np.any(bias) else None), Stage("add", group.summand, relu=group.activation is not None)
+        return (x1 if np.any(bias) else None), _combined(group, group.summand)
     if group.activation is not None:
         x2 = half_activation(group.activation, x1)
     plain = x1.alu is None and not x1.relu

@@ -11,6 +11,7 @@ from nvdla.builder.fuse import Group
 from nvdla.builder.ir import BYTES, Process, Stage, Surface
 from nvdla.builder.layer_types import LayerType, layer_type
 from nvdla.builder.lower import residual
+from nvdla.builder.lower.stages import ALU
 from nvdla.builder.shapes import Shape
 from nvdla.errors import BuildError
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from nvdla.builder.network import Layer
 
 _FORMS = {"add": np.add, "multiply": np.multiply, "maximum": np.maximum, "minimum": np.minimum}
-_ALU = {"add": "add", "maximum": "max", "minimum": "min"}
 
 
 class ElementwiseLayer(LayerType):
@@ -46,16 +46,11 @@ class ElementwiseLayer(LayerType):
     def lower(self, lowering: Lowering, group: Group) -> None:
         """A chain of two-input operations; ReLU follows the last. Partial results have the scale of the output.
 
-        A sum that waits for a convolution is made by that convolution's SDP operation.
+        One that waits for a convolution is made by that convolution's SDP operation.
         """
         maker = lowering.claimed.get(group.output.name)
         if maker is not None:
-            other = next(tensor for tensor in group.layer.inputs if tensor is not maker.output)
-            shift = (
-                residual.finer(lowering, maker.output.name, other.name, group.output.name) if lowering.integer else 0
-            )
-            together = residual.together(maker, group, lowering.source(other), shift)
-            layer_type("convolution").lower(lowering, together)
+            layer_type("convolution").lower(lowering, residual.together(lowering, maker, group))
             return
         sources = [lowering.source(tensor) for tensor in group.layer.inputs]
         result, whole = sources[0], lowering.target(group.output)
@@ -72,7 +67,7 @@ def _combine(lowering: Lowering, group: Group, first: Surface, second: Surface, 
     if operation == "multiply":
         convert = lowering.convert(first.scale * second.scale, target.scale)
         return Process(group.name, first, target, Stage(multiplier=second, relu=relu), convert=convert)
-    alu = _ALU[operation]
+    alu = ALU[operation]
     if not lowering.integer or first.scale == second.scale:
         convert = lowering.convert(first.scale, target.scale)
         return Process(group.name, first, target, Stage(alu, second, relu=relu), convert=convert)

@@ -1,4 +1,5 @@
-"""Sums that the SDP makes behind the convolution whose result they take: no pass of their own through memory.
+"""Sums, products, largest and smallest that the SDP makes behind the convolution whose result they take: no pass of
+their own through memory.
 
 The other summand is X2's operand, read from memory while the convolution delivers (per point). X1 brings the
 accumulators to steps that are a power of two finer than those of the other summand, whose left shift is all that X2
@@ -14,11 +15,12 @@ import numpy as np
 
 from nvdla.builder.cbuf import buffer_of, weight_bytes
 from nvdla.builder.fuse import Group
-from nvdla.builder.ir import Surface
+from nvdla.builder.ir import BYTES
 from nvdla.builder.quantize import LARGEST
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
+    from nvdla.builder.network import Tensor
 
 MOST_SHIFT, LEAST_SHIFT = 14, 8
 """Bits by which the steps of the sum are finer than the other summand's: fewer than 8 would cost accuracy."""
@@ -27,12 +29,12 @@ SUM_BITS = 29
 
 
 def claimed(lowering: Lowering) -> dict[str, Group]:
-    """The convolutions that are computed together with a sum, by the name of the sum's tensor."""
+    """The convolutions that are computed together with a sum (product ...), by the name of the sum's tensor."""
     makers = {group.output.name: group for group in lowering.groups}
     order = {group.output.name: position for position, group in enumerate(lowering.groups)}
     found: dict[str, Group] = {}
     for group in lowering.groups:
-        if group.layer.kind == "elementwise" and group.layer.operation == "add" and len(set(group.layer.inputs)) == 2:
+        if group.layer.kind == "elementwise" and len(set(group.layer.inputs)) == 2:
             able = [tensor for tensor in group.layer.inputs if _can_wait(lowering, makers.get(tensor.name), group)]
             if able:
                 found[group.output.name] = makers[max(able, key=lambda tensor: order[tensor.name]).name]
@@ -51,8 +53,7 @@ def _can_wait(lowering: Lowering, maker: Group | None, group: Group) -> bool:
     names = {tensor.name, group.output.name, *(each.name for each in group.layer.inputs)}
     if len({lowering.precisions[each] for each in names}) != 1:
         return False
-    other = next(each for each in group.layer.inputs if each is not tensor)
-    return not lowering.integer or finer(lowering, tensor.name, other.name, group.output.name) >= LEAST_SHIFT
+    return not lowering.integer or _shift(lowering, maker, group) >= LEAST_SHIFT
 
 
 def _fits(lowering: Lowering, maker: Group) -> bool:
@@ -64,16 +65,33 @@ def _fits(lowering: Lowering, maker: Group) -> bool:
     return size <= buffer.banks * buffer.bank_bytes // 2
 
 
-def finer(lowering: Lowering, mine: str, other: str, total: str) -> int:
-    """By how many bits the steps of the sum are finer than those of the other summand."""
-    scales = lowering.scales
+def _other(maker: Group, group: Group) -> Tensor:
+    """What a convolution's result is combined with."""
+    return next(each for each in group.layer.inputs if each is not maker.output)
+
+
+def _shift(lowering: Lowering, maker: Group, group: Group) -> int:
+    """By how many bits the steps in which both are combined are finer than those of the other one; of a product, than
+    those of the convolution's own result."""
+    if group.layer.operation == "multiply":
+        # Bits of the product, and as many as a result beyond the calibrated range may have more.
+        return min(MOST_SHIFT, SUM_BITS - 2 * (8 * BYTES[lowering.precisions[group.output.name]] - 1))
+    scales, mine, other, total = lowering.scales, maker.output.name, _other(maker, group).name, group.output.name
     largest = max(scales[mine], scales[other], scales[total]) * LARGEST[lowering.precisions[total]]
     return min(MOST_SHIFT, int(np.floor(np.log2(scales[other] * 2.0**SUM_BITS / largest))))
 
 
-def together(maker: Group, group: Group, other: Surface, shift: int) -> Group:
-    """The convolution's group with the sum's result."""
-    members = [*maker.members, *group.members]
+def together(lowering: Lowering, maker: Group, group: Group) -> Group:
+    """The convolution's group with the result of both."""
+    other, multiplies = lowering.source(_other(maker, group)), group.layer.operation == "multiply"
+    shift = _shift(lowering, maker, group) if lowering.integer else 0
     return replace(
-        maker, members=members, output=group.output, activation=group.activation, summand=other, summand_shift=shift
+        maker,
+        members=[*maker.members, *group.members],
+        output=group.output,
+        activation=group.activation,
+        summand=other,
+        summand_shift=shift,
+        combines=group.layer.operation,
+        step=(lowering.scales[maker.output.name] if multiplies else other.scale) * 2.0**-shift,
     )

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
 
 
+ALU = {"add": "add", "maximum": "max", "minimum": "min"}
+"""What the SDP's ALU does, by the operation of an elementwise layer."""
+
+
 def alone(lowering: Lowering, group: Group, x1: Stage, x2: Stage | None = None) -> None:
     """One operation from memory to memory."""
     source, destination = lowering.source(group.layer.inputs[0]), lowering.target(group.output)
