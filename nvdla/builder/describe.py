@@ -26,7 +26,7 @@ from nvdla.builder.ir import (
 )
 from nvdla.builder.lut import Lut, Table
 from nvdla.builder.packing import PackedWeights
-from nvdla.builder.schedule import HardwareOperation
+from nvdla.builder.schedule import HardwareOperation, widest_pool
 from nvdla.descriptors.abi import NEW
 from nvdla.descriptors.enums import (
     Activation,
@@ -43,11 +43,14 @@ from nvdla.descriptors.enums import (
     SdpType,
 )
 from nvdla.loadable.enums import PixelFormat
-from nvdla.rounding import align
+from nvdla.rounding import align, ceil_div
 
 _PRECISION = {each.title: each for each in Precision}
 _ALU = {"add": SdpAlu.SUM, "max": SdpAlu.MAX, "min": SdpAlu.MIN}
 _POOL = {"average": PoolMode.AVG, "max": PoolMode.MAX, "min": PoolMode.MIN}
+
+MOST_COLUMNS = 1024
+"""Columns of a part of a pool's input: PARTIAL_WIDTH_IN has 10 bits."""
 
 
 class Describer:
@@ -228,7 +231,15 @@ class Describer:
     # ---- PDP and CDP
 
     def _pdp(self, hardware: HardwareOperation, pool: Pool, op: Any, surface: Any) -> None:
-        op.split_num = 1
+        widest = min(widest_pool(pool, self.config), MOST_COLUMNS // pool.stride[1])
+        parts = 1 if hardware.source_flies else ceil_div(pool.destination.width, widest)
+        op.split_num = parts
+        if parts > 1:
+            last = pool.destination.width - (parts - 1) * widest
+            op.partial_width_first, op.partial_width_last = widest, last
+            op.partial_width_mid = widest if parts > 2 else 0
+            for which in ("first", "mid", "last"):
+                setattr(op, f"partial_in_width_{which}", getattr(op, f"partial_width_{which}") * pool.stride[1])
         op.pool_mode, op.precision = _POOL[pool.mode], _PRECISION[pool.source.precision]
         # Window sizes are written one less (POOL_SIZE_1 is 0), strides as they are.
         op.pool_height, op.pool_width = pool.kernel[0] - 1, pool.kernel[1] - 1

@@ -44,6 +44,8 @@ from nvdla.loadable.model import (
 from nvdla.rounding import align
 
 PAGE = 4096
+# What a batch may take of the memory that it needs at the least, so that images do not wait for one another.
+BATCH_ROOM = 1.5
 _DATA_TYPES = {"int8": DataType.INT8, "int16": DataType.INT16, "fp16": DataType.HALF}
 _DLA_VERSION, _EMU_VERSION, _RAW_VERSION = Version(0, 12, 3), Version(0, 0, 1), Version(0, 0, 0)
 
@@ -79,7 +81,12 @@ def memory_plan(program: Program, config: Configuration, tasks: list[Task], cvsr
     ]
     kept = {id(reads(hardware.operation)[0].root) for hardware in chained}
     together = {hardware.position: hardware.chain[0].position for hardware in chained}
-    return plan(program, config, kept, together, cvsram)
+    tight = plan(program, config, kept, together, cvsram)
+    if program.images == 1:
+        return tight
+    # Images of a batch are independent, but for the memory that one has after another.
+    roomy = plan(program, config, kept, together, cvsram, 2 * program.images)
+    return roomy if roomy.size <= BATCH_ROOM * tight.size else tight
 
 
 class _Emitter:

@@ -79,10 +79,12 @@ def plan(
     kept: Set[int] = frozenset(),
     together: Mapping[int, int] | None = None,
     cvsram: int = 0,
+    idle: int = 0,
 ) -> Plan:
     """Place inner roots by first fit in order of falling size; ``kept`` roots (by identity) need no memory.
 
-    ``together`` as for :func:`lives`; ``cvsram``: bytes of CVSRAM that there are (:func:`_in_cvsram`).
+    ``together`` as for :func:`lives`; ``cvsram``: bytes of CVSRAM that there are (:func:`_in_cvsram`). ``idle``:
+    operations for which bytes are left alone after their last use, so that whoever gets them next need not wait.
     """
     found = lives(program.operations)
     starts = _chain_starts(len(program.operations), [found[root][1] for root in kept if root in found])
@@ -93,6 +95,8 @@ def plan(
     ]
     fast, most = _in_cvsram(program.operations, inner, cvsram)
     inner = [each for each in inner if id(each[0]) not in fast]
+    least = _least([(life, size) for _, life, size in inner])
+    inner = [(root, Life(life.first, life.last + idle), size) for root, life, size in inner]
     placed: list[tuple[int, int, Life]] = []
     offsets: dict[int, int] = {}
     for root, life, size in sorted(inner, key=lambda each: (-each[2], each[1].first)):
@@ -100,7 +104,7 @@ def plan(
         offsets[id(root)] = offset
         placed.append((offset, offset + size, life))
     end = max((end for _, end, _ in placed), default=0)
-    return Plan(offsets, _aligned(end), _least([(life, size) for _, life, size in inner]), fast, _aligned(most))
+    return Plan(offsets, _aligned(end), least, fast, _aligned(most))
 
 
 def _in_cvsram(

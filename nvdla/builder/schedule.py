@@ -112,7 +112,8 @@ Task = DlaTask | CpuTask
 def schedule(program: Program, config: Configuration, weigher: Weigher | None = None) -> list[Task]:
     """Tasks in the order of submission. ``weigher``: who chooses forms (None: as level 1 does)."""
     tasks: list[Task] = []
-    chains = _Chains(program, config, weigher or Weigher(config, 1))
+    chosen = weigher or Weigher(config, 1)
+    chains = _Chains(program, config, chosen)
     current: list[HardwareOperation] = []
     position = 0
     while position < len(program.operations):
@@ -132,7 +133,7 @@ def schedule(program: Program, config: Configuration, weigher: Weigher | None = 
         if isinstance(task, DlaTask):
             for index, hardware in enumerate(task.operations):
                 hardware.index = index
-            if weigher.level:
+            if chosen.level:
                 _share_weights(task.operations, config)
     return tasks
 
@@ -226,8 +227,11 @@ class _Chains:
         return pool if pool.destination.width <= widest_pool(pool, self.config) else None
 
     def _pools(self, pool: Pool) -> Iterator[Pool]:
-        """The pool in pieces as wide as the line buffer allows."""
+        """The pool in pieces as wide as the line buffer allows; whole where the PDP itself splits the width."""
         widest = widest_pool(pool, self.config)
+        if self.weigher.level and splits_width(pool):
+            yield pool
+            return
         parts = ceil_div(pool.destination.width, widest)
         columns = ceil_div(pool.destination.width, parts)
         for first in range(0, pool.destination.width, columns):
@@ -241,6 +245,13 @@ class _Chains:
                 destination=pool.destination.crop(0, pool.destination.height, first, count),
                 padding=(*pool.padding[:2], max(-start, 0), max(end - pool.source.width, 0)),
             )
+
+
+def splits_width(pool: Pool) -> bool:
+    """Whether the PDP may be told to go through the columns in parts: windows beside one another, no padding (so
+    NVIDIA's compiler splits)."""
+    columns = pool.destination.width * pool.stride[1] == pool.source.width
+    return columns and pool.kernel[1] == pool.stride[1] and pool.padding[2:] == (0, 0)
 
 
 def widest_pool(pool: Pool, config: Configuration) -> int:

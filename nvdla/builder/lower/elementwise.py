@@ -10,7 +10,7 @@ import numpy as np
 from nvdla.builder.fuse import Group
 from nvdla.builder.ir import BYTES, Process, Stage, Surface
 from nvdla.builder.layer_types import LayerType, layer_type
-from nvdla.builder.lower import residual
+from nvdla.builder.lower import residual, scaled
 from nvdla.builder.lower.stages import ALU
 from nvdla.builder.shapes import Shape
 from nvdla.errors import BuildError
@@ -50,7 +50,10 @@ class ElementwiseLayer(LayerType):
         """
         maker = lowering.claimed.get(group.output.name)
         if maker is not None:
-            layer_type("convolution").lower(lowering, residual.together(lowering, maker, group))
+            if maker.layer.kind == "elementwise":
+                scaled.lower(lowering, maker, group)
+            else:
+                layer_type("convolution").lower(lowering, residual.together(lowering, maker, group))
             return
         sources = [lowering.source(tensor) for tensor in group.layer.inputs]
         result, whole = sources[0], lowering.target(group.output)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nvdla.analysis.cycles.constants import Memory
+from nvdla.builder.branches import merged
 from nvdla.builder.fuse import Group, group_layers
 from nvdla.builder.ir import BYTES, Convert, Operation, Process, Program, Quantised, Root, Surface
 from nvdla.builder.layer_types import layer_type, own_scale
@@ -59,6 +60,8 @@ class Lowering:
         self.calibration = calibration
         self.operations: list[Operation] = []
         self.groups = group_layers(network)
+        if level:
+            self.groups = merged(self.groups, network, calibration)
         self.precisions: dict[str, str] = {}
         self.scales = self._unify_scales()
         self.places: dict[str, Surface] = {}

@@ -16,6 +16,7 @@ import numpy as np
 from nvdla.builder.cbuf import buffer_of, weight_bytes
 from nvdla.builder.fuse import Group
 from nvdla.builder.ir import BYTES
+from nvdla.builder.lower import scaled
 from nvdla.builder.quantize import LARGEST
 
 if TYPE_CHECKING:
@@ -42,7 +43,10 @@ def claimed(lowering: Lowering) -> dict[str, Group]:
 
 
 def _can_wait(lowering: Lowering, maker: Group | None, group: Group) -> bool:
-    """Whether a summand comes from a dense convolution that nobody else needs, and nothing else was to follow it."""
+    """Whether a summand comes from a dense convolution that nobody else needs, and nothing else was to follow it; or
+    is a product of constants, which takes the sum as well."""
+    if maker is not None and scaled.takes(lowering, maker, group):
+        return True
     if maker is None or maker.layer.kind != "convolution" or maker.layer.groups != 1 or maker.activation is not None:
         return False
     network, tensor = lowering.network, maker.output

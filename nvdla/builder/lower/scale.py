@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
     from nvdla.builder.network import Layer
 
+LEAST_FACTOR = 2.0**-10
+"""Smaller factors have few bits as halves, and what is added before them would be large."""
+
 
 class ScaleLayer(LayerType):
     """``factors * x + bias`` a channel."""
@@ -39,6 +42,11 @@ class ScaleLayer(LayerType):
         source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
         relu_after = group.activation is not None
         if not lowering.integer:
+            before = _before(layer)
+            if lowering.level and before is not None:
+                stage = Stage("add", before, multiplier=quantize(layer.factors, 1.0, "fp16"), relu=relu_after)
+                lowering.operations.append(Process(group.name, source, destination, stage))
+                return
             x1 = Stage(multiplier=quantize(layer.factors, 1.0, "fp16"))
             x2 = _shifted(x1, Stage("add", quantize(layer.bias, 1.0, "fp16")), relu_after)
             lowering.operations.append(Process(group.name, source, destination, x1, x2))
@@ -55,6 +63,16 @@ class ScaleLayer(LayerType):
         lowering.operations.append(
             Process(group.name, source, destination, x1, x2, convert=lowering.convert(unit, destination.scale))
         )
+
+
+def _before(layer: Layer) -> np.ndarray | None:
+    """What is added before the multiplication to the same effect, in halves: one stage does both in that order. None
+    where nothing is added, or a factor is too small for that."""
+    if not np.any(layer.bias) or np.any(layer.factors == 0):
+        return None
+    with np.errstate(over="ignore"):
+        found = (layer.bias / quantize(layer.factors, 1.0, "fp16").astype(np.float64)).astype(np.float16)
+    return found if np.all(np.isfinite(found)) and np.all(np.abs(layer.factors) > LEAST_FACTOR) else None
 
 
 def _shifted(x1: Stage, x2: Stage, relu_after: bool) -> Stage | None:
