@@ -71,25 +71,28 @@ def worst(rows: list[LayerAccuracy], count: int = 5) -> list[LayerAccuracy]:
 
 @dataclass(eq=False)
 class _Unit(Group):
-    """A group as it is computed: with the convolution before a sum, where both are one operation."""
+    """A group as it is computed: with the convolutions before a sum, where all are one operation."""
 
     sources: list[Tensor] = field(default_factory=list)
 
 
 def _as_computed(groups: list[Group], program: Program) -> list[_Unit]:
     makers = {group.output.name: group for group in groups}
-    units = []
-    for group in groups:
-        if group.output.name not in program.tensors:
-            continue
-        kept = [tensor for tensor in group.layer.inputs if tensor.name in program.tensors]
-        taken = [makers[tensor.name] for tensor in group.layer.inputs if tensor.name not in program.tensors]
-        main = taken[0] if taken else group
-        members = [name for each in (*taken, group) for name in each.members]
-        sources = [*kept, *(tensor for each in taken for tensor in each.layer.inputs)]
-        unit = _Unit(main.layer, group.output, members, group.activation, main.weights, main.bias, sources=sources)
-        units.append(unit)
-    return units
+    return [_unit(group, makers, program) for group in groups if group.output.name in program.tensors]
+
+
+def _unit(group: Group, makers: Mapping[str, Group], program: Program) -> _Unit:
+    """With everything before it that has no tensor of its own."""
+    kept = [tensor for tensor in group.layer.inputs if tensor.name in program.tensors]
+    taken = [
+        _unit(makers[tensor.name], makers, program)
+        for tensor in group.layer.inputs
+        if tensor.name not in program.tensors
+    ]
+    main = taken[0] if taken else group
+    members = [name for each in (*taken, group) for name in each.members]
+    sources = [*kept, *(tensor for each in taken for tensor in each.sources)]
+    return _Unit(main.layer, group.output, members, group.activation, main.weights, main.bias, sources=sources)
 
 
 class _Alone:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from support.build_checks import TARGETS, build_and_run, engines, samples, signal_to_noise
 
-from nvdla.builder import Calibration, Network, build, calibrate
+from nvdla.builder import Calibration, Network, build, calibrate, floating
+from nvdla.builder.accuracy import accuracy
 from nvdla.program.program import Program
 
 
@@ -44,8 +45,12 @@ def test_a_chain_of_sums_is_one_convolution_too():
     x = net.input("in", (8, 8, 8))
     made = [convolution(net, rng, name, x, 8, size) for name, size in (("a", (3, 3)), ("b", (1, 1)), ("c", (1, 3)))]
     net.output(net.add("second", net.add("first", *made[:2]), made[2]))
-    built = build_and_run(net, "nv_small", "int8", False, samples(net, rng))
+    data = samples(net, rng)
+    built = build_and_run(net, "nv_small", "int8", False, data)
     assert layers(built) == ["a+b+first+c+second"]
+    (row,) = accuracy(net, built, [floating.run(net, {"in": data["in"][:1]})])
+    assert row.layer == "a+b+first+c+second"
+    assert row.alone > 30
 
 
 APART = {
