@@ -166,7 +166,7 @@ from nvdla.kernels.jit.compilation import Kernel
 from nvdla.warm_up import warm_up_engines
 
 def specialised():
-    kernels = [each for each in gc.get_objects() if isinstance(each, Kernel)]
+    kernels = [each for each in gc.get_objects() if type(each) is Kernel]
     forms = [form for each in kernels for form in (each._compiled, each._called) if form is not None]
     return sorted((form.py_func.__qualname__, str(signature)) for form in forms for signature in form.signatures)
 

@@ -207,6 +207,7 @@ def test_every_kernel_goes_through_this_cache():
             "fp16_lanes_code.py",
             "intrinsic_code.py",
             "kernel_cache.py",
+            "record_code.py",
         ):
             assert "\nfrom numba" not in path.read_text(), path.name
             assert "\nimport numba" not in path.read_text(), path.name
