@@ -11,7 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.cycles.estimate import WINOGRAD_SHARE
@@ -148,6 +148,17 @@ class Alternative:
         """In how many parts it is done."""
         count = len(self.parts)
         return "whole" if count == 1 else f"{count} parts of rows"
+
+    def document(self) -> dict[str, Any]:
+        """It as plain data."""
+        return {
+            "form": self.form,
+            "parts": len(self.parts),
+            "data_banks": self.data_banks,
+            "weight_banks": self.weight_banks,
+            "keeps_weights": self.keeps_weights,
+            "cycles": self.cycles,
+        }
 
 
 def alternatives(

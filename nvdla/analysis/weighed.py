@@ -43,14 +43,9 @@ def _form(layer: Layer, form: Alternative, chosen: bool) -> Row:
     lines = sum(geometry.rows(*part)[1] for part in form.parts)
     fetched = 1 if form.keeps_weights else len(form.parts)
     return {
-        "form": form.form,
-        "parts": len(form.parts),
-        "data_banks": form.data_banks,
-        "weight_banks": form.weight_banks,
-        "keeps_weights": form.keeps_weights,
+        **form.document(),
         "data_passes": lines / geometry.source[1] if shape.data_bytes else 0.0,
         "weight_passes": fetched if shape.weight_bytes else 0,
-        "cycles": form.cycles,
         "chosen": chosen,
     }
 

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from nvdla.analysis.alternatives import Alternative
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.builder.ir import Program
 from nvdla.builder.schedule import DlaTask, Task
@@ -53,23 +52,11 @@ def _weighed(tasks: list[Task], weigher: Weigher, search: dict[str, Any] | None)
             "layer": choice.layer,
             "operations": operations[position],
             "taken": choice.taken,
-            "forms": [_form(form) for form in choice.forms],
+            "forms": [form.document() for form in choice.forms],
         }
         for position, choice in sorted(weigher.choices.items())
     ]
     return {"level": weigher.level, "memory": asdict(memory), "layers": layers, "search": search}
-
-
-def _form(form: Alternative) -> dict[str, Any]:
-    """A form that was weighed."""
-    return {
-        "form": form.form,
-        "parts": len(form.parts),
-        "data_banks": form.data_banks,
-        "weight_banks": form.weight_banks,
-        "keeps_weights": form.keeps_weights,
-        "cycles": form.cycles,
-    }
 
 
 def _task(number: int, task: Task) -> dict[str, Any]:

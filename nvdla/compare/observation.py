@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nvdla.errors import FormatError
-from nvdla.program.operation import Key, Operation
+from nvdla.program.operation import Key, Keyed, Operation
 from nvdla.program.program import Program
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ ALL_CHANNELS = 1 << 30
 
 
 @dataclass(frozen=True)
-class Observation:
+class Observation(Keyed):
     """One operation as it completed.
 
     ``key``: (task, region of interest, index). ``surface``: a copy (surfaces, height, width, atom bytes) of what it
@@ -36,21 +36,6 @@ class Observation:
     surface: np.ndarray | None = field(repr=False)
     statistics: dict[str, int] = field(default_factory=dict, repr=False)
     fused: tuple[int, ...] = ()
-
-    @property
-    def task(self) -> int:
-        """The id of its task."""
-        return self.key[0]
-
-    @property
-    def roi(self) -> int:
-        """Its region of interest."""
-        return self.key[1]
-
-    @property
-    def index(self) -> int:
-        """Its place in the operation list."""
-        return self.key[2]
 
     @cached_property
     def tensor(self) -> np.ndarray:

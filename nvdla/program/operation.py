@@ -33,23 +33,10 @@ class Dependency:
     fused: bool = False
 
 
-@dataclass(frozen=True, repr=False)
-class Operation:
-    """One operation of one region of interest.
-
-    ``type``: its engine's number, None for a CPU operation; ``descriptors``: its structures (``op``, ``surface``,
-    ``common``, or those of a CPU operation); ``decoded``: the task's lists; ``layer``: the name of the layer that it
-    belongs to; ``queue``: its place in its engine's queue, -1 when the queue does not reach it.
-    """
+class Keyed:
+    """What belongs to one operation of one region of interest: ``key`` is (task, region of interest, index)."""
 
     key: Key
-    type: OpType | None
-    layer: str | None
-    queue: int
-    config: Configuration = field(repr=False)
-    decoded: DlaTask | EmuTask = field(repr=False)
-    descriptors: DlaOperation | EmuOperation = field(repr=False)
-    finder: AccessFinder = field(repr=False)
 
     @property
     def task(self) -> int:
@@ -65,6 +52,25 @@ class Operation:
     def index(self) -> int:
         """Its place in the operation list."""
         return self.key[2]
+
+
+@dataclass(frozen=True, repr=False)
+class Operation(Keyed):
+    """One operation of one region of interest.
+
+    ``type``: its engine's number, None for a CPU operation; ``descriptors``: its structures (``op``, ``surface``,
+    ``common``, or those of a CPU operation); ``decoded``: the task's lists; ``layer``: the name of the layer that it
+    belongs to; ``queue``: its place in its engine's queue, -1 when the queue does not reach it.
+    """
+
+    key: Key
+    type: OpType | None
+    layer: str | None
+    queue: int
+    config: Configuration = field(repr=False)
+    decoded: DlaTask | EmuTask = field(repr=False)
+    descriptors: DlaOperation | EmuOperation = field(repr=False)
+    finder: AccessFinder = field(repr=False)
 
     @property
     def engine(self) -> str:
