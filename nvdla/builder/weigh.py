@@ -18,10 +18,8 @@ GAIN = 0.995
 """A form in more parts must take less than this share of the cycles of the plain one: the model is that exact."""
 WORTH_WEIGHING = 0.01
 """The share of the multiplying that fetching the input takes, from which on parts are weighed."""
-MORE_PARTS = (1, 2, 4, 8)
-"""Numbers of parts that level 2 looks at. With 1 to 12, two of 66 random networks waited for ever on NVIDIA's C model
-of nv_full (one had layers in three bands that keep their weights), though the books of the buffer balance; with these
-none."""
+MORE_PARTS = tuple(range(1, 13))
+"""Numbers of parts that level 2 looks at."""
 
 
 @dataclass(frozen=True)

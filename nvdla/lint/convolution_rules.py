@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from nvdla.descriptors.enums import ConvMode, MemType, OpType, Precision, WeightFormat
 from nvdla.hardware.convolution.slices import entries_per_slice
 from nvdla.lint.context import Context
+from nvdla.lint.order import Order
 from nvdla.lint.registry import Said, rule
 from nvdla.program.operation import Operation
 from nvdla.rounding import align
@@ -232,3 +233,29 @@ def weights_are_fetched_as_far_as_they_are_used(context: Context) -> Iterator[Sa
         used = align(subject.surface.dst_data.channel * op.bytes_per_kernel, entry)
         if size > used:
             yield subject, f"weight_data has {size} bytes, its kernels take {used} in whole entries of {entry} bytes"
+
+
+@rule(
+    "warning",
+    "Let the second wait until the first is completed (OP_COMPLETED).",
+    headline="other banks too early behind weights used again",
+)
+def other_banks_wait_for_weights_used_again(context: Context) -> Iterator[Said]:
+    """Behind a convolution that uses weights again, one with other banks begins when that one is completed.
+
+    The first has no weights to fetch, so CDMA goes on to those of the second at once. CSC comes to the second later,
+    forgets at the change of banks what it was told of, and waits for ever (NVIDIA's C model of nv_full,
+    cmod/csc/NV_NVDLA_csc.cpp:357 of branch nvdlav1).
+    """
+    for task_id, task in context.tasks.items():
+        order = Order(task, context.program.takers, overlap_of=OpType.CONV)
+        convolutions = {
+            each.index: each for each in context.of_type(OpType.CONV) if (each.task, each.roi) == (task_id, 0)
+        }
+        for first in convolutions.values():
+            second = convolutions.get(first.common.consumers[OpType.CONV].index)
+            if second is None or not first.op.weight_reuse:
+                continue
+            banks = [f"{each.op.data_bank} + {each.op.weight_bank}" for each in (first, second)]
+            if banks[0] != banks[1] and not order.is_ordered(first.index, second.index):
+                yield second, f"{banks[1]} banks behind operation {first.index}, which uses weights again in {banks[0]}"

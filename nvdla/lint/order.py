@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nvdla.descriptors.enums import Event
+from nvdla.descriptors.enums import Event, OpType
 from nvdla.descriptors.task import DlaTask
 from nvdla.program.operation import Key, Operation
 
@@ -17,9 +17,14 @@ class Order:
     after the one who hands over. Operations joined on the fly run at the same time: nothing orders them.
     """
 
-    def __init__(self, task: DlaTask, takers: Mapping[Key, Operation]) -> None:
-        """``takers``: who takes an operation's result on the fly (:attr:`nvdla.program.Program.takers`)."""
+    def __init__(self, task: DlaTask, takers: Mapping[Key, Operation], *, overlap_of: OpType | None = None) -> None:
+        """``takers``: who takes an operation's result on the fly (:attr:`nvdla.program.Program.takers`).
+
+        ``overlap_of``: an engine whose next operation may begin while the one before is still at work, as the parts of
+        the convolution pipeline do.
+        """
         self._task = task
+        self._overlap_of = overlap_of
         self._takers = {
             index: [taker.index] for (number, roi, index), taker in takers.items() if (number, roi) == (task.task.id, 0)
         }
@@ -45,10 +50,11 @@ class Order:
         """Who waits for the completion of an operation, or of those that it hands over to, or is next on its engine."""
         common = self._task.dependencies[index]
         count = self._task.network.num_operations
+        queue = None if common.op_type == self._overlap_of else common.op_type
         found = [
             consumer.index
             for kind, consumer in enumerate(common.consumers)
-            if 0 <= consumer.index < count and (consumer.event == Event.OP_COMPLETED or kind == common.op_type)
+            if 0 <= consumer.index < count and (consumer.event == Event.OP_COMPLETED or kind == queue)
         ]
         for taker in self._takers.get(index, []):
             found += self._followers(taker)

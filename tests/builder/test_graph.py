@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from support.build_checks import samples
+from support.build_checks import bands_and_another, samples
 from support.random_networks import networks
 
 from nvdla.builder import Network, build, calibrate
@@ -192,3 +192,18 @@ def test_a_chain_on_the_fly_does_not_write_where_it_reads():
     source, result = program.tensors["s"].root, program.tensors["p"].root
     assert id(program.tensors["c"].root) not in layout.offsets
     assert layout.offsets[id(source)] != layout.offsets[id(result)]
+
+
+def test_a_convolution_with_other_banks_waits_for_the_one_that_used_kept_weights():
+    """Its weights would be fetched, and told of, before CSC begins with it and forgets what it was told: the C model
+    waits for ever."""
+    net = bands_and_another()
+    loadable = build(net, "nv_small", "int8", calibrate(net, samples(net, np.random.default_rng(1), 1))).loadable
+    task = DecodedTask.decode(loadable, loadable.tasks[0], NEW)
+    operations = [task.operation(index) for index in range(len(task))]
+    queue = [each for each in operations if each.common.op_type == OpType.CONV]
+    links = {
+        (one.op.weight_reuse, one.op.weight_bank != after.op.weight_bank, one.common.consumers[OpType.CONV].event)
+        for one, after in itertools.pairwise(queue)
+    }
+    assert links == {(0, False, Event.OP_ENABLED), (1, False, Event.OP_ENABLED), (1, True, Event.OP_COMPLETED)}

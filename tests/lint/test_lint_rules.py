@@ -3,11 +3,15 @@
 import dataclasses
 import itertools
 
+import numpy as np
 import pytest
+from support.build_checks import bands_and_another, samples
 from support.pages import page_module
 
 import nvdla
 from nvdla import ConfigError
+from nvdla.builder import build, calibrate
+from nvdla.descriptors.enums import Event, OpType
 from nvdla.lint import lint, lint_file
 from nvdla.lint.linter import rules
 from nvdla.lint.order import Order
@@ -144,6 +148,22 @@ def test_unordered_overlaps_are_found(lenet_loadable, plant):
     }
 
 
+def test_other_banks_too_early_behind_weights_used_again_are_found(plant):
+    """The builder lets such a convolution wait; one that waits only until the first is enabled is found."""
+    net = bands_and_another()
+    loadable = build(net, "nv_small", "int8", calibrate(net, samples(net, np.random.default_rng(1), 1))).loadable
+    assert lint(loadable).findings == ()
+
+    def change(task):
+        for common in task.dependencies:
+            if common.op_type == OpType.CONV and common.consumers[OpType.CONV].index >= 0:
+                common.consumers[OpType.CONV].event = Event.OP_ENABLED
+
+    (found,) = lint(plant(loadable, change)).findings
+    assert (found.severity, found.rule) == ("warning", "other-banks-wait-for-weights-used-again")
+    assert found.evidence == "3 + 7 banks behind operation 6, which uses weights again in 2 + 2"
+
+
 def test_the_order_of_a_graph_is_that_of_its_arrows(lenet_loadable):
     program = Program.of(lenet_loadable)
     order = Order(program.dla_tasks[0], program.takers)
@@ -246,6 +266,7 @@ def test_every_rule_of_an_operation_is_tried_here():
         "weights-are-fetched-in-whole-pieces",
         "weights-are-fetched-as-far-as-they-are-used",
         "wide-data-have-wide-operands",
+        "other-banks-wait-for-weights-used-again",
         "single-pixels-of-the-sdp-are-packed",
         "fp16-pools-pad-with-zero",
         "normalisation-spans-are-built",

@@ -26,6 +26,16 @@ def samples(network: Network, rng: np.random.Generator, count: int = 2) -> dict[
     return {tensor.name: rng.normal(size=(count, *tensor.shape)) for tensor in network.inputs}
 
 
+def bands_and_another() -> Network:
+    """A convolution in bands that keep their weights, and one with other banks that needs nothing of it."""
+    rng = np.random.default_rng(0)
+    net = Network()
+    x = net.input("in", (16, 24, 24))
+    net.output(net.convolution("banded", x, rng.normal(size=(32, 16, 3, 3)), padding=1))
+    net.output(net.convolution("behind", x, rng.normal(size=(64, 16, 5, 5)), padding=2))
+    return net
+
+
 def build_and_run(
     network: Network,
     config: str,
