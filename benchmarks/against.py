@@ -20,7 +20,7 @@ import nvdla
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.study import Study
 from nvdla.caffe import conversion, layers, read_network
-from nvdla.caffe.network import Network
+from nvdla.caffe.network import CaffeNetwork
 from nvdla.errors import BuildError, NvdlaError
 from nvdla.loadable.model import Loadable
 
@@ -118,7 +118,7 @@ def seeded(network: str, batch: int) -> Any:
     return onnx.shape_inference.infer_shapes(made.model)
 
 
-def shapes_of(source: Network, batch: int) -> dict[str, tuple[int, ...]]:
+def shapes_of(source: CaffeNetwork, batch: int) -> dict[str, tuple[int, ...]]:
     """Shapes of the inputs for so many images."""
     return {name: (batch, *shape[1:]) for name, shape in source.inputs.items() if shape}
 

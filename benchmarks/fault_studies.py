@@ -28,7 +28,7 @@ from nvdla.evaluation import open_source
 from nvdla.faults import BufferEntry, Fault, MacLane, PartialSum, parse
 from nvdla.faults.array import array_of
 from nvdla.faults.convolution import FaultyConvolution, used_entries
-from nvdla.faults.network import Network
+from nvdla.faults.network import StruckNetwork
 from nvdla.faults.places import Place
 from nvdla.faults.resolve import resolve
 from nvdla.hardware.convolution.engine import ConvolutionJob
@@ -80,7 +80,7 @@ def campaign(table: FaultCampaign, workers: int | None) -> list[dict]:
         return list(read(journal.path))
 
 
-def first_convolution(network: Network) -> ConvolutionJob:
+def first_convolution(network: StruckNetwork) -> ConvolutionJob:
     """The job of the first convolution."""
     return next(place.job for place in network.places.values() if isinstance(place.job, ConvolutionJob))
 

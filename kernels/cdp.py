@@ -22,7 +22,7 @@ HALO = 4  # channels that the widest window reaches to either side
 SATURATED, LUT_UNDERFLOW, LUT_OVERFLOW, LUT_HYBRID, LE_HIT, LO_HIT, COUNTERS = range(7)
 
 
-class Converter(NamedTuple):
+class CdpConverter(NamedTuple):
     """(x - offset) * scale / 2**shift in ``bits`` bits."""
 
     offset: int
@@ -31,7 +31,7 @@ class Converter(NamedTuple):
     bits: int
 
 
-class Table(NamedTuple):
+class CdpTable(NamedTuple):
     """Where a table begins and ends, how an index is made, and the slopes outside. ``index_offset``: exponent mode."""
 
     exponential: int
@@ -53,7 +53,7 @@ class Priority(NamedTuple):
     hybrid: int
 
 
-class Function(NamedTuple):
+class CdpFunction(NamedTuple):
     """``reach``: channels to either side, 1 to 4; ``product_bits``: width of table value times input."""
 
     reach: int
@@ -93,7 +93,7 @@ def _scale_fraction(remainder: int, bits: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def look_up(x: int, entries: np.ndarray, table: Table) -> tuple[int, int]:
+def look_up(x: int, entries: np.ndarray, table: CdpTable) -> tuple[int, int]:
     """One table: (HIT, UNDERFLOW or OVERFLOW, value of 16 bits). ``entries``: int16, one more than indices."""
     last = entries.size - 1
     distance = x - table.start
@@ -136,7 +136,7 @@ def choose(le_state: int, lo_state: int, priority: Priority, counters: np.ndarra
 
 
 @njit(cache=True, nogil=True, inline="always")
-def _convert_out(x: int, converter: Converter, counters: np.ndarray) -> int:
+def _convert_out(x: int, converter: CdpConverter, counters: np.ndarray) -> int:
     """The output converter; counts what its saturation changes by more than rounding (IntShiftRightSat)."""
     product = (x - converter.offset) * converter.scale
     result = int_shift_right(product, converter.shift, converter.bits)
@@ -150,13 +150,13 @@ def _normalise_column(
     column: np.ndarray,
     squares: np.ndarray,
     results: np.ndarray,
-    function: Function,
-    le: Table,
-    lo: Table,
+    function: CdpFunction,
+    le: CdpTable,
+    lo: CdpTable,
     le_entries: np.ndarray,
     lo_entries: np.ndarray,
     priority: Priority,
-    converter: Converter,
+    converter: CdpConverter,
     counters: np.ndarray,
 ) -> None:
     """All channels of one pixel. ``column`` and ``squares`` have HALO zeros at both ends."""
@@ -180,11 +180,11 @@ def normalise(
     source: np.ndarray,
     out: np.ndarray,
     channels: int,
-    function: Function,
-    icvt: Converter,
-    ocvt: Converter,
-    le: Table,
-    lo: Table,
+    function: CdpFunction,
+    icvt: CdpConverter,
+    ocvt: CdpConverter,
+    le: CdpTable,
+    lo: CdpTable,
     le_entries: np.ndarray,
     lo_entries: np.ndarray,
     priority: Priority,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.kernels.cdp import COUNTERS, HALO, HIT, OVERFLOW, UNDERFLOW, Function, Priority, Table, choose
+from nvdla.kernels.cdp import COUNTERS, HALO, HIT, OVERFLOW, UNDERFLOW, CdpFunction, CdpTable, Priority, choose
 from nvdla.kernels.floats import (
     FP16,
     FP17,
@@ -76,7 +76,7 @@ def _extrapolate(entry: int, distance: int, scale: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def look_up(x: int, entries: np.ndarray, table: Table) -> tuple[int, int]:
+def look_up(x: int, entries: np.ndarray, table: CdpTable) -> tuple[int, int]:
     """One table: (HIT, UNDERFLOW or OVERFLOW, fp17). ``x``: fp32; ``entries``: uint16.
 
     Starts and ends in ``table`` are fp32, slope scales fp16 bit patterns.
@@ -120,9 +120,9 @@ def _normalise_column(
     column: np.ndarray,
     squares: np.ndarray,
     results: np.ndarray,
-    function: Function,
-    le: Table,
-    lo: Table,
+    function: CdpFunction,
+    le: CdpTable,
+    lo: CdpTable,
     le_entries: np.ndarray,
     lo_entries: np.ndarray,
     priority: Priority,
@@ -152,10 +152,10 @@ def _line(
     source: np.ndarray,
     out: np.ndarray,
     channels: int,
-    function: Function,
+    function: CdpFunction,
     flush_nan: bool,
-    le: Table,
-    lo: Table,
+    le: CdpTable,
+    lo: CdpTable,
     le_entries: np.ndarray,
     lo_entries: np.ndarray,
     priority: Priority,
@@ -191,10 +191,10 @@ def _lines(
     source: np.ndarray,
     out: np.ndarray,
     channels: int,
-    function: Function,
+    function: CdpFunction,
     flush_nan: bool,
-    le: Table,
-    lo: Table,
+    le: CdpTable,
+    lo: CdpTable,
     le_entries: np.ndarray,
     lo_entries: np.ndarray,
     priority: Priority,
@@ -209,10 +209,10 @@ def normalise_fp16(
     source: np.ndarray,
     out: np.ndarray,
     channels: int,
-    function: Function,
+    function: CdpFunction,
     flush_nan: bool,
-    le: Table,
-    lo: Table,
+    le: CdpTable,
+    lo: CdpTable,
     le_entries: np.ndarray,
     lo_entries: np.ndarray,
     priority: Priority,

@@ -26,7 +26,7 @@ BLOCK_ELEMENTS = 1 << 21
 
 
 @dataclass(frozen=True)
-class Window:
+class ConvolutionWindow:
     """How a kernel steps over the padded lines; everything in elements and rows."""
 
     out_height: int
@@ -37,7 +37,7 @@ class Window:
     step_column: int
 
 
-def windows(lines: np.ndarray, window: Window, kernel: tuple[int, int, int]) -> np.ndarray:
+def windows(lines: np.ndarray, window: ConvolutionWindow, kernel: tuple[int, int, int]) -> np.ndarray:
     """A view (batches, out height, out width, rows, columns, channels) on ``lines``; ``kernel`` is the last three."""
     batch, row, element = lines.strides
     strides = (
@@ -64,7 +64,9 @@ def pack_weights(weights: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(weights.reshape(weights.shape[0], -1).T, exact)
 
 
-def exact_sums(lines: np.ndarray, packed: np.ndarray, window: Window, kernel: tuple[int, int, int]) -> np.ndarray:
+def exact_sums(
+    lines: np.ndarray, packed: np.ndarray, window: ConvolutionWindow, kernel: tuple[int, int, int]
+) -> np.ndarray:
     """All sums as int64 (batches, height, width, kernels); for :func:`largest_sum` below 2^47."""
     view = windows(lines, window, kernel)
     batches, height, width = view.shape[:3]
@@ -79,7 +81,7 @@ def exact_sums(lines: np.ndarray, packed: np.ndarray, window: Window, kernel: tu
 
 
 def saturating_sums(
-    lines: np.ndarray, weights: np.ndarray, window: Window, atoms: list[list[tuple[int, int, int, int]]]
+    lines: np.ndarray, weights: np.ndarray, window: ConvolutionWindow, atoms: list[list[tuple[int, int, int, int]]]
 ) -> np.ndarray:
     """Like :func:`exact_sums` with CACC's saturation after each atom (cmod/cacc/NV_NVDLA_cacc.cpp:1077).
 

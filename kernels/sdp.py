@@ -29,7 +29,7 @@ MAX, MIN, SUM, NO_ALU = 0, 1, 2, 4
 NO_MUL, MUL, PRELU = 0, 1, 2
 
 
-class Stage(NamedTuple):
+class StageValues(NamedTuple):
     """One X block (X1 = BS, X2 = BN). ``active`` 0: bypassed whole.
 
     ``operand_scale``: 2**alu_shift; ``result_scale``: 2**-mul_shift (applies without a multiplication too).
@@ -52,7 +52,7 @@ class Converter(NamedTuple):
     high: float
 
 
-BYPASS = Stage(0, NO_ALU, 1.0, NO_MUL, 1.0, 0)
+BYPASS = StageValues(0, NO_ALU, 1.0, NO_MUL, 1.0, 0)
 RAW = Converter(0.0, 1.0, INT32_LOW, INT32_HIGH)  # 32-bit values pass unchanged
 
 
@@ -89,7 +89,7 @@ def load_operand(line: np.ndarray, operand: np.ndarray, row: int, start: int, co
 
 
 @njit(cache=True, nogil=True)
-def _alu(line: np.ndarray, operand: np.ndarray, size: int, stage: Stage) -> None:
+def _alu(line: np.ndarray, operand: np.ndarray, size: int, stage: StageValues) -> None:
     """X ALU on 33 bits; the operand is shifted left first and saturated to 32 bits (sdp_x.cpp:31)."""
     if stage.operand_scale != 1.0:
         for i in range(size):
@@ -106,7 +106,7 @@ def _alu(line: np.ndarray, operand: np.ndarray, size: int, stage: Stage) -> None
 
 
 @njit(cache=True, nogil=True)
-def _multiply(line: np.ndarray, operand: np.ndarray, size: int, stage: Stage) -> None:
+def _multiply(line: np.ndarray, operand: np.ndarray, size: int, stage: StageValues) -> None:
     """X multiplier and shift (sdp_x.cpp:150, :261). PReLU lets x >= 0 pass both, wrapped to 32 bits."""
     if stage.multiply == PRELU:
         for i in range(size):
@@ -137,7 +137,7 @@ def _x_block(
     row: int,
     start: int,
     count: int,
-    stage: Stage,
+    stage: StageValues,
 ) -> None:
     """One X block on a line: ALU, multiplier, shift, ReLU."""
     size = count * alu.shape[2]
@@ -169,10 +169,10 @@ def _lines(
     source: np.ndarray,
     alu1: np.ndarray,
     mul1: np.ndarray,
-    stage1: Stage,
+    stage1: StageValues,
     alu2: np.ndarray,
     mul2: np.ndarray,
-    stage2: Stage,
+    stage2: StageValues,
     converter: Converter,
     out: np.ndarray,
     first: int,
@@ -245,10 +245,10 @@ def x_and_convert(
     source: np.ndarray,
     alu1: np.ndarray,
     mul1: np.ndarray,
-    stage1: Stage,
+    stage1: StageValues,
     alu2: np.ndarray,
     mul2: np.ndarray,
-    stage2: Stage,
+    stage2: StageValues,
     converter: Converter,
     out: np.ndarray,
 ) -> int:

@@ -41,7 +41,7 @@ LE, LO = 0, 1
 COUNTERS = 5  # underflow, overflow, hybrid (used table hit), LE hit, LO hit
 
 
-class Table(NamedTuple):
+class SdpTable(NamedTuple):
     """Range and out-of-range slopes of one table. start, end: int32 (fp16: fp32 bits); scales: int16 (fp16 bits).
 
     ``bias`` is added to ``start`` below the table (LE, exponential only).
@@ -90,7 +90,7 @@ def _count(counts: np.ndarray, state: int, le_state: int, lo_state: int) -> None
 
 
 @njit(cache=True, nogil=True)
-def _exponential(x: int, table: Table, offset: int) -> tuple[int, int, int]:
+def _exponential(x: int, table: SdpTable, offset: int) -> tuple[int, int, int]:
     """Position of an integer in the exponential LE table."""
     if x <= table.start:
         return UNDERFLOW, 0, 0
@@ -104,7 +104,7 @@ def _exponential(x: int, table: Table, offset: int) -> tuple[int, int, int]:
 
 
 @njit(cache=True, nogil=True)
-def _linear(x: int, table: Table, last: int) -> tuple[int, int, int]:
+def _linear(x: int, table: SdpTable, last: int) -> tuple[int, int, int]:
     """Position of an integer in a linear table.
 
     LE keeps the part below the index in a signed 32-bit number, which shows only for selects above 31.
@@ -136,7 +136,7 @@ def _interpolate(entries: np.ndarray, index: int, fraction: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _extrapolate(x: int, entry: int, state: int, table: Table) -> int:
+def _extrapolate(x: int, entry: int, state: int, table: SdpTable) -> int:
     """Outside the table along its slope (sdp_y_inp.cpp:103)."""
     if state == OVERFLOW:
         origin, scale, shift = table.end, table.overflow_scale, table.overflow_shift
@@ -149,9 +149,9 @@ def _extrapolate(x: int, entry: int, state: int, table: Table) -> int:
 def lookup_integers(
     source: np.ndarray,
     le_entries: np.ndarray,
-    le: Table,
+    le: SdpTable,
     lo_entries: np.ndarray,
-    lo: Table,
+    lo: SdpTable,
     choice: Choice,
     out: np.ndarray,
     counts: np.ndarray,
@@ -184,7 +184,7 @@ def _float_distance(x: int, start: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _float_exponential(x: int, table: Table, offset: int) -> tuple[int, int, int]:
+def _float_exponential(x: int, table: SdpTable, offset: int) -> tuple[int, int, int]:
     """Position of an fp32 number in the exponential LE table."""
     distance = _float_distance(x, table.start)
     exponent = (distance >> 23) - 127
@@ -196,7 +196,7 @@ def _float_exponential(x: int, table: Table, offset: int) -> tuple[int, int, int
 
 
 @njit(cache=True, nogil=True)
-def _float_linear(x: int, table: Table, last: int) -> tuple[int, int, int]:
+def _float_linear(x: int, table: SdpTable, last: int) -> tuple[int, int, int]:
     """Position of an fp32 number in a linear table."""
     distance = _float_distance(x, table.start)
     if distance == 0:
@@ -219,7 +219,7 @@ def _float_interpolate(entries: np.ndarray, index: int, fraction: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def _float_extrapolate(x: int, entry: int, state: int, table: Table) -> int:
+def _float_extrapolate(x: int, entry: int, state: int, table: SdpTable) -> int:
     """Outside the table along its slope: distance in fp32, the rest in fp17 (sdp_y_inp.cpp:27)."""
     if state == OVERFLOW:
         origin, scale, bias = table.end, table.overflow_scale, 0
@@ -234,9 +234,9 @@ def _float_extrapolate(x: int, entry: int, state: int, table: Table) -> int:
 def lookup_floats(
     source: np.ndarray,
     le_entries: np.ndarray,
-    le: Table,
+    le: SdpTable,
     lo_entries: np.ndarray,
-    lo: Table,
+    lo: SdpTable,
     choice: Choice,
     out: np.ndarray,
     counts: np.ndarray,

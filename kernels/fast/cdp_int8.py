@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nvdla.kernels.cdp import COUNTERS, SATURATED, Converter, Function, Priority, Table, choose, look_up
+from nvdla.kernels.cdp import COUNTERS, SATURATED, CdpConverter, CdpFunction, CdpTable, Priority, choose, look_up
 from nvdla.kernels.fast.forms import FastForm
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
@@ -61,7 +61,7 @@ class Settings(NamedTuple):
     out_factor: float
 
 
-def loop_settings(function: Function, icvt: Converter, ocvt: Converter) -> Settings:
+def loop_settings(function: CdpFunction, icvt: CdpConverter, ocvt: CdpConverter) -> Settings:
     """The registers' values for the loops: all factors are exact, an int16 times a power of two."""
     return Settings(
         np.float32(icvt.offset),
@@ -76,8 +76,8 @@ def loop_settings(function: Function, icvt: Converter, ocvt: Converter) -> Setti
 @njit(cache=True, nogil=True)
 def _tabulate(
     low: int,
-    le: Table,
-    lo: Table,
+    le: CdpTable,
+    lo: CdpTable,
     le_entries: np.ndarray,
     lo_entries: np.ndarray,
     priority: Priority,
@@ -96,7 +96,7 @@ def _tabulate(
                 kinds[i] = kind
 
 
-def totals(function: Function, icvt: Converter) -> tuple[int, int]:
+def totals(function: CdpFunction, icvt: CdpConverter) -> tuple[int, int]:
     """The least and the greatest total that an int8 element (or a channel that does not exist, 0) can lead to."""
     ends = [0, _converted(-128, icvt), _converted(127, icvt)]
     if function.no_squares:
@@ -104,14 +104,19 @@ def totals(function: Function, icvt: Converter) -> tuple[int, int]:
     return 0, (2 * function.reach + 1) * max(end * end for end in ends)
 
 
-def _converted(x: int, icvt: Converter) -> int:
+def _converted(x: int, icvt: CdpConverter) -> int:
     """The input converter, which rises or falls all along."""
     y = min(max((x - icvt.offset) * icvt.scale * 2.0**-icvt.shift, -256.0), 255.0)
     return int(y + copysign(0.5, y))
 
 
 def answers(
-    bounds: tuple[int, int], le: Table, lo: Table, le_entries: np.ndarray, lo_entries: np.ndarray, priority: Priority
+    bounds: tuple[int, int],
+    le: CdpTable,
+    lo: CdpTable,
+    le_entries: np.ndarray,
+    lo_entries: np.ndarray,
+    priority: Priority,
 ) -> Answers:
     """Ask the tables with every total within ``bounds`` (:func:`totals`)."""
     low, high = bounds

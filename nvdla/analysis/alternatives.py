@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.cycles.estimate import WINOGRAD_SHARE
 from nvdla.analysis.cycles.queue import convolution, queue_cycles
-from nvdla.analysis.cycles.shapes import Chain
+from nvdla.analysis.cycles.shapes import ChainShape
 from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.convolution.slices import entries_per_slice
 from nvdla.rounding import align, ceil_div
@@ -57,7 +57,7 @@ class Geometry:
         line = entries_per_slice(self.source[0] * self.element_bytes, self.source[2], config)
         return self.rows(*part)[1] * line
 
-    def chain(self, part: tuple[int, int], form: Alternative, first: bool, config: Configuration) -> Chain:
+    def chain(self, part: tuple[int, int], form: Alternative, first: bool, config: Configuration) -> ChainShape:
         """A part as the cycle model takes it; ``first``: the first of its form."""
         return convolution(
             config,
@@ -111,7 +111,7 @@ class WinogradGeometry(Geometry):
         """Entries of the buffer that the input of such rows of the result takes."""
         return (part[1] + self.grain) * self.line(config)
 
-    def chain(self, part: tuple[int, int], form: Alternative, first: bool, config: Configuration) -> Chain:
+    def chain(self, part: tuple[int, int], form: Alternative, first: bool, config: Configuration) -> ChainShape:
         """A part as the cycle model takes it."""
         whole = super().chain(part, form, first, config)
         assert whole.conv is not None

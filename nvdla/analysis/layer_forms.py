@@ -13,7 +13,7 @@ from typing import Any
 
 from nvdla.analysis.alternatives import PARTS, Alternative, Geometry, alternatives
 from nvdla.analysis.cycles.queue import queue_cycles
-from nvdla.analysis.cycles.shapes import Chain, ConvolutionShape, SdpShape
+from nvdla.analysis.cycles.shapes import ChainShape, ConvolutionShape, SdpShape
 from nvdla.analysis.study import Study
 from nvdla.descriptors.enums import ConvMode, DataFormat, OpType
 from nvdla.hardware.configuration import Configuration
@@ -28,7 +28,7 @@ class LayerGeometry(Geometry):
     of all weights, fetched or not; ``most``: entries of all data, where they are not just its lines (Winograd);
     ``bands``: whether it can be done in parts of rows."""
 
-    whole: Chain = field(default_factory=Chain)
+    whole: ChainShape = field(default_factory=ChainShape)
     line: int = 0
     stored: int = 0
     most: int = 0
@@ -54,7 +54,7 @@ class LayerGeometry(Geometry):
         share = min(kernels, self.shape.kernels) / self.shape.kernels
         return align(math.ceil(self.stored * share), config.cbuf_entry_bytes)
 
-    def chain(self, part: tuple[int, int], form: Alternative, first: bool, config: Configuration) -> Chain:
+    def chain(self, part: tuple[int, int], form: Alternative, first: bool, config: Configuration) -> ChainShape:
         """A part with its share of the traffic of all."""
         rows, height = self.rows(*part)[1], self.source[1]
         conv = replace(
@@ -82,12 +82,12 @@ def _share(sdp: SdpShape, count: int, height: int) -> SdpShape:
 
 
 @dataclass(frozen=True)
-class Layer:
+class LoweredLayer:
     """Operations that are one layer, from its first rows to its last; ``built``: the form that they have;
     ``reads_input``: what they read is an input of the network."""
 
     nodes: tuple[Operation, ...]
-    chains: tuple[Chain, ...]
+    chains: tuple[ChainShape, ...]
     geometry: LayerGeometry
     built: Alternative
     reads_input: bool
@@ -97,7 +97,7 @@ class Layer:
         return queue_cycles(self.chains, study.config, study.memory, element_bytes=self.geometry.element_bytes)
 
 
-def layers_of(study: Study) -> list[Layer]:
+def layers_of(study: Study) -> list[LoweredLayer]:
     """The layers that are convolutions, in the order of their first operations."""
     groups: dict[tuple[Any, ...], list[Operation]] = {}
     for node in study.operations:
@@ -127,7 +127,7 @@ def _same_layer(node: Operation) -> tuple[Any, ...]:
     return (node.task, node.roi, weights.memory, weights.start, weights.traffic, *cube, *settings)
 
 
-def _layers(group: list[Operation], behind: dict[Any, Chain | None], inputs: set[Any]) -> Iterator[Layer]:
+def _layers(group: list[Operation], behind: dict[Any, ChainShape | None], inputs: set[Any]) -> Iterator[LoweredLayer]:
     """One layer where the operations are its parts one behind the other; else each is one of its own."""
     for nodes in _rows_in_order(group):
         chains = [behind[node.key] for node in nodes if node.key in behind]
@@ -143,7 +143,7 @@ def _rows_in_order(group: list[Operation]) -> list[list[Operation]]:
     starts = {node.key: source.start for node, source in zip(group, sources, strict=True) if source}
     nodes = sorted(group, key=lambda node: starts[node.key])
     stride = next(source.line_stride for source in sources if source)
-    first, top, geometry = starts[nodes[0].key], 0, _geometry(nodes, Chain())
+    first, top, geometry = starts[nodes[0].key], 0, _geometry(nodes, ChainShape())
     for node in nodes:
         count = node.surface.dst_data.height
         begin, rows = geometry.rows(top, count)
@@ -153,7 +153,7 @@ def _rows_in_order(group: list[Operation]) -> list[list[Operation]]:
     return [nodes]
 
 
-def _geometry(nodes: list[Operation], whole: Chain, bands: bool = True) -> LayerGeometry:
+def _geometry(nodes: list[Operation], whole: ChainShape, bands: bool = True) -> LayerGeometry:
     """Of the parts of a layer from its first rows to its last."""
     op, src, dst = nodes[0].op, nodes[0].surface.src_data, nodes[0].surface.dst_data
     count = max(sum(node.surface.dst_data.height for node in nodes), 1)
@@ -181,13 +181,13 @@ def _geometry(nodes: list[Operation], whole: Chain, bands: bool = True) -> Layer
     )
 
 
-def _layer(nodes: list[Operation], chains: list[Chain], reads_input: bool) -> Layer:
+def _layer(nodes: list[Operation], chains: list[ChainShape], reads_input: bool) -> LoweredLayer:
     """The layer of such parts: ``whole`` has the shapes of the first, and the sums of all."""
     first = chains[0]
     conv, op = first.conv, nodes[0].op
     assert conv is not None
     bands = not any(chain.pdp or op.data_reuse for chain in chains)
-    plain = _geometry(nodes, Chain(), bands)
+    plain = _geometry(nodes, ChainShape(), bands)
     height, rows = plain.source[1], plain.result[1]
     conv = replace(conv, out_height=rows, slices=height, data_bytes=conv.data_bytes * height // conv.slices)
     sdps = [chain.sdp for chain in chains if chain.sdp]
@@ -200,7 +200,7 @@ def _layer(nodes: list[Operation], chains: list[Chain], reads_input: bool) -> La
     parts = tuple((top, node.surface.dst_data.height) for top, node in zip(tops, nodes, strict=True))
     kept = len(nodes) > 1 and all(node.op.weight_reuse for node in nodes[1:])
     built = Alternative(parts, conv.data_banks, conv.weight_banks, kept)
-    return Layer(tuple(nodes), tuple(chains), geometry, built, reads_input)
+    return LoweredLayer(tuple(nodes), tuple(chains), geometry, built, reads_input)
 
 
 MOST_COMPONENTS = 4
@@ -208,12 +208,12 @@ MOST_COMPONENTS = 4
 SUMMED = ("height", "read_bytes", "operand_bytes", "write_bytes")
 
 
-def other_forms(layer: Layer, study: Study, config: Configuration | None = None) -> list[Alternative]:
+def other_forms(layer: LoweredLayer, study: Study, config: Configuration | None = None) -> list[Alternative]:
     """Forms that fit the buffer, in 1, 2 or 4 parts and in as many as it has; the fastest first."""
     return alternatives(layer.geometry, config or study.config, study.memory, {*PARTS, len(layer.nodes)})
 
 
-def takes_images(layer: Layer) -> bool:
+def takes_images(layer: LoweredLayer) -> bool:
     """Whether the layer reads an input of the network as a feature cube that could be an image."""
     op = layer.nodes[0].op
     direct = op.conv_mode == ConvMode.DIRECT and op.data_format == DataFormat.FEATURE and op.batch <= 1

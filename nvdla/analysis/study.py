@@ -14,7 +14,7 @@ from pathlib import PurePath
 
 from nvdla.analysis.cycles.constants import Memory, Software
 from nvdla.analysis.cycles.estimate import Estimate, estimates
-from nvdla.analysis.cycles.schedule import Schedule, Work, schedule
+from nvdla.analysis.cycles.schedule import ChainWork, Schedule, schedule
 from nvdla.errors import DescriptorError
 from nvdla.loadable.model import Loadable
 from nvdla.program.operation import Key, Operation
@@ -99,7 +99,7 @@ class Study(OfProgram):
         works = []
         for chain in self.chains:
             estimate = self.estimates[chain[0].key]
-            works.append(Work(chain, estimate.shape, estimate.constants, prod(chain[-1].output or (0,))))
+            works.append(ChainWork(chain, estimate.shape, estimate.constants, prod(chain[-1].output or (0,))))
         return schedule(works, self.memory, self.software)
 
     @cached_property

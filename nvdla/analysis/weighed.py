@@ -8,7 +8,7 @@ from typing import Any
 
 from nvdla.analysis.alternatives import Alternative
 from nvdla.analysis.cycles.shapes import mac_cycles
-from nvdla.analysis.layer_forms import Layer, other_forms
+from nvdla.analysis.layer_forms import LoweredLayer, other_forms
 from nvdla.analysis.study import Study
 from nvdla.analysis.what_if import changes
 from nvdla.descriptors.enums import ConvMode
@@ -18,7 +18,7 @@ TERMS = ("until_first_mac", "multiplying", "array", "behind_last_mac")
 SAME = ("parts", "data_banks", "weight_banks", "keeps_weights")
 
 
-def weighed(study: Study, layer: Layer) -> Row:
+def weighed(study: Study, layer: LoweredLayer) -> Row:
     """What was weighed for a layer, and what would help, as plain data (cycles alone, in a queue of its own)."""
     cycles = layer.cycles(study)
     forms = [_form(layer, each, False) for each in other_forms(layer, study)]
@@ -38,7 +38,7 @@ def weighed(study: Study, layer: Layer) -> Row:
     }
 
 
-def _form(layer: Layer, form: Alternative, chosen: bool) -> Row:
+def _form(layer: LoweredLayer, form: Alternative, chosen: bool) -> Row:
     shape, geometry = layer.geometry.shape, layer.geometry
     lines = sum(geometry.rows(*part)[1] for part in form.parts)
     fetched = 1 if form.keeps_weights else len(form.parts)
@@ -50,7 +50,7 @@ def _form(layer: Layer, form: Alternative, chosen: bool) -> Row:
     }
 
 
-def _why_no_parts(layer: Layer) -> str | None:
+def _why_no_parts(layer: LoweredLayer) -> str | None:
     """Why forms in parts of rows are not weighed; None where they are."""
     op = layer.nodes[0].op
     if layer.chains[0].pdp:
@@ -64,7 +64,7 @@ def _why_no_parts(layer: Layer) -> str | None:
     return "its result has one row" if layer.geometry.result[1] == 1 else None
 
 
-def _terms(study: Study, layer: Layer) -> Row:
+def _terms(study: Study, layer: LoweredLayer) -> Row:
     """Where the cycles of the operations go, each alone; ``array``: what the MAC array itself needs."""
     found = dict.fromkeys(TERMS, 0)
     for node in layer.nodes:

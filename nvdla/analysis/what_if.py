@@ -13,7 +13,7 @@ from typing import Any
 from nvdla.analysis.alternatives import alternatives
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.cycles.queue import queue_cycles
-from nvdla.analysis.layer_forms import MOST_COMPONENTS, Layer, other_forms, takes_images
+from nvdla.analysis.layer_forms import MOST_COMPONENTS, LoweredLayer, other_forms, takes_images
 from nvdla.analysis.study import Study
 from nvdla.hardware.configuration import Configuration
 from nvdla.rounding import align, ceil_div
@@ -25,7 +25,7 @@ LINE_ALIGNMENT = 32
 """Bytes that a line of an image is a multiple of."""
 
 
-def changes(study: Study, layer: Layer, cycles: int) -> list[dict[str, Any]]:
+def changes(study: Study, layer: LoweredLayer, cycles: int) -> list[dict[str, Any]]:
     """Changes that save at least :data:`WORTH` of ``cycles``, those that save most first."""
     plain = [*_hardware(study, layer), *_forms(study, layer), *_image_input(study, layer)]
     tried = [(what, each, cycles, False) for what, each in plain]
@@ -41,7 +41,7 @@ def changes(study: Study, layer: Layer, cycles: int) -> list[dict[str, Any]]:
 Tried = tuple[str, int]
 
 
-def _hardware(study: Study, layer: Layer) -> Iterator[Tried]:
+def _hardware(study: Study, layer: LoweredLayer) -> Iterator[Tried]:
     """The layer as it is on other hardware. More kernels at a time are not tried: the model knows arrays that make an
     atom of results at a time."""
     config, memory = study.config, study.memory
@@ -65,11 +65,11 @@ def _hardware(study: Study, layer: Layer) -> Iterator[Tried]:
         yield "a PDP twice as fast", _again(layer, double, memory)
 
 
-def _again(layer: Layer, config: Configuration, memory: Memory) -> int:
+def _again(layer: LoweredLayer, config: Configuration, memory: Memory) -> int:
     return queue_cycles(layer.chains, config, memory, element_bytes=layer.geometry.element_bytes)
 
 
-def _forms(study: Study, layer: Layer) -> Iterator[Tried]:
+def _forms(study: Study, layer: LoweredLayer) -> Iterator[Tried]:
     """Other forms on this hardware, and with a larger buffer."""
     here = other_forms(layer, study)
     if here:
@@ -80,7 +80,7 @@ def _forms(study: Study, layer: Layer) -> Iterator[Tried]:
         yield f"a buffer of {larger.cbuf_banks} banks ({there[0].words})", there[0].cycles
 
 
-def _images(study: Study, layer: Layer) -> Iterator[tuple[str, int, int]]:
+def _images(study: Study, layer: LoweredLayer) -> Iterator[tuple[str, int, int]]:
     """Images one behind the other, with the weights kept and with them fetched anew: cycles of an image."""
     shape, whole = layer.geometry.shape, layer.geometry.whole
     fits = shape.weight_bytes <= shape.weight_banks * study.config.cbuf_bank_bytes
@@ -95,7 +95,7 @@ def _images(study: Study, layer: Layer) -> Iterator[tuple[str, int, int]]:
     yield f"weights kept for {IMAGES} images one behind the other", once, anew
 
 
-def _image_input(study: Study, layer: Layer) -> Iterator[Tried]:
+def _image_input(study: Study, layer: LoweredLayer) -> Iterator[Tried]:
     """Pixels of 1 or 4 components: the columns of a kernel's row are channels, and 2 or 4 rows share a pass."""
     if not takes_images(layer):
         return

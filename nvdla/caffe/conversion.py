@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from nvdla.caffe.layers import LAYERS
-from nvdla.caffe.network import Layer, Network
-from nvdla.caffe.onnx_graph import IR_VERSION, OPSET, Graph, Value
+from nvdla.caffe.network import CaffeLayer, CaffeNetwork
+from nvdla.caffe.onnx_graph import IR_VERSION, OPSET, CaffeGraph, CaffeValue
 from nvdla.caffe.text import near
 
 
 @dataclass
-class Model:
+class ConvertedModel:
     """``model``: the ONNX ModelProto, whose outputs are every layer's results. ``names``: a layer's name, or its blobs'
     names where it has several -> output, in order of the layers. ``blobs``: blob -> output written to it last.
     ``ends``: outputs that no layer takes: those of the network."""
@@ -24,10 +24,10 @@ class Model:
     ends: list[str]
 
 
-def convert(onnx: Any, network: Network, inputs: Mapping[str, tuple[int, ...]]) -> Model:
+def convert(onnx: Any, network: CaffeNetwork, inputs: Mapping[str, tuple[int, ...]]) -> ConvertedModel:
     """The ONNX model of a network whose inputs have these shapes. Raises FormatError naming line and layer."""
-    graph = Graph(onnx)
-    blobs = {name: Value(name, tuple(shape)) for name, shape in inputs.items()}
+    graph = CaffeGraph(onnx)
+    blobs = {name: CaffeValue(name, tuple(shape)) for name, shape in inputs.items()}
     names: dict[str, str] = {}
     for layer in network.layers:
         graph.layer = layer
@@ -44,10 +44,10 @@ def convert(onnx: Any, network: Network, inputs: Mapping[str, tuple[int, ...]]) 
             names[layer.name if len(made) == 1 else blob] = value.name
     written = {blob: value.name for blob, value in blobs.items() if blob not in inputs}
     ends = [written[blob] for blob in _ends(network)]
-    return Model(_model(onnx, network, inputs, graph, names), names, written, ends)
+    return ConvertedModel(_model(onnx, network, inputs, graph, names), names, written, ends)
 
 
-def _ends(network: Network) -> list[str]:
+def _ends(network: CaffeNetwork) -> list[str]:
     """Blobs that nobody takes after they are written; a layer in place takes what the one before it wrote."""
     ends: dict[str, None] = {}
     for layer in network.layers:
@@ -57,7 +57,7 @@ def _ends(network: Network) -> list[str]:
     return list(ends)
 
 
-def _check_parameters(layer: Layer, wanted: str | None) -> None:
+def _check_parameters(layer: CaffeLayer, wanted: str | None) -> None:
     """Parameters that nobody would look at are mistakes, and would change the result unnoticed."""
     for name, line in layer.message.open.items():
         if name not in ("transform_param", "loss_param"):
@@ -68,7 +68,7 @@ def _check_parameters(layer: Layer, wanted: str | None) -> None:
             raise layer.fail(f"{name} does not belong to a layer of this type, which {takes}")
 
 
-def _bottoms(layer: Layer, blobs: Mapping[str, Value], counts: range) -> list[Value]:
+def _bottoms(layer: CaffeLayer, blobs: Mapping[str, CaffeValue], counts: range) -> list[CaffeValue]:
     if len(layer.bottoms) not in counts:
         more = {1: "", 2: f" or {counts[-1]}"}.get(len(counts), " or more")
         wanted = f"{counts[0]}{more}"
@@ -77,7 +77,7 @@ def _bottoms(layer: Layer, blobs: Mapping[str, Value], counts: range) -> list[Va
 
 
 def _model(
-    onnx: Any, network: Network, inputs: Mapping[str, tuple[int, ...]], graph: Graph, names: Mapping[str, str]
+    onnx: Any, network: CaffeNetwork, inputs: Mapping[str, tuple[int, ...]], graph: CaffeGraph, names: Mapping[str, str]
 ) -> Any:
     helper, float32 = onnx.helper, onnx.TensorProto.FLOAT
     made = helper.make_graph(

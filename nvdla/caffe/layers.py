@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.caffe.network import Layer
-from nvdla.caffe.onnx_graph import Graph, Value
-from nvdla.caffe.text import Message
+from nvdla.caffe.network import CaffeLayer
+from nvdla.caffe.onnx_graph import CaffeGraph, CaffeValue
+from nvdla.caffe.text import TextMessage
 from nvdla.rounding import ceil_div
 
 ONE = range(1, 2)
@@ -32,7 +32,7 @@ LOWEST = float(np.finfo(np.float32).min)
 class Conversion:
     """``parameters``: the field of a layer that sets this type; ``bottoms``: how many it takes."""
 
-    function: Callable[..., list[Value]]
+    function: Callable[..., list[CaffeValue]]
     parameters: str | None
     bottoms: range
 
@@ -40,7 +40,7 @@ class Conversion:
 LAYERS: dict[str, Conversion] = {}
 
 
-Turn = Callable[..., list[Value]]
+Turn = Callable[..., list[CaffeValue]]
 
 
 def _layer(kind: str, parameters: str | None = None, bottoms: range = ONE) -> Callable[[Turn], Turn]:
@@ -54,14 +54,14 @@ def _layer(kind: str, parameters: str | None = None, bottoms: range = ONE) -> Ca
 # ---- what several need
 
 
-def _axis(layer: Layer, value: int, axes: int, what: str = "axis") -> int:
+def _axis(layer: CaffeLayer, value: int, axes: int, what: str = "axis") -> int:
     """An axis, counted from the end where it is negative."""
     if not -axes <= value < axes:
         raise layer.fail(f"{what} {value} of a blob of {axes} axes")
     return value % axes
 
 
-def _blob(layer: Layer, index: int, count: int, shape: Sequence[int], what: str) -> np.ndarray:
+def _blob(layer: CaffeLayer, index: int, count: int, shape: Sequence[int], what: str) -> np.ndarray:
     """A weight blob in its shape; leading axes of 1 may be missing or too many, as in old files."""
     if layer.blobs is None:
         raise layer.fail("has weights; give the .caffemodel, too")
@@ -84,14 +84,16 @@ def _by(shape: Sequence[int]) -> str:
     return "x".join(map(str, shape)) or "a single number"
 
 
-def _image(layer: Layer, value: Value) -> tuple[int, int, int, int]:
+def _image(layer: CaffeLayer, value: CaffeValue) -> tuple[int, int, int, int]:
     if len(value.shape) != 4:
         raise layer.fail(f"its bottom is {_by(value.shape)}, must have the 4 axes N, C, H, W")
     batch, channels, height, width = value.shape
     return batch, channels, height, width
 
 
-def _pair(layer: Layer, settings: Message, name: str, parts: tuple[str, str], default: int | None) -> tuple[int, int]:
+def _pair(
+    layer: CaffeLayer, settings: TextMessage, name: str, parts: tuple[str, str], default: int | None
+) -> tuple[int, int]:
     """(height, width) of a setting given once, once for each, or as two fields."""
     values = settings[name]
     if any(part in settings for part in parts):
@@ -116,7 +118,7 @@ class _Window:
     pad: tuple[int, int]
 
 
-def _window(layer: Layer, settings: Message, kernel: tuple[int, int] | None = None) -> _Window:
+def _window(layer: CaffeLayer, settings: TextMessage, kernel: tuple[int, int] | None = None) -> _Window:
     kernel = kernel or _pair(layer, settings, "kernel_size", ("kernel_h", "kernel_w"), None)
     stride = _pair(layer, settings, "stride", ("stride_h", "stride_w"), 1)
     pad = _pair(layer, settings, "pad", ("pad_h", "pad_w"), 0)
@@ -125,19 +127,21 @@ def _window(layer: Layer, settings: Message, kernel: tuple[int, int] | None = No
     return _Window(kernel, stride, pad)
 
 
-def _operator(graph: Graph, kind: str, value: Value, *others: Value | str, **attributes: Any) -> Value:
+def _operator(
+    graph: CaffeGraph, kind: str, value: CaffeValue, *others: CaffeValue | str, **attributes: Any
+) -> CaffeValue:
     """An operator whose result has its first input's shape."""
     return graph.node(kind, [value, *others], value.shape, **attributes)
 
 
-def _linear(graph: Graph, value: Value, scale: float, shift: float) -> Value:
+def _linear(graph: CaffeGraph, value: CaffeValue, scale: float, shift: float) -> CaffeValue:
     """shift + scale * x"""
     if scale != 1:
         value = _operator(graph, "Mul", value, graph.number(scale))
     return _operator(graph, "Add", value, graph.number(shift)) if shift else value
 
 
-def _reshaped(graph: Graph, value: Value, shape: Sequence[int]) -> Value:
+def _reshaped(graph: CaffeGraph, value: CaffeValue, shape: Sequence[int]) -> CaffeValue:
     return graph.node("Reshape", [value, graph.constant(np.array(shape, np.int64))], shape)
 
 
@@ -145,7 +149,7 @@ def _reshaped(graph: Graph, value: Value, shape: Sequence[int]) -> Value:
 
 
 @_layer("Convolution", "convolution_param")
-def _convolution(graph: Graph, layer: Layer, value: Value) -> list[Value]:
+def _convolution(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
     settings, window, dilation = _convolution_settings(layer, value)
     batch, channels, *image = value.shape
     outputs, group = settings["num_output"], settings["group"]
@@ -159,7 +163,7 @@ def _convolution(graph: Graph, layer: Layer, value: Value) -> list[Value]:
 
 
 @_layer("Deconvolution", "convolution_param")
-def _deconvolution(graph: Graph, layer: Layer, value: Value) -> list[Value]:
+def _deconvolution(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
     settings, window, dilation = _convolution_settings(layer, value)
     batch, channels, *image = value.shape
     outputs, group = settings["num_output"], settings["group"]
@@ -172,7 +176,7 @@ def _deconvolution(graph: Graph, layer: Layer, value: Value) -> list[Value]:
     return [graph.node("ConvTranspose", [value, *operands], (batch, outputs, *size), work, **attributes)]
 
 
-def _convolution_settings(layer: Layer, value: Value) -> tuple[Message, _Window, tuple[int, int]]:
+def _convolution_settings(layer: CaffeLayer, value: CaffeValue) -> tuple[TextMessage, _Window, tuple[int, int]]:
     settings = layer.message["convolution_param"]
     channels, outputs, group = _image(layer, value)[1], settings["num_output"], settings["group"]
     if not outputs:
@@ -187,7 +191,7 @@ def _convolution_settings(layer: Layer, value: Value) -> tuple[Message, _Window,
     return settings, _window(layer, settings), (dilation[0], dilation[-1])
 
 
-def _weights(graph: Graph, layer: Layer, settings: Message, shape: tuple[int, ...]) -> list[str]:
+def _weights(graph: CaffeGraph, layer: CaffeLayer, settings: TextMessage, shape: tuple[int, ...]) -> list[str]:
     count = 2 if settings["bias_term"] else 1
     operands = [graph.constant(_blob(layer, 0, count, shape, "weights"))]
     if settings["bias_term"]:
@@ -206,7 +210,7 @@ def _attributes(window: _Window, dilation: tuple[int, int], group: int) -> dict[
 
 
 @_layer("InnerProduct", "inner_product_param")
-def _inner_product(graph: Graph, layer: Layer, value: Value) -> list[Value]:
+def _inner_product(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
     settings = layer.message["inner_product_param"]
     outputs, axis = settings["num_output"], _axis(layer, settings["axis"], len(value.shape))
     if not outputs:
@@ -216,7 +220,7 @@ def _inner_product(graph: Graph, layer: Layer, value: Value) -> list[Value]:
     count = 2 if settings["bias_term"] else 1
     weights = _blob(layer, 0, count, shape, "weights")
     flat = _reshaped(graph, value, (math.prod(kept), length))
-    operands: list[Value | str] = [flat, graph.constant(weights if settings["transpose"] else weights.T)]
+    operands: list[CaffeValue | str] = [flat, graph.constant(weights if settings["transpose"] else weights.T)]
     result = graph.node("MatMul", operands, (math.prod(kept), outputs), length)
     if settings["bias_term"]:
         result = _operator(graph, "Add", result, graph.constant(_blob(layer, 1, count, (outputs,), "bias")))
@@ -227,7 +231,7 @@ def _inner_product(graph: Graph, layer: Layer, value: Value) -> list[Value]:
 
 
 @_layer("Pooling", "pooling_param")
-def _pooling(graph: Graph, layer: Layer, value: Value) -> list[Value]:
+def _pooling(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
     settings = layer.message["pooling_param"]
     _, _, height, width = _image(layer, value)
     if settings["pool"] == "STOCHASTIC":
@@ -243,7 +247,7 @@ def _pooling(graph: Graph, layer: Layer, value: Value) -> list[Value]:
     return [_pooled(graph, value, window, settings["pool"], settings["round_mode"] == "CEIL")]
 
 
-def _pooled(graph: Graph, value: Value, window: _Window, pool: str, ceil: bool) -> Value:
+def _pooled(graph: CaffeGraph, value: CaffeValue, window: _Window, pool: str, ceil: bool) -> CaffeValue:
     """Windows may reach beyond the padding at the end (sizes round up); AVE divides by what lies inside the padding
     (pooling_layer.cpp, Reshape and Forward_cpu)."""
     batch, channels, *image = value.shape
@@ -287,13 +291,13 @@ def pooled_size(n: int, kernel: int, stride: int, pad: int, ceil: bool = True) -
 
 
 @_layer("ReLU", "relu_param")
-def _relu(graph: Graph, layer: Layer, value: Value) -> list[Value]:
+def _relu(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
     slope = layer.message["relu_param"]["negative_slope"]
     return [_operator(graph, "LeakyRelu", value, alpha=slope) if slope else _operator(graph, "Relu", value)]
 
 
 @_layer("PReLU", "prelu_param")
-def _prelu(graph: Graph, layer: Layer, value: Value) -> list[Value]:
+def _prelu(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
     if len(value.shape) < 2:
         raise layer.fail(f"its bottom is {_by(value.shape)}, must have channels")
     channels = 1 if layer.message["prelu_param"]["channel_shared"] else value.shape[1]
@@ -302,13 +306,13 @@ def _prelu(graph: Graph, layer: Layer, value: Value) -> list[Value]:
 
 
 @_layer("ELU", "elu_param")
-def _elu(graph: Graph, layer: Layer, value: Value) -> list[Value]:
+def _elu(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
     return [_operator(graph, "Elu", value, alpha=layer.message["elu_param"]["alpha"])]
 
 
 def _plain_operator(kind: str, operator: str, parameters: str | None = None) -> None:
     @_layer(kind, parameters)
-    def function(graph: Graph, layer: Layer, value: Value) -> list[Value]:
+    def function(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
         return [_operator(graph, operator, value)]
 
 
@@ -320,7 +324,7 @@ _plain_operator("Dropout", "Identity", "dropout_param")
 
 
 @_layer("Power", "power_param")
-def _power(graph: Graph, layer: Layer, value: Value) -> list[Value]:
+def _power(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
     """(shift + scale * x) ^ power"""
     settings = layer.message["power_param"]
     result = _linear(graph, value, settings["scale"], settings["shift"])
@@ -329,7 +333,7 @@ def _power(graph: Graph, layer: Layer, value: Value) -> list[Value]:
 
 
 @_layer("Exp", "exp_param")
-def _exp(graph: Graph, layer: Layer, value: Value) -> list[Value]:
+def _exp(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
     """base ^ (shift + scale * x); base e where it is -1"""
     settings = layer.message["exp_param"]
     factor = _log_of_base(layer, settings["base"])
@@ -337,7 +341,7 @@ def _exp(graph: Graph, layer: Layer, value: Value) -> list[Value]:
 
 
 @_layer("Log", "log_param")
-def _log(graph: Graph, layer: Layer, value: Value) -> list[Value]:
+def _log(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
     """log of shift + scale * x, to the base; e where it is -1"""
     settings = layer.message["log_param"]
     factor = _log_of_base(layer, settings["base"])
@@ -347,7 +351,7 @@ def _log(graph: Graph, layer: Layer, value: Value) -> list[Value]:
     return [_linear(graph, result, 1 / factor, 0.0)]
 
 
-def _log_of_base(layer: Layer, base: float) -> float:
+def _log_of_base(layer: CaffeLayer, base: float) -> float:
     if base == -1:
         return 1.0
     if base <= 0:
@@ -359,7 +363,7 @@ def _log_of_base(layer: Layer, base: float) -> float:
 
 
 @_layer("BatchNorm", "batch_norm_param")
-def _batch_norm(graph: Graph, layer: Layer, value: Value) -> list[Value]:
+def _batch_norm(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
     """Mean and variance of training, divided by the factor in the third blob (batch_norm_layer.cpp, Forward_cpu)."""
     settings = layer.message["batch_norm_param"]
     if settings["use_global_stats"] is False:
@@ -376,13 +380,17 @@ def _batch_norm(graph: Graph, layer: Layer, value: Value) -> list[Value]:
 
 
 @_layer("Scale", "scale_param", ONE_OR_TWO)
-def _scale(graph: Graph, layer: Layer, value: Value, other: Value | None = None) -> list[Value]:
+def _scale(
+    graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue, other: CaffeValue | None = None
+) -> list[CaffeValue]:
     settings = layer.message["scale_param"]
     own = 1 if other is None else 0
     count = own + settings["bias_term"]
     if other is None:
         shape = _covered(layer, settings, value)
-        factor: Value | str = graph.constant(_aligned(_blob(layer, 0, count, shape, "scale"), layer, settings, value))
+        factor: CaffeValue | str = graph.constant(
+            _aligned(_blob(layer, 0, count, shape, "scale"), layer, settings, value)
+        )
     else:
         factor = _second(graph, layer, settings, value, other)
     result = _operator(graph, "Mul", value, factor)
@@ -394,7 +402,7 @@ def _scale(graph: Graph, layer: Layer, value: Value, other: Value | None = None)
 
 
 @_layer("Bias", "bias_param", ONE_OR_TWO)
-def _bias(graph: Graph, layer: Layer, value: Value, other: Value | None = None) -> list[Value]:
+def _bias(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue, other: CaffeValue | None = None) -> list[CaffeValue]:
     settings = layer.message["bias_param"]
     if other is not None:
         return [_operator(graph, "Add", value, _second(graph, layer, settings, value, other))]
@@ -402,7 +410,7 @@ def _bias(graph: Graph, layer: Layer, value: Value, other: Value | None = None) 
     return [_operator(graph, "Add", value, graph.constant(_aligned(bias, layer, settings, value)))]
 
 
-def _covered(layer: Layer, settings: Message, value: Value) -> tuple[int, ...]:
+def _covered(layer: CaffeLayer, settings: TextMessage, value: CaffeValue) -> tuple[int, ...]:
     """The axes of the bottom that a learned scale or bias covers."""
     axis, axes = _axis(layer, settings["axis"], len(value.shape)), settings["num_axes"]
     if axes < -1 or axis + axes > len(value.shape):
@@ -410,7 +418,7 @@ def _covered(layer: Layer, settings: Message, value: Value) -> tuple[int, ...]:
     return value.shape[axis:] if axes == -1 else value.shape[axis : axis + axes]
 
 
-def _trailing(layer: Layer, settings: Message, value: Value, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _trailing(layer: CaffeLayer, settings: TextMessage, value: CaffeValue, shape: tuple[int, ...]) -> tuple[int, ...]:
     """A shape with axes of 1 behind it, so that it meets the bottom from ``axis`` on."""
     axis = _axis(layer, settings["axis"], len(value.shape)) if shape else len(value.shape)
     if value.shape[axis : axis + len(shape)] != shape:
@@ -418,16 +426,18 @@ def _trailing(layer: Layer, settings: Message, value: Value, shape: tuple[int, .
     return (*shape, *[1] * (len(value.shape) - axis - len(shape)))
 
 
-def _aligned(blob: np.ndarray, layer: Layer, settings: Message, value: Value) -> np.ndarray:
+def _aligned(blob: np.ndarray, layer: CaffeLayer, settings: TextMessage, value: CaffeValue) -> np.ndarray:
     return blob.reshape(_trailing(layer, settings, value, blob.shape))
 
 
-def _second(graph: Graph, layer: Layer, settings: Message, value: Value, other: Value) -> Value:
+def _second(
+    graph: CaffeGraph, layer: CaffeLayer, settings: TextMessage, value: CaffeValue, other: CaffeValue
+) -> CaffeValue:
     return _reshaped(graph, other, _trailing(layer, settings, value, other.shape))
 
 
 @_layer("LRN", "lrn_param")
-def _lrn(graph: Graph, layer: Layer, value: Value) -> list[Value]:
+def _lrn(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
     settings = layer.message["lrn_param"]
     size, alpha, beta = settings["local_size"], settings["alpha"], settings["beta"]
     _image(layer, value)
@@ -443,7 +453,7 @@ def _lrn(graph: Graph, layer: Layer, value: Value) -> list[Value]:
 
 
 @_layer("Softmax", "softmax_param")
-def _softmax(graph: Graph, layer: Layer, value: Value) -> list[Value]:
+def _softmax(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
     axis = _axis(layer, layer.message["softmax_param"]["axis"], len(value.shape))
     return [_operator(graph, "Softmax", value, axis=axis)]
 
@@ -452,7 +462,7 @@ def _softmax(graph: Graph, layer: Layer, value: Value) -> list[Value]:
 
 
 @_layer("Eltwise", "eltwise_param", TWO_OR_MORE)
-def _eltwise(graph: Graph, layer: Layer, *values: Value) -> list[Value]:
+def _eltwise(graph: CaffeGraph, layer: CaffeLayer, *values: CaffeValue) -> list[CaffeValue]:
     settings = layer.message["eltwise_param"]
     operation, factors = settings["operation"], settings["coeff"]
     for each in values[1:]:
@@ -469,7 +479,7 @@ def _eltwise(graph: Graph, layer: Layer, *values: Value) -> list[Value]:
 
 
 @_layer("Concat", "concat_param", ANY)
-def _concat(graph: Graph, layer: Layer, *values: Value) -> list[Value]:
+def _concat(graph: CaffeGraph, layer: CaffeLayer, *values: CaffeValue) -> list[CaffeValue]:
     first = values[0].shape
     axis = _axis(layer, _named_axis(layer, layer.message["concat_param"], "concat_dim"), len(first))
     for each in values[1:]:
@@ -481,14 +491,14 @@ def _concat(graph: Graph, layer: Layer, *values: Value) -> list[Value]:
     return [graph.node("Concat", values, (*first[:axis], size, *first[axis + 1 :]), axis=axis)]
 
 
-def _named_axis(layer: Layer, settings: Message, old: str) -> int:
+def _named_axis(layer: CaffeLayer, settings: TextMessage, old: str) -> int:
     if old in settings and "axis" in settings:
         raise layer.fail(f"give axis or {old}, not both")
     return settings[old] if old in settings else settings["axis"]
 
 
 @_layer("Slice", "slice_param")
-def _slice(graph: Graph, layer: Layer, value: Value) -> list[Value]:
+def _slice(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
     settings, tops = layer.message["slice_param"], len(layer.tops)
     axis = _axis(layer, _named_axis(layer, settings, "slice_dim"), len(value.shape))
     size, points = value.shape[axis], settings["slice_point"]
@@ -503,7 +513,7 @@ def _slice(graph: Graph, layer: Layer, value: Value) -> list[Value]:
     return [_cut(graph, value, {axis: (begin, end)}) for begin, end in zip(begins, ends, strict=True)]
 
 
-def _cut(graph: Graph, value: Value, ranges: dict[int, tuple[int, int]]) -> Value:
+def _cut(graph: CaffeGraph, value: CaffeValue, ranges: dict[int, tuple[int, int]]) -> CaffeValue:
     """The part of a value between begin and end on some axes."""
     shape = tuple(ranges[a][1] - ranges[a][0] if a in ranges else size for a, size in enumerate(value.shape))
     columns = ([b for b, _ in ranges.values()], [e for _, e in ranges.values()], list(ranges))
@@ -511,12 +521,12 @@ def _cut(graph: Graph, value: Value, ranges: dict[int, tuple[int, int]]) -> Valu
 
 
 @_layer("Split", None)
-def _split(graph: Graph, layer: Layer, value: Value) -> list[Value]:
+def _split(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
     return [value for _ in layer.tops]
 
 
 @_layer("Crop", "crop_param", range(2, 3))
-def _crop(graph: Graph, layer: Layer, value: Value, like: Value) -> list[Value]:
+def _crop(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue, like: CaffeValue) -> list[CaffeValue]:
     """The first bottom cut to the sizes of the second, from ``axis`` on."""
     settings, axes = layer.message["crop_param"], len(value.shape)
     axis, offsets = _axis(layer, settings["axis"], axes), settings["offset"] or [0]
@@ -530,7 +540,7 @@ def _crop(graph: Graph, layer: Layer, value: Value, like: Value) -> list[Value]:
 
 
 @_layer("Flatten", "flatten_param")
-def _flatten(graph: Graph, layer: Layer, value: Value) -> list[Value]:
+def _flatten(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
     settings, shape = layer.message["flatten_param"], value.shape
     first = _axis(layer, settings["axis"], len(shape))
     last = _axis(layer, settings["end_axis"], len(shape), "end_axis")
@@ -540,7 +550,7 @@ def _flatten(graph: Graph, layer: Layer, value: Value) -> list[Value]:
 
 
 @_layer("Reshape", "reshape_param")
-def _reshape(graph: Graph, layer: Layer, value: Value) -> list[Value]:
+def _reshape(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
     """0 keeps a dimension, one -1 takes what is left; axis and num_axes choose the part that is replaced."""
     settings, shape = layer.message["reshape_param"], value.shape
     begin = settings["axis"] + (len(shape) + 1 if settings["axis"] < 0 else 0)

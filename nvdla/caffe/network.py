@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from nvdla.caffe.schema import NET, OLD_TYPES
-from nvdla.caffe.text import Message, near, one_line, parse
+from nvdla.caffe.text import TextMessage, near, one_line, parse
 from nvdla.errors import FormatError
 from nvdla.files import read_file
 
@@ -34,14 +34,14 @@ JUDGING_LAYERS = (
 
 
 @dataclass(frozen=True)
-class Layer:
+class CaffeLayer:
     """One layer: ``message`` holds its parameters (:mod:`nvdla.caffe.schema`), ``blobs`` its weights."""
 
     name: str
     type: str
     bottoms: tuple[str, ...]
     tops: tuple[str, ...]
-    message: Message
+    message: TextMessage
     file: str
     blobs: tuple[np.ndarray, ...] | None = None
 
@@ -52,16 +52,18 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Network:
+class CaffeNetwork:
     """``inputs``: blob -> its shape, None where the file does not say; ``layers``: in order, those that compute."""
 
     name: str
     file: str
     inputs: Mapping[str, tuple[int, ...] | None]
-    layers: Sequence[Layer] = field(default_factory=list)
+    layers: Sequence[CaffeLayer] = field(default_factory=list)
 
 
-def read_network(path: str | os.PathLike[str], weights: Mapping[str, Sequence[np.ndarray]] | None = None) -> Network:
+def read_network(
+    path: str | os.PathLike[str], weights: Mapping[str, Sequence[np.ndarray]] | None = None
+) -> CaffeNetwork:
     """The network of a .prototxt in phase TEST. ``weights``: blobs by layer name (:func:`read_weights`).
 
     Layers that only bring data, or judge (loss, accuracy), are left out; of the blobs that come in, those stay that a
@@ -88,10 +90,10 @@ def read_network(path: str | os.PathLike[str], weights: Mapping[str, Sequence[np
             offered |= _offered(each)
     inputs = {blob: shape for blob, shape in offered.items() if blob in taken}
     _check_bottoms(layers, offered)
-    return Network(net["name"] or "", name, inputs, layers)
+    return CaffeNetwork(net["name"] or "", name, inputs, layers)
 
 
-def _check_bottoms(layers: Sequence[Layer], offered: Mapping[str, object]) -> None:
+def _check_bottoms(layers: Sequence[CaffeLayer], offered: Mapping[str, object]) -> None:
     """Every blob that a layer takes comes in, or a layer before it wrote it."""
     known = set(offered)
     for layer in layers:
@@ -101,7 +103,7 @@ def _check_bottoms(layers: Sequence[Layer], offered: Mapping[str, object]) -> No
         known |= set(layer.tops)
 
 
-def _layer(message: Message, file: str, weights: Mapping[str, Sequence[np.ndarray]] | None) -> Layer:
+def _layer(message: TextMessage, file: str, weights: Mapping[str, Sequence[np.ndarray]] | None) -> CaffeLayer:
     kind = message["type"] or ""
     if message.schema.name == "V1LayerParameter":
         kind = OLD_TYPES[message["type"] or "NONE"][1]
@@ -112,10 +114,10 @@ def _layer(message: Message, file: str, weights: Mapping[str, Sequence[np.ndarra
             "Caffe's upgrade_net_proto_text)"
         )
     blobs = None if weights is None else tuple(weights.get(name, ()))
-    return Layer(name, kind, tuple(message["bottom"]), tuple(message["top"]), message, file, blobs)
+    return CaffeLayer(name, kind, tuple(message["bottom"]), tuple(message["top"]), message, file, blobs)
 
 
-def _included(message: Message, state: Message, file: str) -> bool:
+def _included(message: TextMessage, state: TextMessage, file: str) -> bool:
     """The rules of include and exclude, as Caffe applies them (net.cpp, FilterNet)."""
     include, exclude = message["include"], message["exclude"]
     if include and exclude:
@@ -125,7 +127,7 @@ def _included(message: Message, state: Message, file: str) -> bool:
     return not any(_met(rule, state) for rule in exclude)
 
 
-def _met(rule: Message, state: Message) -> bool:
+def _met(rule: TextMessage, state: TextMessage) -> bool:
     stages, level = set(state["stage"]), state["level"]
     return (
         rule["phase"] in (None, "TEST")
@@ -136,7 +138,7 @@ def _met(rule: Message, state: Message) -> bool:
     )
 
 
-def _declared(net: Message, file: str) -> dict[str, tuple[int, ...] | None]:
+def _declared(net: TextMessage, file: str) -> dict[str, tuple[int, ...] | None]:
     """Inputs of the old form: ``input: "data"`` with ``input_shape`` or four ``input_dim``."""
     names, shapes, dims = net["input"], net["input_shape"], net["input_dim"]
     if shapes and dims:
@@ -151,7 +153,7 @@ def _declared(net: Message, file: str) -> dict[str, tuple[int, ...] | None]:
     return dict(zip(names, sizes or [None] * len(names), strict=True))
 
 
-def _offered(layer: Layer) -> dict[str, tuple[int, ...] | None]:
+def _offered(layer: CaffeLayer) -> dict[str, tuple[int, ...] | None]:
     """What a data layer brings, with shapes where it gives them."""
     shapes: list[tuple[int, ...] | None] = []
     if layer.type == "Input":

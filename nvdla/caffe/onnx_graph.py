@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.caffe.network import Layer
+from nvdla.caffe.network import CaffeLayer
 from nvdla.errors import FormatError
 
 OPSET, IR_VERSION = 13, 8
@@ -23,7 +23,7 @@ MAX_MULTIPLICATIONS = 10**13
 
 
 @dataclass(frozen=True)
-class Value:
+class CaffeValue:
     """A tensor of the graph."""
 
     name: str
@@ -36,11 +36,11 @@ class Value:
 
 
 @dataclass
-class Graph:
+class CaffeGraph:
     """Nodes and constants. ``layer``: the one that is being turned over."""
 
     onnx: Any
-    layer: Layer | None = None
+    layer: CaffeLayer | None = None
     nodes: list[Any] = field(default_factory=list)
     constants: list[Any] = field(default_factory=list)
     elements: int = 0
@@ -60,10 +60,10 @@ class Graph:
         return self.constant(np.array(value, np.float32))
 
     def node(
-        self, kind: str, inputs: Sequence[Value | str], shape: Sequence[int], work: int = 0, **attributes: Any
-    ) -> Value:
+        self, kind: str, inputs: Sequence[CaffeValue | str], shape: Sequence[int], work: int = 0, **attributes: Any
+    ) -> CaffeValue:
         """Add an operator with one result of ``shape``. ``work``: multiplications of an element of the result."""
-        made = Value(f"value{len(self.nodes)}", tuple(shape))
+        made = CaffeValue(f"value{len(self.nodes)}", tuple(shape))
         self._charge(made, work)
         words = [each if isinstance(each, str) else each.name for each in inputs]
         self.nodes.append(self.onnx.helper.make_node(kind, words, [made.name], **attributes))
@@ -81,7 +81,7 @@ class Graph:
         if elements > MAX_ELEMENTS:
             raise self.fail(f"the tensors have {elements} elements up to here, the limit is {MAX_ELEMENTS}")
 
-    def _charge(self, value: Value, work: int) -> None:
+    def _charge(self, value: CaffeValue, work: int) -> None:
         """Refuse what would take memory or time without end."""
         self.allow(value.shape)
         self.elements += value.size

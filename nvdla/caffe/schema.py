@@ -14,7 +14,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Field:
+class MessageField:
     """``kind``: int, uint, float, bool, string, enum, message or any. ``numbers``: of an enumeration's names."""
 
     kind: str
@@ -35,7 +35,7 @@ class Schema:
     """A message: its fields by name. ``open_suffix``: other fields with this ending are taken note of, not refused."""
 
     name: str
-    fields: Mapping[str, Field]
+    fields: Mapping[str, MessageField]
     open_suffix: str = ""
 
 
@@ -44,18 +44,18 @@ def message(name: str, open_suffix: str = "", /, **fields: str | Schema | list[S
     return Schema(name, {field: _field(form) for field, form in fields.items()}, open_suffix)
 
 
-def _field(form: Any) -> Field:
+def _field(form: Any) -> MessageField:
     if isinstance(form, Schema):
-        return Field("message", schema=form)
+        return MessageField("message", schema=form)
     if isinstance(form, list):
-        return Field("message", schema=form[0], repeated=True)
+        return MessageField("message", schema=form[0], repeated=True)
     if isinstance(form, Mapping):
-        return Field("enum", numbers=form)
+        return MessageField("enum", numbers=form)
     kind, _, default = form.partition("=")
     repeated, kind = kind.endswith("*"), kind.removesuffix("*")
     if "|" in kind:
         numbers = {name: number for number, name in enumerate(kind.split("|"))}
-        return Field("enum", default or None, repeated, numbers)
+        return MessageField("enum", default or None, repeated, numbers)
     convert: dict[str, Callable[[str], Any]] = {
         "int": int,
         "uint": int,
@@ -63,7 +63,7 @@ def _field(form: Any) -> Field:
         "bool": lambda text: text == "true",
         "string": str,
     }
-    return Field(kind, convert[kind](default) if default else None, repeated)
+    return MessageField(kind, convert[kind](default) if default else None, repeated)
 
 
 SHAPE = message("BlobShape", dim="int*")

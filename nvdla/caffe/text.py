@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any, NoReturn
 
-from nvdla.caffe.schema import Field, Schema
+from nvdla.caffe.schema import MessageField, Schema
 from nvdla.errors import FormatError
 
 MAX_DEPTH = 32
@@ -33,7 +33,7 @@ _TRUE, _FALSE = ("true", "True", "t", "1"), ("false", "False", "f", "0")
 _CLOSING = {"{": "}", "<": ">"}
 
 
-class Message:
+class TextMessage:
     """One message as read. ``message["field"]``: its value, its default, or a list where it may be repeated.
 
     ``line``: where it began. ``open``: fields that the schema does not know but lets pass, with their lines.
@@ -53,7 +53,7 @@ class Message:
             return self._values[name]
         if field.repeated:
             return []
-        return Message(field.inner, self.line) if field.kind == "message" else field.default
+        return TextMessage(field.inner, self.line) if field.kind == "message" else field.default
 
     def put(self, name: str, value: Any) -> None:
         """Set a field, or append to one that is repeated."""
@@ -63,7 +63,7 @@ class Message:
             self._values[name] = value
 
 
-def parse(text: str, schema: Schema, name: str) -> Message:
+def parse(text: str, schema: Schema, name: str) -> TextMessage:
     """The message that a text holds. Raises FormatError that names file, line and field."""
     return _Parser(text, name).whole(schema)
 
@@ -77,8 +77,8 @@ class _Parser:
         self._tokens = self._scan()
         self._kind, self._word, self._at = next(self._tokens)
 
-    def whole(self, schema: Schema) -> Message:
-        return self._fields(Message(schema, 1), "", 0)
+    def whole(self, schema: Schema) -> TextMessage:
+        return self._fields(TextMessage(schema, 1), "", 0)
 
     def _scan(self) -> Iterator[tuple[str, str, int]]:
         place, text = 0, self._text
@@ -108,7 +108,7 @@ class _Parser:
         self._counted = self._at
         return self._line
 
-    def _fields(self, into: Message, closing: str, depth: int) -> Message:
+    def _fields(self, into: TextMessage, closing: str, depth: int) -> TextMessage:
         if depth > MAX_DEPTH:
             self._fail(f"messages are nested deeper than {MAX_DEPTH}")
         while self._word != closing or self._kind not in ("mark", "end"):
@@ -121,13 +121,13 @@ class _Parser:
             self._next()
         return into
 
-    def _field(self, into: Message, depth: int) -> None:
+    def _field(self, into: TextMessage, depth: int) -> None:
         name, field = self._word, into.schema.fields.get(self._word)
         if field is None:
             if not (into.schema.open_suffix and name.endswith(into.schema.open_suffix)):
                 self._fail(f"{into.schema.name} has no field {name}{near(name, into.schema.fields)}")
             into.open[name] = self._here()
-            field = Field("any", repeated=True)
+            field = MessageField("any", repeated=True)
         elif name in into and not field.repeated and field.kind != "any":
             self._fail(f"{name} is given twice")
         self._next()
@@ -140,7 +140,7 @@ class _Parser:
         if self._kind == "mark" and self._word in ",;":
             self._next()
 
-    def _values(self, name: str, field: Field, colon: bool, depth: int) -> Iterator[Any]:
+    def _values(self, name: str, field: MessageField, colon: bool, depth: int) -> Iterator[Any]:
         """One value, or those of a list in brackets."""
         if not (self._kind == "mark" and self._word == "["):
             yield self._value(name, field, colon, depth)
@@ -156,7 +156,7 @@ class _Parser:
                 self._fail(f"a list of {name} goes on with {self._word!r} instead of ',' or ']'")
         self._next()
 
-    def _value(self, name: str, field: Field, colon: bool, depth: int) -> Any:
+    def _value(self, name: str, field: MessageField, colon: bool, depth: int) -> Any:
         opens = self._kind == "mark" and self._word in _CLOSING
         if field.kind == "any":
             return self._skip(depth) if opens else self._scalar(name, colon)
@@ -164,7 +164,7 @@ class _Parser:
             if not opens:
                 self._fail(f"{name} is a message, so '{{' is expected, not {self._word!r}")
             line = self._here()
-            return self._fields(Message(field.inner, line), _CLOSING[self._next()], depth + 1)
+            return self._fields(TextMessage(field.inner, line), _CLOSING[self._next()], depth + 1)
         if opens:
             self._fail(f"{name} is {field.kind}, not a message")
         at = self._at
@@ -208,7 +208,7 @@ class _Parser:
             pieces.append(_ESCAPE.sub(_unescaped, self._next()[1:-1]))
         return sign, kind, "".join(pieces)
 
-    def _typed(self, name: str, field: Field, sign: str, kind: str, word: str) -> Any:
+    def _typed(self, name: str, field: MessageField, sign: str, kind: str, word: str) -> Any:
         shown = f"{sign}{word}"[:MAX_NUMBER]
         if field.kind == "string":
             if kind != "string":
@@ -224,7 +224,7 @@ class _Parser:
             self._fail(f"{name} is {shown}, must be a number")
         return self._integer(name, field, shown) if field.kind in _RANGES else self._real(name, shown)
 
-    def _enumerated(self, name: str, field: Field, kind: str, shown: str) -> str:
+    def _enumerated(self, name: str, field: MessageField, kind: str, shown: str) -> str:
         """The name; a number stands for one, too."""
         known = field.numbers or {}
         if kind == "name" and shown in known:
@@ -234,7 +234,7 @@ class _Parser:
                 return each
         return self._fail(f"{name} is {shown}, must be one of {', '.join(known)}{near(shown, known)}")
 
-    def _integer(self, name: str, field: Field, shown: str) -> int:
+    def _integer(self, name: str, field: MessageField, shown: str) -> int:
         digits = shown.removeprefix("-")
         if not _INTEGER.match(digits):
             self._fail(f"{name} is {shown}, must be an integer")

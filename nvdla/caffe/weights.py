@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nvdla.caffe.wire import BYTES, Part
+from nvdla.caffe.wire import BYTES, WirePart
 from nvdla.errors import FormatError
 from nvdla.files import read_file
 
@@ -29,7 +29,7 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, list[np.ndarray]]:
     A file may name a layer twice (its data layers of both phases); the one with blobs counts.
     """
     data = read_file(path, MAX_FILE, "Caffe weights")
-    whole = Part(os.fspath(path), memoryview(data), 0, len(data), "")
+    whole = WirePart(os.fspath(path), memoryview(data), 0, len(data), "")
     found: dict[str, list[np.ndarray]] = {}
     count = 0
     for number, part in whole.fields():
@@ -44,7 +44,7 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, list[np.ndarray]]:
     return found
 
 
-def _layer(layer: Part, numbers: dict[str, int]) -> tuple[str, list[np.ndarray]]:
+def _layer(layer: WirePart, numbers: dict[str, int]) -> tuple[str, list[np.ndarray]]:
     name, parts = "", []
     for number, part in layer.fields():
         if number == numbers["name"]:
@@ -58,7 +58,7 @@ def _layer(layer: Part, numbers: dict[str, int]) -> tuple[str, list[np.ndarray]]
     return name, [_blob(part.called(f"{layer.name}.blobs[{index}]")) for index, part in enumerate(parts)]
 
 
-def _blob(blob: Part) -> np.ndarray:
+def _blob(blob: WirePart) -> np.ndarray:
     """One blob in its shape; as in Caffe, double data go before float data."""
     values: dict[int, list[np.ndarray]] = {_DATA: [], _DOUBLE_DATA: []}
     legacy: dict[int, int] = {}
@@ -77,7 +77,7 @@ def _blob(blob: Part) -> np.ndarray:
     return data if shape is None else _shaped(blob, data, shape)
 
 
-def _shape(part: Part) -> tuple[int, ...]:
+def _shape(part: WirePart) -> tuple[int, ...]:
     dims: list[int] = []
     for number, each in part.fields():
         if number == 1:
@@ -85,7 +85,7 @@ def _shape(part: Part) -> tuple[int, ...]:
     return tuple(dims)
 
 
-def _few(part: Part, left: int) -> Iterator[int] | list[int]:
+def _few(part: WirePart, left: int) -> Iterator[int] | list[int]:
     """At most ``left`` dimensions."""
     if part.kind == BYTES and part.stop - part.start > 10 * MAX_AXES:
         raise part.fail(f"more than {MAX_AXES} axes")
@@ -95,7 +95,7 @@ def _few(part: Part, left: int) -> Iterator[int] | list[int]:
     return dims
 
 
-def _shaped(blob: Part, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _shaped(blob: WirePart, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if any(size < 0 for size in shape):
         raise blob.fail(f"shape {shape} has a negative dimension")
     count = math.prod(shape)

@@ -19,7 +19,7 @@ MAX_VARINT = 10  # bytes of 64 bits, seven at a time
 
 
 @dataclass(frozen=True)
-class Part:
+class WirePart:
     """A field, or the whole file: its bytes ``data[start:stop]``, what it is called in errors, and its number's
     ``value`` where it is a varint."""
 
@@ -35,7 +35,7 @@ class Part:
         """An error that names file, byte and field."""
         return FormatError(f"{self.file}: byte {self.start}, {self.name or 'file'}: {why}")
 
-    def fields(self) -> Iterator[tuple[int, Part]]:
+    def fields(self) -> Iterator[tuple[int, WirePart]]:
         """(number, field) of a message in file order. Raises FormatError where the bytes are no message."""
         self.of(BYTES)
         at = self.start
@@ -55,21 +55,21 @@ class Part:
                 at = begin + (8 if kind == WIDE else 4)
             if at > self.stop:
                 raise self.at(begin, name).fail(f"{at - begin} bytes, {self.stop - begin} are left (cut off?)")
-            yield number, Part(self.file, self.data, begin, at, name, kind, value)
+            yield number, WirePart(self.file, self.data, begin, at, name, kind, value)
 
-    def of(self, kind: int) -> Part:
+    def of(self, kind: int) -> WirePart:
         """This field, after its wire type was checked."""
         if self.kind != kind:
             raise self.fail(f"is {_KINDS[self.kind]}, must be {_KINDS[kind]}")
         return self
 
-    def at(self, start: int, name: str) -> Part:
+    def at(self, start: int, name: str) -> WirePart:
         """The same bytes from ``start`` on, under another name."""
-        return Part(self.file, self.data, start, self.stop, name)
+        return WirePart(self.file, self.data, start, self.stop, name)
 
-    def called(self, name: str) -> Part:
+    def called(self, name: str) -> WirePart:
         """This part under another name."""
-        return Part(self.file, self.data, self.start, self.stop, name, self.kind, self.value)
+        return WirePart(self.file, self.data, self.start, self.stop, name, self.kind, self.value)
 
     def text(self) -> str:
         """Its bytes as text."""

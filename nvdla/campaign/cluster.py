@@ -14,14 +14,14 @@ from typing import Any
 
 import nvdla
 from nvdla.campaign import worker
-from nvdla.campaign.pool import TRIES, Pool, Shard, WorkerDied, described
+from nvdla.campaign.pool import TRIES, Shard, WorkerDied, WorkerPool, described
 from nvdla.campaign.table import Record, Table
 from nvdla.errors import FormatError
 
 CONNECT_SECONDS = 10
 
 
-class ClusterPool(Pool):
+class ClusterPool(WorkerPool):
     """The workers of the scheduler at ``address``. Raises FormatError where there is none, or of another version."""
 
     def __init__(self, table: Table, address: str) -> None:

@@ -10,13 +10,13 @@ from concurrent.futures.process import BrokenProcessPool
 
 from nvdla.campaign import worker
 from nvdla.campaign.forking import end_with_parent, may_fork
-from nvdla.campaign.pool import Pool, Shard, WorkerDied
+from nvdla.campaign.pool import Shard, WorkerDied, WorkerPool
 from nvdla.campaign.table import Record, Table
 from nvdla.kernels.jit.cores import usable_cores
 from nvdla.threads import interrupts_kept
 
 
-class LocalPool(Pool):
+class LocalPool(WorkerPool):
     """Processes of this machine, each with its share of the cores.
 
     When a process dies, its pool is broken and does not say whose fault it was: the shards that were under way are

@@ -27,7 +27,7 @@ class WorkerDied(Exception):
         self.deaths = deaths
 
 
-class Pool(ABC):
+class WorkerPool(ABC):
     """Takes shards, gives their records in the order in which they come.
 
     When workers die it is not known whose fault it was. The shards that may have done it, ``suspects``, are done one at

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from nvdla.campaign.journal import Journal
 from nvdla.campaign.local import LocalPool
-from nvdla.campaign.pool import TRIES, Pool, Shard, WorkerDied
+from nvdla.campaign.pool import TRIES, Shard, WorkerDied, WorkerPool
 from nvdla.campaign.table import Record, Table
 from nvdla.errors import FormatError
 from nvdla.kernels.jit.cores import usable_cores
@@ -35,14 +35,14 @@ class Workers:
 
 
 @contextmanager
-def _pool_for(table: Table, workers: Workers) -> Iterator[Pool]:
+def _pool_for(table: Table, workers: Workers) -> Iterator[WorkerPool]:
     """The pool that ``workers`` asks for. Raises FormatError."""
     if workers.count is not None and not 1 <= workers.count <= MOST_WORKERS:
         raise FormatError(f"{workers.count} workers: must be 1 .. {MOST_WORKERS}")
     if workers.scheduler:
         from nvdla.campaign.cluster import ClusterPool
 
-        pool: Pool = ClusterPool(table, workers.scheduler)
+        pool: WorkerPool = ClusterPool(table, workers.scheduler)
     else:
         pool = LocalPool(table, workers.count or usable_cores())
     try:
@@ -71,7 +71,7 @@ def _shards(table: Table, done: set[str]) -> Iterator[Shard]:
         yield Shard(tasks)
 
 
-def _drive(pool: Pool, shards: Iterable[Shard], journal: Journal, progress: OnProgress) -> None:
+def _drive(pool: WorkerPool, shards: Iterable[Shard], journal: Journal, progress: OnProgress) -> None:
     waiting = iter(shards)
     again: list[Shard] = []
     failed = 0

@@ -72,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     if args.registers:
         return serve_registers.run(args)
     from nvdla.containers.tvm.rpc_functions import Service
-    from nvdla.containers.tvm.rpc_server import Limits, RpcServer
+    from nvdla.containers.tvm.rpc_server import CallerLimits, RpcServer
     from nvdla.limits import RunBudget
 
     if not args.tvm_rpc:
@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
         if not getattr(args, name) > 0:
             raise FormatError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be more than 0")
     logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, stream=sys.stderr)
-    limits = Limits(args.connections, args.max_message * _MIB, idle=args.timeout)
+    limits = CallerLimits(args.connections, args.max_message * _MIB, idle=args.timeout)
     budget = RunBudget(multiplications=int(args.budget), elements=int(args.budget))
     service = Service(models, args.memory * _MIB, limits.message, args.threads, budget)
     server = RpcServer(service.session, args.host, args.port, args.key, limits)

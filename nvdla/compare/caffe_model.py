@@ -9,7 +9,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from nvdla.caffe.conversion import convert
-from nvdla.caffe.network import Network, read_network
+from nvdla.caffe.network import CaffeNetwork, read_network
 from nvdla.caffe.text import one_line
 from nvdla.caffe.weights import read_weights
 from nvdla.compare.onnx_model import modules, run_model, without_spare_channels
@@ -39,7 +39,7 @@ def caffe_tensors(
     return tensors | {name: array for name, array in blobs.items() if name not in tensors}, blobs
 
 
-def _feeds(network: Network, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _feeds(network: CaffeNetwork, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Our inputs under the network's names and in its shapes; the batch is ours."""
     if len(network.inputs) != len(inputs):
         names = one_line(", ".join(network.inputs)) or "none"

@@ -9,11 +9,11 @@ from typing import IO, Any, ClassVar
 
 from nvdla.containers.irpa import metadata
 from nvdla.containers.irpa.layout import DATA_ALIGNMENT, FILE_ALIGNMENT, EntryType
-from nvdla.containers.irpa.reader import Archive, Entry, read
+from nvdla.containers.irpa.reader import IrpaArchive, IrpaItem, read
 from nvdla.containers.irpa.verify import verify
 from nvdla.containers.irpa.writer import EntrySpec, chunks
 from nvdla.containers.parameters import Parameter
-from nvdla.containers.registry import Container, Finding, Format, Options, Source, register
+from nvdla.containers.registry import Container, Format, Options, Remark, Source, register
 from nvdla.containers.source import write_data
 from nvdla.errors import FormatError
 
@@ -21,7 +21,7 @@ from nvdla.errors import FormatError
 class IrpaContainer(Container):
     """An open archive; ``archive`` is the typed form."""
 
-    def __init__(self, format: IrpaFormat, archive: Archive, external: Path | None) -> None:
+    def __init__(self, format: IrpaFormat, archive: IrpaArchive, external: Path | None) -> None:
         self.format = format
         self.archive = archive
         self.source = archive.source
@@ -43,7 +43,7 @@ class IrpaContainer(Container):
         """One row an entry, for `nvdla container list`."""
         return [self._row(entry) for entry in self.archive.entries]
 
-    def _row(self, entry: Entry) -> dict[str, Any]:
+    def _row(self, entry: IrpaItem) -> dict[str, Any]:
         dtype, shape, extra = metadata.decode(entry.metadata, entry.length)
         # IREE lists empty data at 0, wherever its entry says it is.
         start = None if entry.kind is EntryType.SPLAT else (entry.offset if entry.length else 0)
@@ -62,7 +62,7 @@ class IrpaContainer(Container):
             "metadata": extra,
         }
 
-    def verify(self, strict: bool = False) -> list[Finding]:
+    def verify(self, strict: bool = False) -> list[Remark]:
         """What is wrong or unusual in the file; ``strict``: also what other readers would refuse."""
         return verify(self.archive, strict, self.external)
 
@@ -70,7 +70,7 @@ class IrpaContainer(Container):
         """Every entry as a parameter."""
         return [self._parameter(entry) for entry in self.archive.entries]
 
-    def _parameter(self, entry: Entry) -> Parameter:
+    def _parameter(self, entry: IrpaItem) -> Parameter:
         dtype, shape, extra = metadata.decode(entry.metadata, entry.length)
         data = entry.data
         if entry.kind is EntryType.EXTERNAL and self.external is not None:
@@ -104,7 +104,7 @@ class IrpaFormat(Format):
         chosen = self.check_options(options)
         return IrpaContainer(self, read(source, number(chosen, "offset", 0)), _folder(chosen))
 
-    def verify(self, source: Source, strict: bool = False, options: Options | None = None) -> list[Finding]:
+    def verify(self, source: Source, strict: bool = False, options: Options | None = None) -> list[Remark]:
         """What is wrong or unusual in the file; ``strict``: also what other readers would refuse."""
         chosen = self.check_options(options)
         archive = read(source, number(chosen, "offset", 0), keep_going=True)
@@ -131,7 +131,7 @@ def entry_spec(parameter: Parameter, with_metadata: bool = True) -> EntrySpec:
     origin = parameter.origin
     if isinstance(origin, EntrySpec):
         return replace(origin, name=parameter.name)
-    if isinstance(origin, Entry):
+    if isinstance(origin, IrpaItem):
         spec = replace(EntrySpec.of(origin), name=parameter.name)
         if parameter.data is not None:
             return replace(spec, data=parameter.data, path=None, pattern=None, length=0, offset=0)

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
-from nvdla.containers.registry import Container, Finding, Format, Options, Source, register
+from nvdla.containers.registry import Container, Format, Options, Remark, Source, register
 from nvdla.containers.vmfb import module as modules
 from nvdla.containers.vmfb.generations import loaders
-from nvdla.containers.vmfb.module import Dependency, Features, Function, Module, Signature
+from nvdla.containers.vmfb.module import Module, ModuleDependency, ModuleFeatures, ModuleFunction, Signature
 from nvdla.containers.vmfb.words import call_in_words, text_of
 from nvdla.errors import FormatError
 
@@ -48,7 +48,7 @@ class VmfbContainer(Container):
         """Imports, exports, functions, rodata and nested modules' functions, told apart by ``kind``."""
         return list(_rows(self.module, ""))
 
-    def verify(self, strict: bool = False) -> list[Finding]:
+    def verify(self, strict: bool = False) -> list[Remark]:
         """What is wrong or unusual in the file; ``strict``: also what other readers would refuse."""
         from nvdla.containers.vmfb.verify import verify
 
@@ -80,14 +80,14 @@ class VmfbContainer(Container):
         """Runs an exported function on numbers given as text. One that needs a device goes to IREE's own runtime where
         that is installed; ``ran_on`` says so."""
         from nvdla.containers.vmfb import device
-        from nvdla.containers.vmfb.interpreter import LETTERS, Limits, Machine
+        from nvdla.containers.vmfb.interpreter import LETTERS, MachineLimits, VirtualMachine
 
         target = self.module.functions[self.module.export(function).ordinal]
         if self._needs_device(target) and device.is_installed():
             _limits(options)
             return device.call(bytes(self.source.data), function, inputs)
         arguments = parse_arguments(self.module, target, inputs)
-        machine = Machine(self.module, limits=Limits(**_limits(options)))
+        machine = VirtualMachine(self.module, limits=MachineLimits(**_limits(options)))
         values = machine.call(function, arguments)
         kinds = [LETTERS[letter] for letter in target.signature.results]
         results = [
@@ -96,7 +96,7 @@ class VmfbContainer(Container):
         ]
         return {"results": results, "instructions": machine.executed}
 
-    def _needs_device(self, function: Function) -> bool:
+    def _needs_device(self, function: ModuleFunction) -> bool:
         """Whether the function takes or gives references, in a module that imports functions of devices."""
         letters = function.signature.arguments + function.signature.results
         return "r" in letters and any(imported.name.startswith("hal.") for imported in self.module.imports)
@@ -112,7 +112,7 @@ class VmfbContainer(Container):
         file.write(rewrap(self.module, given.get("wrapping", "keep"), names))
 
 
-def _dependency(wanted: Dependency) -> str:
+def _dependency(wanted: ModuleDependency) -> str:
     return f"{wanted.name} >= {wanted.minimum_version}, {'optional' if wanted.is_optional else 'required'}"
 
 
@@ -189,12 +189,12 @@ def _row(
 
 def feature_names(bits: int) -> list[str]:
     """Names of requirement bits; unknown ones as hexadecimal."""
-    known = [feature.name or "" for feature in Features if bits & feature]
-    rest = bits & ~int(Features.EXT_F32 | Features.EXT_F64 | Features.YIELD | Features.UNWIND)
+    known = [feature.name or "" for feature in ModuleFeatures if bits & feature]
+    rest = bits & ~int(ModuleFeatures.EXT_F32 | ModuleFeatures.EXT_F64 | ModuleFeatures.YIELD | ModuleFeatures.UNWIND)
     return known + ([f"0x{rest:x}"] if rest else [])
 
 
-def parse_arguments(module: Module, function: Function, inputs: Sequence[str]) -> list[int | float]:
+def parse_arguments(module: Module, function: ModuleFunction, inputs: Sequence[str]) -> list[int | float]:
     """Text to numbers by the function's signature. FormatError for references, counts and values that do not fit."""
     from nvdla.containers.vmfb.interpreter import LETTERS, signature_letters
 

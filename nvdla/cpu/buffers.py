@@ -14,7 +14,7 @@ from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
     from nvdla.memory.lanes import Lanes, Move
-    from nvdla.memory.linker import Window
+    from nvdla.memory.linker import AddressWindow
 
 # Format -> element type and bytes of an atom.
 FORMATS: dict[EmuFormat, tuple[np.dtype, int]] = {
@@ -43,7 +43,7 @@ class CpuBuffer:
     surface_stride: int
 
     @classmethod
-    def from_descriptor(cls, descriptor: Any, windows: list[Window], abi: str, what: str) -> CpuBuffer:
+    def from_descriptor(cls, descriptor: Any, windows: list[AddressWindow], abi: str, what: str) -> CpuBuffer:
         """Raises DescriptorError for an unknown address index, format or an offset outside the memory."""
         index = descriptor.address_index
         if not 0 <= index < len(windows):

@@ -41,7 +41,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Transfer:
+class LoggedTransfer:
     """The accelerator's access to memory, or a load or dump of a file: ``write`` is what it must have written."""
 
     line: int
@@ -58,7 +58,7 @@ class AccessLog:
     path: Path
     form: str
     map: RegisterMap
-    events: tuple[Access | Transfer, ...]
+    events: tuple[Access | LoggedTransfer, ...]
 
     @property
     def accesses(self) -> list[Access]:
@@ -89,7 +89,7 @@ _HALF = {
     )
 }
 
-Line = Callable[[int, str], Access | Transfer | None]
+Line = Callable[[int, str], Access | LoggedTransfer | None]
 
 
 def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: int | None = None) -> AccessLog:
@@ -102,7 +102,7 @@ def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: in
     text = read_file(path, LOG_LIMIT, "log").decode("utf-8", "replace")
     form = _form(path.name, text)
     reader = _Reader(path, form)
-    events: list[Access | Transfer] = []
+    events: list[Access | LoggedTransfer] = []
     for number, line in enumerate(text.split("\n"), 1):
         try:
             event = reader.line(number, line)
@@ -156,7 +156,7 @@ class _Reader:
         }
         self.line = lines[form]
 
-    def named(self, event: Access | Transfer, registers: RegisterMap) -> Access | Transfer:
+    def named(self, event: Access | LoggedTransfer, registers: RegisterMap) -> Access | LoggedTransfer:
         """The event with the address of the register that it names."""
         if not isinstance(event, Access) or event.line not in self.names:
             return event
@@ -167,7 +167,7 @@ class _Reader:
         match = _OWN.match(line)
         return Access(number, "write", int(match[1], 16), int(match[2], 16)) if match else None
 
-    def _platform(self, number: int, line: str) -> Access | Transfer | None:
+    def _platform(self, number: int, line: str) -> Access | LoggedTransfer | None:
         match = _PLATFORM.search(line)
         if not match:
             return None
@@ -177,9 +177,9 @@ class _Reader:
             return Access(number, "write" if write else "read", address, words[0] if words else None)
         data = b"".join(word.to_bytes(4, "little") for word in words)[: int(match[4])]
         space = Space.DRAM if match[1] == "dbb" else Space.CVSRAM
-        return Transfer(number, space, address, write, data)
+        return LoggedTransfer(number, space, address, write, data)
 
-    def _transaction(self, number: int, line: str) -> Access | Transfer | None:
+    def _transaction(self, number: int, line: str) -> Access | LoggedTransfer | None:
         match = _TRANSACTION.match(line.partition("#")[0].strip())
         if not match:
             return None
@@ -198,7 +198,7 @@ class _Reader:
             raise TraceError(f"read_reg may look {looks} times: the bound must be 1 or more, or left out")
         return Access(number, "wait", address, _number(third), _number(second), looks)
 
-    def _file(self, number: int, command: str, address: int, size: int, name: str | None) -> Transfer:
+    def _file(self, number: int, command: str, address: int, size: int, name: str | None) -> LoggedTransfer:
         from nvdla.trace.images import TraceFolder
 
         image = TraceFolder(self._folder, LOG_LIMIT).image(name or "", size)
@@ -206,7 +206,7 @@ class _Reader:
         for offset, piece in image.segments:
             data[offset : offset + len(piece)] = piece
         space = Space.CVSRAM if address >> 28 == 5 else Space.DRAM
-        return Transfer(number, space, address, command == "dump_mem", bytes(data))
+        return LoggedTransfer(number, space, address, command == "dump_mem", bytes(data))
 
     def _statement(self, number: int, line: str) -> Access | None:
         match = _STATEMENT.search(line)
@@ -232,7 +232,7 @@ def _number(word: str) -> int:
         raise TraceError(f"{word[:40]!r} is no number") from None
 
 
-def _based(events: list[Access | Transfer], base: int | None) -> list[Access | Transfer]:
+def _based(events: list[Access | LoggedTransfer], base: int | None) -> list[Access | LoggedTransfer]:
     """Register addresses from the start of the CSB."""
     accesses = [each for each in events if isinstance(each, Access)]
     if base is None:
@@ -247,7 +247,7 @@ def _based(events: list[Access | Transfer], base: int | None) -> list[Access | T
     return [replace(each, address=each.address - base) if isinstance(each, Access) else each for each in events]
 
 
-def _known_best(events: list[Access | Transfer], reader: _Reader) -> RegisterMap:
+def _known_best(events: list[Access | LoggedTransfer], reader: _Reader) -> RegisterMap:
     """The register map that has most of the log's registers; enabling a unit counts most."""
 
     def score(registers: RegisterMap) -> tuple[int, int]:

@@ -28,7 +28,7 @@ class EnabledUnit:
 
 
 @dataclass(frozen=True)
-class Difference:
+class LogDifference:
     """The first register of an operation in which two logs differ; a value is None where the operation is missing."""
 
     unit: str
@@ -69,7 +69,7 @@ def _operations(log: AccessLog) -> Iterator[EnabledUnit]:
         yield EnabledUnit(unit.name, counts[unit.name] - 1, group, access.line, values)
 
 
-def differences(first: AccessLog, second: AccessLog, mask_addresses: bool = False) -> list[Difference]:
+def differences(first: AccessLog, second: AccessLog, mask_addresses: bool = False) -> list[LogDifference]:
     """The first difference of every operation, by unit and number: the order of independent writes does not matter,
     nor which group an operation was in. ``mask_addresses``: addresses of memory may differ."""
     ours, theirs = ({(each.unit, each.number): each for each in operations(log)} for log in (first, second))
@@ -77,7 +77,7 @@ def differences(first: AccessLog, second: AccessLog, mask_addresses: bool = Fals
     for key in sorted({*ours, *theirs}):
         a, b = ours.get(key), theirs.get(key)
         if a is None or b is None:
-            found.append(Difference(*key, "(the operation)", int(a is not None) or None, int(b is not None) or None))
+            found.append(LogDifference(*key, "(the operation)", int(a is not None) or None, int(b is not None) or None))
             continue
         difference = _first(a, b, first.map, mask_addresses)
         if difference:
@@ -85,7 +85,7 @@ def differences(first: AccessLog, second: AccessLog, mask_addresses: bool = Fals
     return found
 
 
-def _first(a: EnabledUnit, b: EnabledUnit, registers: RegisterMap, mask_addresses: bool) -> Difference | None:
+def _first(a: EnabledUnit, b: EnabledUnit, registers: RegisterMap, mask_addresses: bool) -> LogDifference | None:
     for name in sorted({*a.values, *b.values}):
         one, other = a.values.get(name, 0), b.values.get(name, 0)
         if one == other or (mask_addresses and _ADDRESS.match(name)):
@@ -95,5 +95,5 @@ def _first(a: EnabledUnit, b: EnabledUnit, registers: RegisterMap, mask_addresse
             described = registers.register(a.unit, name).fields.values()
             pairs = [(each.name, one >> each.low & each.mask, other >> each.low & each.mask) for each in described]
             fields = tuple(pair for pair in pairs if pair[1] != pair[2])
-        return Difference(a.unit, a.number, name, one, other, fields)
+        return LogDifference(a.unit, a.number, name, one, other, fields)
     return None

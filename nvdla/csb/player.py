@@ -9,7 +9,7 @@ import numpy as np
 
 from nvdla.cpu.buffers import CpuBuffer
 from nvdla.cpu.registry import operations
-from nvdla.csb.program import Await, CpuCube, CpuOperation, Flushed, RegisterProgram, Step, Write
+from nvdla.csb.program import Await, CpuCall, CpuCube, Flushed, RegisterProgram, Step, Write
 from nvdla.descriptors.enums import EmuFormat, EmuOpType
 from nvdla.errors import ScheduleError
 from nvdla.hardware.configuration import Configuration
@@ -17,7 +17,7 @@ from nvdla.hardware.machine import Machine
 from nvdla.memory.address_space import AddressSpace, Space
 
 
-class Player:
+class ProgramPlayer:
     """A machine with the memories of a program, at ``bases``. :meth:`run` does steps; memory stays between calls."""
 
     def __init__(
@@ -30,7 +30,7 @@ class Player:
         self._seen = 0
 
     @classmethod
-    def of(cls, program: RegisterProgram, bases: Mapping[Space, int] | None = None) -> Player:
+    def of(cls, program: RegisterProgram, bases: Mapping[Space, int] | None = None) -> ProgramPlayer:
         """A player with the program's segments loaded."""
         player = cls(program.config, bases or program.bases, program.sizes)
         for each in program.segments:
@@ -55,7 +55,7 @@ class Player:
                 self._await(step)
             elif isinstance(step, Flushed):
                 self.machine.registers.read_register(step.register)
-            elif isinstance(step, CpuOperation):
+            elif isinstance(step, CpuCall):
                 self._compute(step)
 
     def settle(self) -> None:
@@ -77,14 +77,14 @@ class Player:
             raise ScheduleError(f"{names} never comes: the hardware stands still")
         self._seen &= ~step.interrupts
 
-    def _compute(self, step: CpuOperation) -> None:
+    def _compute(self, step: CpuCall) -> None:
         kind = EmuOpType[step.kind.upper()]
         descriptor = SimpleNamespace(shift=step.shift, scale=step.scale, power=step.power)
         source, destination = self._buffer(step, step.source), self._buffer(step, step.destination)
         scales = (step.input_scale, step.output_scale)
         operations()[kind].run(descriptor, scales, source, destination)
 
-    def _buffer(self, step: CpuOperation, cube: CpuCube) -> CpuBuffer:
+    def _buffer(self, step: CpuCall, cube: CpuCube) -> CpuBuffer:
         data = self.memory[cube.space][cube.offset : cube.offset + cube.size]
         number = EmuFormat.FF16 if cube.half else EmuFormat.INT8_8 if cube.atom == 8 else EmuFormat.INT8
         return CpuBuffer(

@@ -93,7 +93,7 @@ class CpuCube:
 
 
 @dataclass(frozen=True)
-class CpuOperation:
+class CpuCall:
     """An operation of a CPU task: "softmax", or "power" with (shift + scale * x) ** power; int8 scales in and out."""
 
     task: int
@@ -108,7 +108,7 @@ class CpuOperation:
     power: float = 1.0
 
 
-Step = Write | Await | Flushed | Mark | CpuOperation
+Step = Write | Await | Flushed | Mark | CpuCall
 
 
 @dataclass(frozen=True)
@@ -160,15 +160,15 @@ class RegisterProgram:
         return [step for step in self.steps if isinstance(step, Write)]
 
     @property
-    def cpu_operations(self) -> list[CpuOperation]:
+    def cpu_operations(self) -> list[CpuCall]:
         """The operations of the CPU, in order."""
-        return [step for step in self.steps if isinstance(step, CpuOperation)]
+        return [step for step in self.steps if isinstance(step, CpuCall)]
 
     def parts(self) -> Iterator[list[Step]]:
         """The steps between CPU operations; a part without writes is left out."""
         part: list[Step] = []
         for step in (*self.steps, None):
-            if step is not None and not isinstance(step, CpuOperation):
+            if step is not None and not isinstance(step, CpuCall):
                 part.append(step)
                 continue
             if any(isinstance(each, Write) for each in part):

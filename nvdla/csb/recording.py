@@ -21,8 +21,8 @@ from nvdla.csb.program import (
     BASE_ALIGNMENT,
     Await,
     BoundTensor,
+    CpuCall,
     CpuCube,
-    CpuOperation,
     Flushed,
     Mark,
     RegisterProgram,
@@ -34,10 +34,10 @@ from nvdla.csb.states import MemoryState
 from nvdla.descriptors.enums import EmuFormat, EmuOpType, OpType
 from nvdla.errors import ScheduleError
 from nvdla.firmware.csb import Csb, CsbLog
-from nvdla.firmware.processor import Node, Processor
+from nvdla.firmware.processor import GraphNode, Processor
 from nvdla.firmware.scheduler import CompletedOperation, Observer, Scheduler
 from nvdla.firmware.task import FirmwareTask
-from nvdla.hardware.machine import Completion, Machine, Stage
+from nvdla.hardware.machine import ChainStage, Completion, Machine
 from nvdla.hardware.register_file import RegisterMap, register_map
 from nvdla.loadable.model import MemoryEntry
 from nvdla.memory.address_space import LeavesRegion, Space
@@ -216,8 +216,8 @@ class _Chains:
     """Collects which operations ran together, in the order in which the hardware ran them: ``tasks`` by id."""
 
     def __init__(self) -> None:
-        self.tasks: dict[int, list[list[Node]]] = {}
-        self._ran: list[list[Stage | Node]] = []
+        self.tasks: dict[int, list[list[GraphNode]]] = {}
+        self._ran: list[list[ChainStage | GraphNode]] = []
 
     def ran(self, completion: Completion) -> None:
         if completion.stages:
@@ -231,13 +231,13 @@ class _Chains:
                     chain[position] = operation.node
                     return
 
-    def take(self) -> list[list[Node]]:
+    def take(self) -> list[list[GraphNode]]:
         """The chains of the task that has just ended, each in data order."""
         done, self._ran = self._ran, []
-        return [[each for each in chain if isinstance(each, Node)] for chain in done]
+        return [[each for each in chain if isinstance(each, GraphNode)] for chain in done]
 
 
-def _one_chain(machine: Machine, csb: Csb, processors: dict[OpType, Processor], chain: list[Node]) -> None:
+def _one_chain(machine: Machine, csb: Csb, processors: dict[OpType, Processor], chain: list[GraphNode]) -> None:
     """Program the chain's operations, enable them from the last to the first, and wait for their interrupts."""
     groups = []
     for node in chain:
@@ -333,7 +333,7 @@ class _Layout:
                 numbers = {"shift": descriptor.shift, "scale": descriptor.scale, "power": descriptor.power}
             source, destination = self._cube(each.source), self._cube(each.destination)
             steps.append(
-                CpuOperation(task.id, each.index, each.type.name.lower(), source, destination, *each.scales, **numbers)
+                CpuCall(task.id, each.index, each.type.name.lower(), source, destination, *each.scales, **numbers)
             )
         return steps
 

@@ -13,7 +13,7 @@ ENUMS: dict[tuple[str, str], type[enums.OpenEnum]] = {
     ("BdmaSurface", "destination_type"): enums.MemType,
     ("ConvOp", "conv_mode"): enums.ConvMode,
     ("ConvOp", "data_format"): enums.DataFormat,
-    ("ConvOp", "pixel_mapping"): enums.PixelMapping,
+    ("ConvOp", "pixel_mapping"): enums.ImageMapping,
     ("ConvOp", "pixel_override"): enums.PixelOverride,
     ("ConvOp", "weight_format"): enums.WeightFormat,
     ("ConvOp", "mean_format"): enums.MeanFormat,

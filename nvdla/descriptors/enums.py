@@ -51,7 +51,7 @@ class ConvMode(OpenEnum):
 DataFormat = PixelFormat
 
 
-class PixelMapping(OpenEnum):
+class ImageMapping(OpenEnum):
     """How the pixels of an image lie."""
 
     PITCH_LINEAR = 0

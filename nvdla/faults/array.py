@@ -85,7 +85,7 @@ def accumulators_with(
     if not touched.size:
         return healthy
     padded = pad_lines(lines, conv.settings)
-    window = kernels_of.Window(**window_steps(conv.settings))
+    window = kernels_of.ConvolutionWindow(**window_steps(conv.settings))
     view = kernels_of.windows(padded, window, weights.shape[1:])
     sums = _sums(view, weights[touched], touched, conv, faults)
     atom = healthy.shape[4]

@@ -10,7 +10,7 @@ from nvdla.errors import ConfigError
 from nvdla.faults.array import ArrayFaults, accumulators_with
 from nvdla.faults.effects import Effect
 from nvdla.faults.places import BufferEntry
-from nvdla.hardware.convolution.books import Access
+from nvdla.hardware.convolution.books import BufferAccess
 from nvdla.hardware.convolution.engine import ConvolutionJob
 from nvdla.hardware.job import Handed, Job
 from nvdla.limits import Work
@@ -65,7 +65,7 @@ class FaultyConvolution(Job):
         return healthy
 
 
-def accesses(conv: ConvolutionJob) -> tuple[Access, Access]:
+def accesses(conv: ConvolutionJob) -> tuple[BufferAccess, BufferAccess]:
     """Where a convolution that has run found its data and its weights in the buffer."""
     assert conv.data is not None and conv.weights is not None
     return conv.data, conv.weights

@@ -10,8 +10,8 @@ from nvdla.errors import LinkError
 from nvdla.execution.batch import lanes_for
 from nvdla.faults.fault import Fault
 from nvdla.faults.machine import FirmwareRuns
-from nvdla.faults.network import Golden, Network
-from nvdla.faults.replay import Replay
+from nvdla.faults.network import Golden, StruckNetwork
+from nvdla.faults.replay import FaultReplay
 from nvdla.faults.resolve import resolve
 from nvdla.faults.setup import Setup
 
@@ -22,15 +22,15 @@ class Injector:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._lock = threading.RLock()
-        self._network: Network | None = None
-        self._lanes: Network | None = None
+        self._network: StruckNetwork | None = None
+        self._lanes: StruckNetwork | None = None
         self._firmware: FirmwareRuns | None = None
 
-    def network(self, inputs: Sequence[Any] | None = None) -> Network:
+    def network(self, inputs: Sequence[Any] | None = None) -> StruckNetwork:
         """The network; its first run, on ``inputs`` (zeros by default), shows what it is made of."""
         with self._lock:
             if self._network is None:
-                self._network = Network.recorded(self._setup, inputs or self._zeros())
+                self._network = StruckNetwork.recorded(self._setup, inputs or self._zeros())
             return self._network
 
     def golden(self, inputs: Sequence[Any]) -> Golden:
@@ -39,7 +39,7 @@ class Injector:
             network = self.network(inputs)
             if network.is_repeatable:
                 return network.golden(inputs)
-            fresh = Network.recorded(self._setup, inputs)
+            fresh = StruckNetwork.recorded(self._setup, inputs)
             return Golden(tuple(bytes(each) for each in inputs), fresh.outputs(), [])
 
     def run(self, golden: Golden, faults: Sequence[Fault]) -> list[bytes]:
@@ -48,7 +48,7 @@ class Injector:
             network = self.network(golden.inputs)
             found = resolve(network, faults)
             if network.is_repeatable and not found.needs_firmware:
-                return Replay(network, found).run(golden)
+                return FaultReplay(network, found).run(golden)
             if self._firmware is None:
                 self._firmware = FirmwareRuns(self._setup)
             return self._firmware.run(golden.inputs, found)
@@ -63,14 +63,14 @@ class Injector:
             lanes = self._beside(network, len(images)) if not (found.needs_firmware or found.pokes) else None
             if lanes is None or not network.is_repeatable:
                 return [self.run(self.golden(image), faults) for image in images]
-            replay = Replay(lanes, resolve(lanes, faults))
+            replay = FaultReplay(lanes, resolve(lanes, faults))
             together = lanes.linked.lanes.count - 1
             results: list[list[bytes]] = []
             for first in range(0, len(images), together):
                 results += replay.run_lanes(images[first : first + together])
             return results
 
-    def _beside(self, network: Network, images: int) -> Network | None:
+    def _beside(self, network: StruckNetwork, images: int) -> StruckNetwork | None:
         """The network on memory with lanes, None where it takes none."""
         if not network.takes_lanes:
             return None

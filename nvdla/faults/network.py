@@ -52,7 +52,7 @@ class Golden:
         return sum(each.nbytes for step in self.written for each in step)
 
 
-class Network:
+class StruckNetwork:
     """The recorded steps of a network on memory of its own. ``steps`` job by job, ``fused`` the fast form of each."""
 
     def __init__(self, linked: LinkedLoadable, plan: Plan, tasks: TaskList) -> None:
@@ -69,7 +69,7 @@ class Network:
         self._look()
 
     @classmethod
-    def recorded(cls, setup: Setup, inputs: Sequence[Any]) -> Network:
+    def recorded(cls, setup: Setup, inputs: Sequence[Any]) -> StruckNetwork:
         """Run once through the firmware and keep what the hardware does. Raises NvdlaError."""
         try:
             return cls._recorded(setup, inputs, flat=False)
@@ -77,7 +77,7 @@ class Network:
             return cls._recorded(setup, inputs, flat=True)
 
     @classmethod
-    def _recorded(cls, setup: Setup, inputs: Sequence[Any], flat: bool) -> Network:
+    def _recorded(cls, setup: Setup, inputs: Sequence[Any], flat: bool) -> StruckNetwork:
         linked = setup.link(flat)
         tasks = setup.decode(linked)
         bind(linked, inputs)
@@ -89,7 +89,7 @@ class Network:
             machine.close()
         return cls(linked, recorder.plan(linked, tasks), tasks)
 
-    def beside(self, lane_count: int) -> Network:
+    def beside(self, lane_count: int) -> StruckNetwork:
         """The same network on memory with lanes, for batches. Raises LinkError where the limit leaves no room."""
         linked = self.linked.beside(lane_count)
         network = copy.copy(self)

@@ -12,15 +12,15 @@ from nvdla.execution.shared import Shared
 from nvdla.execution.steps import Chain, Step
 from nvdla.faults.array import array_of
 from nvdla.faults.convolution import ConvolutionFaults, FaultyConvolution
-from nvdla.faults.network import Golden, Network, afresh, convolution
+from nvdla.faults.network import Golden, StruckNetwork, afresh, convolution
 from nvdla.faults.resolve import Poke, Resolved
 from nvdla.hardware.convolution.engine import ConvolutionJob
 
 
-class Replay:
+class FaultReplay:
     """``faults`` on a network whose steps may be done again."""
 
-    def __init__(self, network: Network, faults: Resolved) -> None:
+    def __init__(self, network: StruckNetwork, faults: Resolved) -> None:
         self._network, self._faults = network, faults
         self._bytes = [network.byte_at(poke.space, poke.address) for poke in faults.pokes]
         self._readers = [network.readers(view) for view in self._bytes]

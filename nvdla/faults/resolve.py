@@ -14,7 +14,7 @@ from nvdla.faults.array import array_of, check_lane, check_sum
 from nvdla.faults.convolution import ConvolutionFaults, accesses, check_entry
 from nvdla.faults.effects import Effect
 from nvdla.faults.fault import Fault
-from nvdla.faults.network import Network, OperationPlace
+from nvdla.faults.network import OperationPlace, StruckNetwork
 from nvdla.faults.places import (
     BufferEntry,
     DescriptorByte,
@@ -82,7 +82,7 @@ class Resolved:
     needs_firmware: bool = False
 
 
-def resolve(network: Network, faults: Sequence[Fault]) -> Resolved:
+def resolve(network: StruckNetwork, faults: Sequence[Fault]) -> Resolved:
     """What faults mean for a network. Raises NvdlaError naming the place that does not exist, and the limit."""
     found = Resolved()
     for fault in faults:
@@ -92,7 +92,7 @@ def resolve(network: Network, faults: Sequence[Fault]) -> Resolved:
     return found
 
 
-def _weight(network: Network, fault: Fault, where: WeightByte, found: Resolved) -> None:
+def _weight(network: StruckNetwork, fault: Fault, where: WeightByte, found: Resolved) -> None:
     place, conv = _convolution(network, where.operation)
     if not accesses(conv)[1].fetches:
         raise ConfigError(
@@ -103,7 +103,7 @@ def _weight(network: Network, fault: Fault, where: WeightByte, found: Resolved) 
     _poke_view(network, fault, view, where.byte, place.step, found, once=not fault.permanent)
 
 
-def _operand(network: Network, fault: Fault, where: SdpOperand, found: Resolved) -> None:
+def _operand(network: StruckNetwork, fault: Fault, where: SdpOperand, found: Resolved) -> None:
     place = network.place(where.operation)
     if where.block not in BLOCKS:
         raise FormatError(f"SDP block {where.block!r}: must be {', '.join(BLOCKS)}")
@@ -114,7 +114,7 @@ def _operand(network: Network, fault: Fault, where: SdpOperand, found: Resolved)
     _poke_view(network, fault, source.view, where.byte, place.step, found, once=not fault.permanent)
 
 
-def _surface(network: Network, fault: Fault, where: SurfaceByte, found: Resolved) -> None:
+def _surface(network: StruckNetwork, fault: Fault, where: SurfaceByte, found: Resolved) -> None:
     place = network.place(where.operation)
     view = place.job.destination
     if view is None:
@@ -123,7 +123,7 @@ def _surface(network: Network, fault: Fault, where: SurfaceByte, found: Resolved
     _poke_view(network, fault, view, where.byte, place.step + 1, found)
 
 
-def _input(network: Network, fault: Fault, where: InputByte, found: Resolved) -> None:
+def _input(network: StruckNetwork, fault: Fault, where: InputByte, found: Resolved) -> None:
     inputs = network.linked.loadable.inputs
     _in(where.input, len(inputs), "input")
     view = network.linked.data(inputs[where.input])
@@ -131,7 +131,7 @@ def _input(network: Network, fault: Fault, where: InputByte, found: Resolved) ->
     _poke_view(network, fault, view, where.byte, 0, found)
 
 
-def _memory(network: Network, fault: Fault, where: MemoryByte, found: Resolved) -> None:
+def _memory(network: StruckNetwork, fault: Fault, where: MemoryByte, found: Resolved) -> None:
     try:
         space = Space(where.space.lower())
     except ValueError:
@@ -141,14 +141,14 @@ def _memory(network: Network, fault: Fault, where: MemoryByte, found: Resolved) 
     found.pokes.append(Poke(space, where.address, fault.what, first, permanent=fault.permanent))
 
 
-def _descriptor(network: Network, fault: Fault, where: DescriptorByte, found: Resolved) -> None:
+def _descriptor(network: StruckNetwork, fault: Fault, where: DescriptorByte, found: Resolved) -> None:
     window, size = descriptor_list(network, where.task, where.list)
     _in(where.byte, size, f"{where.list} of task {where.task}, byte")
     space, address = window.region.space, window.address + where.byte
     found.pokes.append(Poke(space, address, fault.what, -1, permanent=False))
 
 
-def descriptor_list(network: Network, number: int, name: str) -> tuple[Any, int]:
+def descriptor_list(network: StruckNetwork, number: int, name: str) -> tuple[Any, int]:
     """The window of a list that the firmware reads, and its bytes. Raises FormatError for one that there is not."""
     tasks = [task for task in network.tasks if isinstance(task, FirmwareTask) and task.id == number]
     if not tasks or name not in LISTS:
@@ -166,7 +166,7 @@ def descriptor_list(network: Network, number: int, name: str) -> tuple[Any, int]
     return (tasks[0].addresses[index] if size else None), size
 
 
-def _lane(network: Network, fault: Fault, where: MacLane, found: Resolved) -> None:
+def _lane(network: StruckNetwork, fault: Fault, where: MacLane, found: Resolved) -> None:
     steps = [network.place(where.operation).step] if where.operation else network.convolutions
     if not where.operation and not where.always:
         raise FormatError(f"{fault}: cells and cycles are of one convolution: say which, operation=task/index")
@@ -186,13 +186,13 @@ def _lane(network: Network, fault: Fault, where: MacLane, found: Resolved) -> No
         lanes.append((where, fault.what))
 
 
-def _sum(network: Network, fault: Fault, where: PartialSum, found: Resolved) -> None:
+def _sum(network: StruckNetwork, fault: Fault, where: PartialSum, found: Resolved) -> None:
     place, conv = _convolution(network, where.operation)
     check_sum(conv, where)
     found.convolutions.setdefault(place.step, ConvolutionFaults()).array.sums.append((where, fault.what))
 
 
-def _entry(network: Network, fault: Fault, where: BufferEntry, found: Resolved) -> None:
+def _entry(network: StruckNetwork, fault: Fault, where: BufferEntry, found: Resolved) -> None:
     place, conv = _convolution(network, where.operation)
     check_entry(conv, where)
     steps = [step for step in network.convolutions if step >= place.step] if fault.permanent else [place.step]
@@ -200,14 +200,14 @@ def _entry(network: Network, fault: Fault, where: BufferEntry, found: Resolved) 
         found.convolutions.setdefault(step, ConvolutionFaults()).entries.append((where, fault.what))
 
 
-def _lut(network: Network, fault: Fault, where: LutEntry, found: Resolved) -> None:
+def _lut(network: StruckNetwork, fault: Fault, where: LutEntry, found: Resolved) -> None:
     if where.unit not in ("SDP", "CDP") or where.table not in TABLES:
         raise FormatError(f"LUT {where.unit} {where.table}: units are SDP and CDP, tables LE and LO")
     _in(where.entry, TABLES[where.table], f"LUT {where.unit} {where.table}, entry")
     _set(network, fault, where.operation, (where.unit, where.table, where.entry), found)
 
 
-def _register(network: Network, fault: Fault, where: RegisterWord, found: Resolved) -> None:
+def _register(network: StruckNetwork, fault: Fault, where: RegisterWord, found: Resolved) -> None:
     config = next(iter(network.places.values())).operation.config
     register_map(config.register_map).register(where.unit, where.register)
     if engine_of(where.unit) is None or where.register in NOT_SETTINGS:
@@ -215,7 +215,7 @@ def _register(network: Network, fault: Fault, where: RegisterWord, found: Resolv
     _set(network, fault, where.operation, (where.unit, where.register, 0), found)
 
 
-def _set(network: Network, fault: Fault, operation: str, what: tuple[str, str, int], found: Resolved) -> None:
+def _set(network: StruckNetwork, fault: Fault, operation: str, what: tuple[str, str, int], found: Resolved) -> None:
     if not operation and fault.what.kind == "flip":
         raise FormatError(f"{fault}: a bit that is wrong at every operation is stuck: stuck0 or stuck1, not flip")
     step = None
@@ -232,12 +232,12 @@ def engine_of(unit: str) -> str | None:
     return next((name for name, link in ENGINES.items() if unit in link.units), None)
 
 
-def _convolution(network: Network, operation: str) -> tuple[OperationPlace, ConvolutionJob]:
+def _convolution(network: StruckNetwork, operation: str) -> tuple[OperationPlace, ConvolutionJob]:
     place = network.place(operation)
     return place, _first_convolution(network, place.step, operation, place.job)
 
 
-def _first_convolution(network: Network, step: int, operation: str, job: Any = None) -> ConvolutionJob:
+def _first_convolution(network: StruckNetwork, step: int, operation: str, job: Any = None) -> ConvolutionJob:
     conv = network.steps[step].jobs[0] if job is None else job  # type: ignore[union-attr]
     if not isinstance(conv, ConvolutionJob):
         raise ConfigError(f"operation {operation} is no convolution")
@@ -245,14 +245,14 @@ def _first_convolution(network: Network, step: int, operation: str, job: Any = N
 
 
 def _poke_view(
-    network: Network, fault: Fault, view: np.ndarray, byte: int, first: int, found: Resolved, once: bool = False
+    network: StruckNetwork, fault: Fault, view: np.ndarray, byte: int, first: int, found: Resolved, once: bool = False
 ) -> None:
     """Strike byte ``byte``, in the order of the array, of a view on memory."""
     space, address = address_of(network, view, byte)
     found.pokes.append(Poke(space, address, fault.what, first, once, fault.permanent))
 
 
-def address_of(network: Network, view: np.ndarray, byte: int) -> tuple[Space, int]:
+def address_of(network: StruckNetwork, view: np.ndarray, byte: int) -> tuple[Space, int]:
     """The address of a byte, in the order of the array, of a view on memory."""
     place = np.unravel_index(byte, view.shape)
     offset = sum(int(at) * stride for at, stride in zip(place, view.strides, strict=True))

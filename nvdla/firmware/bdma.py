@@ -10,7 +10,7 @@ from nvdla.firmware.driver import ram_type, unmask_interrupts
 from nvdla.firmware.operation import MEMORY_CVSRAM, Operation
 
 if TYPE_CHECKING:
-    from nvdla.firmware.processor import Group, Processor
+    from nvdla.firmware.processor import GroupState, Processor
 
 MAX_TRANSFERS = 20
 MAX_REPEAT = 8192
@@ -28,7 +28,7 @@ class BdmaDriver:
         """Whether the operation needs the engine's read DMA."""
         return False
 
-    def is_ready(self, processor: Processor, group: Group) -> bool:
+    def is_ready(self, processor: Processor, group: GroupState) -> bool:
         """The queue is one for both groups, so the other group must have been launched first."""
         other = processor.groups[1 - group.id]
         return not other.taken or other.active

@@ -11,7 +11,7 @@ from nvdla.firmware.operation import Operation
 from nvdla.precision import Precision
 
 if TYPE_CHECKING:
-    from nvdla.firmware.processor import Group, Processor
+    from nvdla.firmware.processor import GroupState, Processor
 
 LOCAL_SIZES = (3, 5, 7, 9)
 
@@ -27,7 +27,7 @@ class CdpDriver:
         """Whether the operation needs the engine's read DMA."""
         return True
 
-    def is_ready(self, processor: Processor, group: Group) -> bool:
+    def is_ready(self, processor: Processor, group: GroupState) -> bool:
         """Whether the engine can take the operation now (lookup tables may be in use)."""
         return lut_is_free(processor, group, group.operation.op.lut_index)
 

@@ -9,7 +9,7 @@ from nvdla.firmware.driver import ram_type
 from nvdla.firmware.operation import CONV_WINOGRAD, MEMORY_ON_THE_FLY, Operation
 
 if TYPE_CHECKING:
-    from nvdla.firmware.processor import Group, Processor
+    from nvdla.firmware.processor import GroupState, Processor
 
 UNITS = ("CACC", "CMAC_A", "CMAC_B", "CSC", "CDMA")
 FORMAT_FEATURE = 36
@@ -28,7 +28,7 @@ class ConvDriver:
         """Whether the operation needs the engine's read DMA."""
         return False
 
-    def is_ready(self, processor: Processor, group: Group) -> bool:
+    def is_ready(self, processor: Processor, group: GroupState) -> bool:
         """Whether the engine can take the operation now (lookup tables may be in use)."""
         return True
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nvdla.descriptors.enums import Event
-from nvdla.firmware.processor import Group, Node, Processor
+from nvdla.firmware.processor import GraphNode, GroupState, Processor
 
 SHOWN = 6
 
 
-def explain(task: int, processors: Iterable[Processor], nodes: list[Node]) -> str:
+def explain(task: int, processors: Iterable[Processor], nodes: list[GraphNode]) -> str:
     """One line that names the operations that wait for ever and what each waits for."""
     waits = [_waiting(group, nodes) for processor in processors for group in processor.groups if group.taken]
     left = [node for node in nodes if not node.completed]
@@ -24,7 +24,7 @@ def explain(task: int, processors: Iterable[Processor], nodes: list[Node]) -> st
     return f"task {task} can make no progress, {len(left)} of {len(nodes)} operations are not done: {'; '.join(parts)}"
 
 
-def _waiting(group: Group, nodes: list[Node]) -> str:
+def _waiting(group: GroupState, nodes: list[GraphNode]) -> str:
     node = group.held
     label = f"operation {node.index} ({node.type.name}, {group.state})"
     if group.active:
@@ -42,7 +42,7 @@ def _waiting(group: Group, nodes: list[Node]) -> str:
     return f"{label} waits for {count} more event{'s' * (count > 1)}: {what}"
 
 
-def _events_for(producer: Node, consumer: Node) -> list[int]:
+def _events_for(producer: GraphNode, consumer: GraphNode) -> list[int]:
     """The events of ``producer`` that ``consumer`` waits for."""
     if producer.roi != consumer.roi or producer.completed:
         return []
@@ -54,7 +54,7 @@ def _events_for(producer: Node, consumer: Node) -> list[int]:
     return events
 
 
-def _happened(producer: Node, event: int, nodes: list[Node]) -> bool:
+def _happened(producer: GraphNode, event: int, nodes: list[GraphNode]) -> bool:
     """Whether a programmed producer has sent the event already (completion is asked for by the caller)."""
     return event == Event.OP_PROGRAMMED and producer.submitted and not producer.completed
 

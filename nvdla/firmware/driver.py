@@ -10,7 +10,7 @@ from nvdla.firmware.csb import Csb
 from nvdla.firmware.operation import MEMORY_CVSRAM, Operation
 
 if TYPE_CHECKING:
-    from nvdla.firmware.processor import Group, Processor
+    from nvdla.firmware.processor import GroupState, Processor
 
 
 class Driver(Protocol):
@@ -26,7 +26,7 @@ class Driver(Protocol):
     def check(self, operation: Operation) -> None:
         """Refuse what the firmware or the hardware cannot do. Raises DescriptorError or ConfigError."""
 
-    def is_ready(self, processor: Processor, group: Group) -> bool:
+    def is_ready(self, processor: Processor, group: GroupState) -> bool:
         """Whether the operation of ``group`` may be programmed while the other group is as it is."""
 
     def set_producer(self, csb: Csb, group: int, read_dma_group: int) -> None:
@@ -66,7 +66,7 @@ def ram_type(memory: int) -> int:
     return int(memory != MEMORY_CVSRAM)
 
 
-def lut_is_free(processor: Processor, group: Group, lut_index: int) -> bool:
+def lut_is_free(processor: Processor, group: GroupState, lut_index: int) -> bool:
     """Whether the only lookup tables of a unit may be loaded for ``group`` (sdp.c, cdp.c is_ready).
 
     The groups share the tables: free when no table is needed, the other group uses the same one, or the other group

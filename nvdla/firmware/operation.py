@@ -12,7 +12,7 @@ from nvdla.hardware.configuration import Configuration
 from nvdla.precision import Precision
 
 if TYPE_CHECKING:
-    from nvdla.memory.linker import Window
+    from nvdla.memory.linker import AddressWindow
 
 # Values of dla_interface.h that the drivers share.
 MEMORY_DRAM, MEMORY_CVSRAM, MEMORY_ON_THE_FLY = 0, 1, 2
@@ -32,7 +32,7 @@ class Operation:
     op: Any
     surface: Any
     config: Configuration
-    addresses: Sequence[Window]
+    addresses: Sequence[AddressWindow]
     lut: Any = None
     dynamic_input: int | None = None  # address of the input of a dynamic ROI
 

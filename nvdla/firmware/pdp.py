@@ -10,7 +10,7 @@ from nvdla.firmware.operation import MEMORY_ON_THE_FLY, Operation
 from nvdla.precision import Precision
 
 if TYPE_CHECKING:
-    from nvdla.firmware.processor import Group, Processor
+    from nvdla.firmware.processor import GroupState, Processor
 
 MAX_SPLITS = 64
 MAX_STRIDE = 8
@@ -33,7 +33,7 @@ class PdpDriver:
         """Whether the operation needs the engine's read DMA."""
         return operation.surface.src_data.type != MEMORY_ON_THE_FLY
 
-    def is_ready(self, processor: Processor, group: Group) -> bool:
+    def is_ready(self, processor: Processor, group: GroupState) -> bool:
         """Whether the engine can take the operation now (lookup tables may be in use)."""
         return True
 

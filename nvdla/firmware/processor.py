@@ -14,7 +14,7 @@ NO_LUT = -1
 
 
 @dataclass
-class Node:
+class GraphNode:
     """An operation of one region of interest in the dependency graph. ``common`` lies over simulated memory, so its
     dependency count goes down there."""
 
@@ -40,7 +40,7 @@ class Node:
 
 
 @dataclass
-class Group:
+class GroupState:
     """One register group: the operation in it and how far it is.
 
     ``taken`` from the reading of its descriptors to its completion; ``pending`` until it is programmed;
@@ -55,13 +55,13 @@ class Group:
     programming: bool = False
     active: bool = False
     lut_index: int = NO_LUT
-    node: Node | None = None
-    consumers: list[Node | None] = field(default_factory=list)
-    fused_parent: Node | None = None
+    node: GraphNode | None = None
+    consumers: list[GraphNode | None] = field(default_factory=list)
+    fused_parent: GraphNode | None = None
     events: set[Event] = field(default_factory=set)
 
     @property
-    def held(self) -> Node:
+    def held(self) -> GraphNode:
         """The node that the group holds; only asked of a group that holds one."""
         assert self.node is not None
         return self.node
@@ -91,12 +91,12 @@ class Processor:
     def __init__(self, op_type: OpType) -> None:
         self.type = op_type
         self.driver: Driver = driver(op_type)
-        self.groups = (Group(0), Group(1))
+        self.groups = (GroupState(0), GroupState(1))
         self.last_group = 1
         self.roi = 0
-        self.tail: Node | None = None
+        self.tail: GraphNode | None = None
 
-    def free_group(self, csb: Csb) -> Group | None:
+    def free_group(self, csb: Csb) -> GroupState | None:
         """The group for the next operation, with its read-DMA group; None when both are taken.
 
         With both groups free the hardware's consumer pointer decides (kmd/firmware/engine.c utils_get_free_group).

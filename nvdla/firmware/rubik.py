@@ -12,7 +12,7 @@ from nvdla.precision import Precision
 from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
-    from nvdla.firmware.processor import Group, Processor
+    from nvdla.firmware.processor import GroupState, Processor
 
 ATOM = 32
 MODES = ("contract", "split", "merge")
@@ -29,7 +29,7 @@ class RubikDriver:
         """Whether the operation needs the engine's read DMA."""
         return False
 
-    def is_ready(self, processor: Processor, group: Group) -> bool:
+    def is_ready(self, processor: Processor, group: GroupState) -> bool:
         """Whether the engine can take the operation now (lookup tables may be in use)."""
         return True
 

@@ -19,10 +19,10 @@ from nvdla.descriptors.enums import Event, OpType
 from nvdla.errors import DescriptorError, NvdlaError, ScheduleError
 from nvdla.firmware.csb import Csb, CsbLog
 from nvdla.firmware.deadlock import explain
-from nvdla.firmware.processor import Group, Node, Processor
+from nvdla.firmware.processor import GraphNode, GroupState, Processor
 from nvdla.firmware.statistics import write_statistics
 from nvdla.firmware.task import FirmwareTask
-from nvdla.hardware.machine import INTERRUPT_BITS, Completion, Machine, Stage
+from nvdla.hardware.machine import INTERRUPT_BITS, ChainStage, Completion, Machine
 
 # What an interrupt cause says: whose it is, and which event.
 CAUSES = {
@@ -41,9 +41,9 @@ CAUSES = {
 class CompletedOperation:
     """An operation that the firmware has found completed. ``stage`` is what the hardware did (None: nothing to do)."""
 
-    node: Node
+    node: GraphNode
     group: int
-    stage: Stage | None
+    stage: ChainStage | None
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Scheduler:
         self.observer = observer or Observer()
         self.processors = {op_type: Processor(op_type) for op_type in OpType}
         self.steps: list[ScheduleStep] = []
-        self._stages: dict[tuple[str, int], Stage] = {}
+        self._stages: dict[tuple[str, int], ChainStage] = {}
         machine.place = self._place
 
     def run(self, task: FirmwareTask) -> None:
@@ -102,17 +102,17 @@ class Scheduler:
         for window in task.addresses:
             self.csb.note("address", window.index, window.address)
 
-    def _groups(self) -> list[Group]:
+    def _groups(self) -> list[GroupState]:
         return [group for processor in self.processors.values() for group in processor.groups]
 
-    def _note(self, what: str, group: Group) -> None:
+    def _note(self, what: str, group: GroupState) -> None:
         operation = group.operation
         self.csb.note(what, operation.index, operation.type.name, group.id)
         self.steps.append(ScheduleStep(what, operation.task, operation.index, operation.roi, operation.type, group.id))
 
     # Reading the graph
 
-    def _node(self, index: int, op_type: int, roi: int) -> Node | None:
+    def _node(self, index: int, op_type: int, roi: int) -> GraphNode | None:
         """The operation, or None for nobody (-1) or one of another type (kmd/firmware/cache.c dla_get_op_desc)."""
         if index == -1:
             return None
@@ -140,7 +140,7 @@ class Scheduler:
             self._submit(processor, node)
             self._dequeue(processor)
 
-    def _submit(self, processor: Processor, node: Node) -> None:
+    def _submit(self, processor: Processor, node: GraphNode) -> None:
         group = self._prepare(processor, node)
         if group is None or not processor.driver.is_ready(processor, group):
             return
@@ -148,7 +148,7 @@ class Scheduler:
         if node.common.dependency_count == 0:
             self._enable(node)
 
-    def _prepare(self, processor: Processor, node: Node) -> Group | None:
+    def _prepare(self, processor: Processor, node: GraphNode) -> GroupState | None:
         """Put the operation into a free group; None when there is none."""
         group = processor.free_group(self.csb)
         if group is None:
@@ -165,7 +165,7 @@ class Scheduler:
         processor.tail = node
         return group
 
-    def _program(self, processor: Processor, group: Group) -> None:
+    def _program(self, processor: Processor, group: GroupState) -> None:
         group.programming = True
         node, common = group.held, group.held.common
         processor.driver.check(node.operation)  # again: an operation before it may have overwritten the descriptors
@@ -185,7 +185,7 @@ class Scheduler:
 
     # Enabling
 
-    def _enable(self, node: Node) -> None:
+    def _enable(self, node: GraphNode) -> None:
         """Enable the operation if it is programmed; otherwise it will be when it is."""
         processor = self.processors[node.type]
         group = next((each for each in processor.groups if each.node is node and not each.pending), None)
@@ -199,14 +199,14 @@ class Scheduler:
         group.active = True
         self._announce(group, Event.OP_ENABLED)
 
-    def _announce(self, group: Group, event: Event) -> None:
+    def _announce(self, group: GroupState, event: Event) -> None:
         """Count down the operations that wait for ``event`` of the group's operation."""
         common = group.held.common
         for consumer, node in zip(common.consumers, group.consumers, strict=True):
             self._count_down(group, consumer, node, event)
         self._count_down(group, common.fused_parent, group.fused_parent, event)
 
-    def _count_down(self, group: Group, consumer: Any, node: Node | None, event: Event) -> None:
+    def _count_down(self, group: GroupState, consumer: Any, node: GraphNode | None, event: Event) -> None:
         if consumer.index == -1 or consumer.event != event:
             return
         if node is None:
@@ -249,7 +249,7 @@ class Scheduler:
         at_work = (group for group in self._groups() if group.active and self._in((engine,), group))
         return next((str(group.operation) for group in at_work), engine)
 
-    def _in(self, chain: tuple[str, ...], group: Group) -> bool:
+    def _in(self, chain: tuple[str, ...], group: GroupState) -> bool:
         """Whether the group is the one that its engine works from, in a chain of engines."""
         driver = self.processors[group.held.type].driver
         if driver.engine not in chain:
@@ -282,7 +282,7 @@ class Scheduler:
 
     # Completion
 
-    def _complete(self, processor: Processor, group: Group) -> None:
+    def _complete(self, processor: Processor, group: GroupState) -> None:
         node = group.held
         self._note("complete", group)
         node.completed = True
@@ -302,7 +302,7 @@ class Scheduler:
         self._continue(processor, processor.groups[1 - group.id])
         self._dequeue(processor)
 
-    def _continue(self, processor: Processor, group: Group) -> None:
+    def _continue(self, processor: Processor, group: GroupState) -> None:
         """Program the operation that waited in the other group for the shared tables or queue."""
         if not group.pending or not processor.driver.is_ready(processor, group):
             return

@@ -13,7 +13,7 @@ from nvdla.firmware.operation import CONV_WINOGRAD, MEMORY_ON_THE_FLY, Operation
 from nvdla.precision import Precision
 
 if TYPE_CHECKING:
-    from nvdla.firmware.processor import Group, Processor
+    from nvdla.firmware.processor import GroupState, Processor
 
 # Stage of the descriptor: its name in SDP's registers (DP_BS_...) and in those of the read DMA (BRDMA).
 STAGES = {"x1": ("BS", "B"), "x2": ("BN", "N"), "y": ("EW", "E")}
@@ -39,7 +39,7 @@ class SdpDriver:
         stages = (getattr(operation.op, f"{name}_op") for name in STAGES)
         return not fly or any(stage.enable & (stage.mode != SdpMode.PER_LAYER) for stage in stages)
 
-    def is_ready(self, processor: Processor, group: Group) -> bool:
+    def is_ready(self, processor: Processor, group: GroupState) -> bool:
         """Whether the engine can take the operation now (lookup tables may be in use)."""
         return lut_is_free(processor, group, group.operation.op.lut_index)
 

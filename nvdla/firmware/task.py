@@ -14,13 +14,13 @@ from nvdla.descriptors.task import DlaTask, TaskLimits
 from nvdla.errors import DescriptorError
 from nvdla.firmware.driver import Driver, driver
 from nvdla.firmware.operation import MEMORY_ON_THE_FLY, Operation
-from nvdla.firmware.processor import Node
+from nvdla.firmware.processor import GraphNode
 from nvdla.hardware.configuration import Configuration
 from nvdla.loadable.model import TaskEntry
 from nvdla.memory.descriptor_source import MemorySource
 
 if TYPE_CHECKING:
-    from nvdla.memory.linker import LinkedLoadable, Window
+    from nvdla.memory.linker import AddressWindow, LinkedLoadable
 
 # Bytes of an element for the start of a dynamic ROI, by the convolution's data_format (conv.c map_img_fmt).
 PIXEL_BYTES = (1, *(2,) * 5, *(8,) * 6, *(4,) * 16, 1, 1, *(2,) * 7)
@@ -86,10 +86,10 @@ class FirmwareTask:
         indices = {0, network.operation_desc_index, network.surface_desc_index, network.lut_data_index}
         return [self.addresses[index].data for index in indices if 0 <= index < len(self.addresses)]
 
-    def nodes(self, rois: int) -> list[Node]:
+    def nodes(self, rois: int) -> list[GraphNode]:
         """The dependency graph of ``rois`` regions of interest, at ``roi * num_operations + index``."""
         return [
-            Node(self.operation(index, roi), self.decoded.dependencies[roi * self.num_operations + index])
+            GraphNode(self.operation(index, roi), self.decoded.dependencies[roi * self.num_operations + index])
             for roi in range(rois)
             for index in range(self.num_operations)
         ]
@@ -140,12 +140,12 @@ class FirmwareTask:
         operation.require_aligned(address, operation.atom, f"the address of the ROI at column {left}, row {top}")
         operation.dynamic_input = address
 
-    def _address(self, index: int, what: str) -> Window:
+    def _address(self, index: int, what: str) -> AddressWindow:
         if not 0 <= index < len(self.addresses):
             raise DescriptorError(f"task {self.id}: {what} is {index}, must be 0 .. {len(self.addresses) - 1}")
         return self.addresses[index]
 
-    def _bytes(self, window: Window, offset: int, size: int) -> bytes:
+    def _bytes(self, window: AddressWindow, offset: int, size: int) -> bytes:
         if offset + size > window.size:
             raise DescriptorError(
                 f"task {self.id}: the ROI array needs {offset + size} bytes, {window} has {window.size}"

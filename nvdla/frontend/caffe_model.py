@@ -12,7 +12,7 @@ import numpy as np
 
 from nvdla.caffe import read_network, read_weights
 from nvdla.caffe.conversion import convert
-from nvdla.caffe.network import Network
+from nvdla.caffe.network import CaffeNetwork
 from nvdla.caffe.text import one_line
 from nvdla.errors import FormatError
 from nvdla.files import read_file
@@ -39,7 +39,7 @@ def caffe_proto(
     return path.stem, onnx.shape_inference.infer_shapes(made.model), digest
 
 
-def _inputs(network: Network, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+def _inputs(network: CaffeNetwork, shapes: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
     found = {}
     for name, shape in network.inputs.items():
         chosen = tuple(shapes[name]) if name in shapes else None if shape is None else (1, *shape[1:])

@@ -106,7 +106,7 @@ class Node:
 
 
 @dataclass(eq=False)
-class Value:
+class GraphValue:
     """An ONNX value during import. ``tensor`` None: an input of the part that no layer has asked for yet.
 
     ``index``: None (the cube holds the elements in the value's order) or an array of the value's shape.
@@ -119,9 +119,9 @@ class Value:
     tensor: Tensor | None = None
     index: np.ndarray | None = None
     boundary: str = ""
-    base: Value | None = None
+    base: GraphValue | None = None
     function: Function | None = None
-    unpadded: tuple[Value, tuple[int, int, int, int]] | None = None
+    unpadded: tuple[GraphValue, tuple[int, int, int, int]] | None = None
     border: float = 0.0
 
     @property
@@ -167,7 +167,7 @@ class Graph:
 
     def __init__(self, model: Model, config: Configuration, precision: str, network: Network) -> None:
         self.model, self.config, self.precision, self.network = model, config, precision, network
-        self.values: dict[str, Value] = {}
+        self.values: dict[str, GraphValue] = {}
         self.bindings: list[Binding] = []
         self.tensors: dict[str, str] = {}
         self.orders: dict[str, np.ndarray | None] = {}
@@ -178,7 +178,7 @@ class Graph:
 
     # ---- values
 
-    def enter(self, name: str) -> Value:
+    def enter(self, name: str) -> GraphValue:
         """A value that comes from outside this part."""
         if name not in self.values:
             shape = self.model.shapes.get(name)
@@ -186,10 +186,10 @@ class Graph:
                 raise Cut(f"tensor {name} has no static shape", "fix the model's shapes (--shape)")
             if math.prod(shape) == 0:
                 raise Cut(f"tensor {name} of shape {list(shape)} is empty")
-            self.values[name] = Value(name, shape, boundary=name)
+            self.values[name] = GraphValue(name, shape, boundary=name)
         return self.values[name]
 
-    def source(self, node: Node, index: int = 0) -> Value:
+    def source(self, node: Node, index: int = 0) -> GraphValue:
         """The value of a computed input."""
         if not node.has(index):
             raise Cut(f"input {index} is left out")
@@ -198,8 +198,8 @@ class Graph:
         return self.enter(node.inputs[index])
 
     def alias(
-        self, node: Node, value: Value, index: np.ndarray | None, output: int = 0, shape: Shape | None = None
-    ) -> Value:
+        self, node: Node, value: GraphValue, index: np.ndarray | None, output: int = 0, shape: Shape | None = None
+    ) -> GraphValue:
         """A result that holds the elements of another value in another order: nothing is computed."""
         shape = node.shape_of(node.outputs[output]) if shape is None else shape
         held = value.size if index is None else index.size
@@ -207,15 +207,15 @@ class Graph:
             raise Cut(f"it would make {held} elements a tensor of {list(shape)}")
         if index is not None:
             index = np.array(index, order="C").reshape(shape)
-        return Value(node.outputs[output], shape, value.tensor, index, value.boundary)
+        return GraphValue(node.outputs[output], shape, value.tensor, index, value.boundary)
 
-    def result(self, node: Node, tensor: Tensor, index: np.ndarray | None = None, output: int = 0) -> Value:
+    def result(self, node: Node, tensor: Tensor, index: np.ndarray | None = None, output: int = 0) -> GraphValue:
         """A result that a layer computes."""
         shape = node.shape_of(node.outputs[output])
         if index is None and math.prod(tensor.shape) != math.prod(shape):
             raise Cut(f"its result would be {tensor}, but the model says {list(shape)}")
         self.tensors[tensor.name] = node.outputs[output]
-        return Value(node.outputs[output], shape, tensor, index)
+        return GraphValue(node.outputs[output], shape, tensor, index)
 
     # ---- layers
 
@@ -234,7 +234,7 @@ class Graph:
         self.ties[tensor.name] = source.name
         return tensor
 
-    def bind(self, value: Value, positions: np.ndarray | None, cube: Cube) -> Tensor:
+    def bind(self, value: GraphValue, positions: np.ndarray | None, cube: Cube) -> Tensor:
         """An input of the part as a cube whose elements are ``positions`` of the value from outside."""
         name, number = value.boundary, 1
         while any(layer.name == name for layer in self.network.layers):
@@ -246,7 +246,7 @@ class Graph:
         self.bindings.append(Binding(name, value.boundary, index, cube))
         return tensor
 
-    def flat(self, value: Value) -> Tensor:
+    def flat(self, value: GraphValue) -> Tensor:
         """The value as any cube, for layers that look at each element alone; an input is bound now."""
         if value.tensor is None:
             root = self.values[value.boundary]
@@ -255,11 +255,11 @@ class Graph:
             value.tensor = root.tensor
         return value.tensor
 
-    def cube(self, value: Value) -> Tensor:
+    def cube(self, value: GraphValue) -> Tensor:
         """The value as its canonical cube."""
         return self.arrange(value, None, canonical(value.shape))
 
-    def arrange(self, value: Value, wanted: np.ndarray | None, cube: Cube) -> Tensor:
+    def arrange(self, value: GraphValue, wanted: np.ndarray | None, cube: Cube) -> Tensor:
         """The value as a cube whose elements are ``wanted`` (flat positions in the value, -1 = zero; None = in order).
 
         Elements are moved by layers where they have to; an input is bound in that order. Raises Cut where no
@@ -292,7 +292,7 @@ class Graph:
             )
         return made
 
-    def _bind_once(self, value: Value, positions: np.ndarray | None, cube: Cube) -> Tensor:
+    def _bind_once(self, value: GraphValue, positions: np.ndarray | None, cube: Cube) -> Tensor:
         for each in self.bindings:
             same = (
                 each.index is None
@@ -305,7 +305,7 @@ class Graph:
 
     # ---- numbers
 
-    def on_cube(self, value: Value, array: np.ndarray) -> np.ndarray:
+    def on_cube(self, value: GraphValue, array: np.ndarray) -> np.ndarray:
         """A constant, broadcast to the value, in the order of its cube (C, H, W)."""
         tensor = self.flat(value)
         spread = np.broadcast_to(np.asarray(array, np.float64), value.shape)

@@ -22,7 +22,7 @@ from nvdla.builder.lower.convolution import Window, check_window
 from nvdla.builder.network import Layer
 from nvdla.builder.schedule import schedule
 from nvdla.errors import BuildError, ConfigError, FormatError
-from nvdla.frontend.graph import FLOATS, Binding, Cut, Graph, Node, Value, canonical
+from nvdla.frontend.graph import FLOATS, Binding, Cut, Graph, GraphValue, Node, canonical
 from nvdla.frontend.host import submodel
 from nvdla.frontend.model import DOMAINS, OLDEST, Model, one_line, reads
 from nvdla.frontend.operators import OPERATORS
@@ -200,7 +200,7 @@ class _Walk:
             before.restore(graph)
             raise Cut(f"it is not of the form that is read here ({one_line(error)})") from None
         self.graphs[part] = graph
-        for value in [made] if isinstance(made, Value) else made:
+        for value in [made] if isinstance(made, GraphValue) else made:
             graph.values[value.name] = value
             if value.tensor is not None and graph.tensors.get(value.tensor.name) == value.name:
                 graph.orders[value.tensor.name] = value.index
@@ -276,7 +276,7 @@ class _Walk:
                 needed.update(name for node in nodes for name in _reads(node))
         return [value for node in self.by_part.get(number, []) for value in node.outputs if value in made & needed]
 
-    def _bind_output(self, graph: Graph, value: Value) -> Binding:
+    def _bind_output(self, graph: Graph, value: GraphValue) -> Binding:
         tensor = value.tensor
         if tensor is None:
             graph.node = next(n for n in self.by_part[self.stages[value.name]] if value.name in n.outputs)
@@ -286,7 +286,7 @@ class _Walk:
                 source = graph.flat(root)
                 value.tensor = source
                 tensor = graph.arrange(
-                    Value(value.name, value.shape, source, value.index), None, canonical(value.shape)
+                    GraphValue(value.name, value.shape, source, value.index), None, canonical(value.shape)
                 )
                 value.index = None
             except (Cut, BuildError):

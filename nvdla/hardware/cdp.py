@@ -191,12 +191,12 @@ class Cdp:
 
 def _decode(g: RegisterGroup, elements: Precision) -> dict[str, Any]:
     """The registers as the kernels take them."""
-    from nvdla.kernels.cdp import Converter, Function, Priority
+    from nvdla.kernels.cdp import CdpConverter, CdpFunction, Priority
 
     bypass = (g["D_FUNC_BYPASS.SQSUM_BYPASS"], g["D_FUNC_BYPASS.MUL_BYPASS"])
     in_bits, product_bits, out_bits = _WIDTHS.get(elements.title, (0, 0, 0))
     settings: dict[str, Any] = {
-        "function": Function(g["D_LRN_CFG.NORMALZ_LEN"] + 1, *bypass, product_bits),
+        "function": CdpFunction(g["D_LRN_CFG.NORMALZ_LEN"] + 1, *bypass, product_bits),
         "le": _table(g, "LE", elements.title),
         "lo": _table(g, "LO", elements.title),
         "priority": Priority(*(g[f"S_LUT_CFG.LUT_{which}_PRIORITY"] for which in ("UFLOW", "OFLOW", "HYBRID"))),
@@ -205,16 +205,16 @@ def _decode(g: RegisterGroup, elements: Precision) -> dict[str, Any]:
     if elements is not Precision.FP16:
         offset = _signed(g["D_DATIN_OFFSET.DATIN_OFFSET"], 8 * elements.bytes)
         scale, shift = g.signed("D_DATIN_SCALE.DATIN_SCALE"), g["D_DATIN_SHIFTER.DATIN_SHIFTER"]
-        settings["icvt"] = Converter(offset, scale, shift, in_bits)
+        settings["icvt"] = CdpConverter(offset, scale, shift, in_bits)
         offset = _signed(g["D_DATOUT_OFFSET"], 25 if elements is Precision.INT8 else 32)
         scale, shift = g.signed("D_DATOUT_SCALE.DATOUT_SCALE"), g["D_DATOUT_SHIFTER.DATOUT_SHIFTER"]
-        settings["ocvt"] = Converter(offset, scale, shift, out_bits)
+        settings["ocvt"] = CdpConverter(offset, scale, shift, out_bits)
     return settings
 
 
 def _table(g: RegisterGroup, name: str, precision: str) -> Any:
     """One table's registers. Starts and ends: 38 bits signed for integers, fp32 for fp16; slopes: int16 or fp16."""
-    from nvdla.kernels.cdp import Table
+    from nvdla.kernels.cdp import CdpTable
 
     def limit(which: str) -> int:
         low = g[f"S_LUT_{name}_{which}_LOW"]
@@ -230,7 +230,7 @@ def _table(g: RegisterGroup, name: str, precision: str) -> Any:
     exponential = name == "LE" and g["S_LUT_CFG.LUT_LE_FUNCTION"] == 0
     select = _index_select(g[f"S_LUT_INFO.LUT_{name}_INDEX_SELECT"], precision)
     offset = g.signed("S_LUT_INFO.LUT_LE_INDEX_OFFSET") if name == "LE" else 0
-    return Table(int(exponential), limit("START"), limit("END"), offset, select, *slope("UFLOW"), *slope("OFLOW"))
+    return CdpTable(int(exponential), limit("START"), limit("END"), offset, select, *slope("UFLOW"), *slope("OFLOW"))
 
 
 def _index_select(value: int, precision: str) -> int:

@@ -81,7 +81,7 @@ INTERRUPT_BITS = {
 
 
 @dataclass(frozen=True)
-class Stage:
+class ChainStage:
     """One engine's part of a completed chain."""
 
     engine: str
@@ -103,7 +103,7 @@ class Stage:
 class Completion:
     """What one step did: the stages in data order and the interrupt bits it raised."""
 
-    stages: tuple[Stage, ...]
+    stages: tuple[ChainStage, ...]
     interrupts: int = field(default=0)
 
 
@@ -182,7 +182,7 @@ class Machine:
         interrupts = 0
         for name, job in zip(chain, jobs, strict=True):
             group = self._finish(name)
-            stages.append(Stage(name, group, job))
+            stages.append(ChainStage(name, group, job))
             interrupts |= sum(1 << INTERRUPT_BITS[cause] + group for cause in self._causes(name))
         if "conv" in chain:
             self._fetched = False
@@ -274,7 +274,7 @@ class Machine:
         group = self.unit("CDMA").consumer
         return self._complete((), sum(1 << INTERRUPT_BITS[cause] + group for cause in ENGINES["conv"].interrupts[1:]))
 
-    def _complete(self, stages: tuple[Stage, ...], interrupts: int) -> Completion:
+    def _complete(self, stages: tuple[ChainStage, ...], interrupts: int) -> Completion:
         self.interrupt_status |= interrupts
         return Completion(stages, interrupts)
 

@@ -42,7 +42,7 @@ _SUM_BITS = {"int8": 16, "int16": 32}
 
 
 @dataclass(frozen=True)
-class Window:
+class PoolingWindow:
     """Geometry in one direction."""
 
     kernel: int
@@ -63,7 +63,7 @@ class Piece:
     width: int
     target: int
     out_width: int
-    window: Window
+    window: PoolingWindow
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class PdpSettings:
     height: int
     out_height: int
     surfaces: int
-    vertical: Window
+    vertical: PoolingWindow
     pieces: tuple[Piece, ...]
     pad_values: np.ndarray
     reciprocal: tuple[int, int]
@@ -393,12 +393,12 @@ def decode(g: RegisterGroup, config: Any) -> PdpSettings:
     )
 
 
-def _window(g: RegisterGroup, direction: str, before: str, after: str) -> Window:
+def _window(g: RegisterGroup, direction: str, before: str, after: str) -> PoolingWindow:
     kernel = g[f"D_POOLING_KERNEL_CFG.KERNEL_{direction}"] + 1
     if kernel > MAX_KERNEL:
         field = f"PDP.D_POOLING_KERNEL_CFG.KERNEL_{direction}"
         raise ConfigError(f"{field} is {kernel - 1}: the largest is {MAX_KERNEL - 1}")
-    return Window(
+    return PoolingWindow(
         kernel=kernel,
         stride=g[f"D_POOLING_KERNEL_CFG.KERNEL_STRIDE_{direction}"] + 1,
         pad_before=g[f"D_POOLING_PADDING_CFG.PAD_{before}"],
@@ -406,7 +406,7 @@ def _window(g: RegisterGroup, direction: str, before: str, after: str) -> Window
     )
 
 
-def _check_outputs(name: str, window: Window, size: int, outputs: int) -> None:
+def _check_outputs(name: str, window: PoolingWindow, size: int, outputs: int) -> None:
     """Each output must be fed by at least one input, and no input may make an output that nothing takes."""
     made = window.outputs(size)
     if outputs > made:
@@ -425,7 +425,7 @@ def _check_outputs(name: str, window: Window, size: int, outputs: int) -> None:
         )
 
 
-def _pieces(g: RegisterGroup, window: Window) -> Iterator[Piece]:
+def _pieces(g: RegisterGroup, window: PoolingWindow) -> Iterator[Piece]:
     """The parts of the width: neighbours share kernel - stride columns of the input (NV_NVDLA_pdp.cpp:236)."""
     split = g["D_OPERATION_MODE_CFG.SPLIT_NUM"] + 1
     if split == 1:
@@ -440,7 +440,7 @@ def _pieces(g: RegisterGroup, window: Window) -> Iterator[Piece]:
         before = window.pad_before if number == 0 else 0
         after = window.pad_after if number == split - 1 else 0
         overlap = shared if number else 0
-        part = Window(window.kernel, window.stride, before, after)
+        part = PoolingWindow(window.kernel, window.stride, before, after)
         yield Piece(source - overlap, width + overlap, target, out_width, part)
         source, target = source + width, target + out_width
 

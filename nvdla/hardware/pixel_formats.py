@@ -25,7 +25,7 @@ CHANNEL_RANK = {"R": 0, "Y": 0, "G": 1, "U": 1, "B": 2, "V": 2, "A": 3, "X": 3}
 
 
 @dataclass(frozen=True)
-class PixelFormat:
+class ImageFormat:
     """``planes`` lists for each plane which channel (0..3 = R G B A) each element in memory is.
 
     ``element_bytes`` is 1 or 2; ``bits`` gives, for formats that pack a pixel into 32 bits, the bit width of each
@@ -48,7 +48,7 @@ class PixelFormat:
         return 4 if self.bits else len(self.planes[plane]) * self.element_bytes
 
 
-def _parse(name: str) -> PixelFormat:
+def _parse(name: str) -> ImageFormat:
     planes = []
     widths: list[int] = []
     for part in name[2:].split("___"):
@@ -57,13 +57,13 @@ def _parse(name: str) -> PixelFormat:
         widths += [int(width) for _, width in elements]
     packed = len(planes) == 1 and len(widths) == 4 and sum(widths) == 32 and max(widths) == 10
     element_bytes = 1 if max(widths) == 8 else 2
-    return PixelFormat(name, tuple(planes), element_bytes, tuple(widths) if packed else (), name.endswith("_F"))
+    return ImageFormat(name, tuple(planes), element_bytes, tuple(widths) if packed else (), name.endswith("_F"))
 
 
 PIXEL_FORMATS = tuple(_parse(name) for name in NAMES)
 
 
-def pixel_format(value: int) -> PixelFormat:
+def pixel_format(value: int) -> ImageFormat:
     """The format of a register value. Raises ConfigError for a value without a format."""
     if value >= len(PIXEL_FORMATS):
         raise ConfigError(f"CDMA.D_DATAIN_FORMAT.PIXEL_FORMAT is {value}: known are 0 to {len(PIXEL_FORMATS) - 1}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import struct
 
-from nvdla.loadable.schema import LOADABLE, Field, Scalar, Struct, Table, Vector
+from nvdla.loadable.schema import LOADABLE, Scalar, Struct, TableField, TableSchema, Vector
 
 _PATH = re.compile(r"(?P<list>\w+)(?:\[(?P<index>\d+)\])?(?: \([^)]*\))?(?:\.(?P<field>\w+)(?:\[(?P<element>\d+)\])?)?")
 
@@ -27,12 +27,12 @@ def position_of(buffer: memoryview, path: str) -> int | None:
         return None
     at = _inside(buffer, root, LOADABLE, entries.name, found["index"])
     kind = entries.type.element if isinstance(entries.type, Vector) else None
-    if not isinstance(kind, Table) or at == _inside(buffer, root, LOADABLE, entries.name, None):
+    if not isinstance(kind, TableSchema) or at == _inside(buffer, root, LOADABLE, entries.name, None):
         return None  # no table, or no such entry
     return _inside(buffer, _offset(buffer, at), kind, found["field"], found["element"])
 
 
-def _inside(buffer: memoryview, position: int, table: Table, name: str | None, element: str | None) -> int:
+def _inside(buffer: memoryview, position: int, table: TableSchema, name: str | None, element: str | None) -> int:
     """A field of the table at ``position``, or an element of that field's vector where it has so many."""
     field = _field(table, name) if name else None
     if field is None:
@@ -59,5 +59,5 @@ def _offset(buffer: memoryview, at: int) -> int:
     return at + struct.unpack_from("<I", buffer, at)[0]
 
 
-def _field(table: Table, name: str) -> Field | None:
+def _field(table: TableSchema, name: str) -> TableField | None:
     return next((field for field in table.fields if field.name == name), None)

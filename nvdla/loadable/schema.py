@@ -57,11 +57,11 @@ class String:
 class Vector:
     """Length-prefixed elements: Scalar, String or Table. A vector of bytes is handed out as a view."""
 
-    element: Scalar | String | Table
+    element: Scalar | String | TableSchema
 
 
 @dataclass(frozen=True)
-class Field:
+class TableField:
     """One field; its position in the table is its vtable slot. ``default`` holds where the field is absent."""
 
     name: str
@@ -71,11 +71,11 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Table:
+class TableSchema:
     """A table of the schema: its fields by slot."""
 
     name: str
-    fields: tuple[Field, ...]
+    fields: tuple[TableField, ...]
 
 
 U8, U16, S16, U32, S32, U64 = (Scalar(code) for code in "BHhIiQ")
@@ -83,10 +83,10 @@ STRING = String()
 VERSION = Struct("Version", "BBB", 1)
 
 
-def _table(table: str, /, **fields: Scalar | Struct | String | Vector) -> Table:
+def _table(table: str, /, **fields: Scalar | Struct | String | Vector) -> TableSchema:
     """A table whose numbers default to 0, strings to "", vectors to (), structs to None."""
     defaults = {Scalar: 0, Struct: None, String: "", Vector: ()}
-    return Table(table, tuple(Field(key, kind, defaults[type(kind)]) for key, kind in fields.items()))
+    return TableSchema(table, tuple(TableField(key, kind, defaults[type(kind)]) for key, kind in fields.items()))
 
 
 BLOB = _table("Blob", name=STRING, size=U64, interface=U32, sub_interface=U32, version=VERSION, data=Vector(U8))
@@ -135,17 +135,17 @@ TENSOR = _table(
 RELOC = _table(
     "RelocListEntry", address_id=U16, write_id=U16, offset=U64, interface=U32, sub_interface=U32, reloc_type=U8
 )
-LOADABLE = Table(
+LOADABLE = TableSchema(
     "Loadable",
     (
-        Field("version", VERSION, required=True),
-        Field("task_list", Vector(TASK), ()),
-        Field("memory_list", Vector(MEMORY), ()),
-        Field("address_list", Vector(ADDRESS), ()),
-        Field("event_list", Vector(EVENT), ()),
-        Field("blobs", Vector(BLOB), ()),
-        Field("tensor_desc_list", Vector(TENSOR), ()),
-        Field("reloc_list", Vector(RELOC), ()),
-        Field("submit_list", Vector(SUBMIT), ()),
+        TableField("version", VERSION, required=True),
+        TableField("task_list", Vector(TASK), ()),
+        TableField("memory_list", Vector(MEMORY), ()),
+        TableField("address_list", Vector(ADDRESS), ()),
+        TableField("event_list", Vector(EVENT), ()),
+        TableField("blobs", Vector(BLOB), ()),
+        TableField("tensor_desc_list", Vector(TENSOR), ()),
+        TableField("reloc_list", Vector(RELOC), ()),
+        TableField("submit_list", Vector(SUBMIT), ()),
     ),
 )

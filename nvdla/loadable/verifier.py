@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from nvdla.errors import LoadableError, NvdlaError
-from nvdla.loadable.schema import Field, Scalar, String, Struct, Table, Vector
+from nvdla.loadable.schema import Scalar, String, Struct, TableField, TableSchema, Vector
 
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
@@ -57,9 +57,9 @@ class Verifier:
         self._tables = 0
         self._budget = self.limits.sharing * self.size + 4096
         self._numbers: dict[tuple[int, str], tuple[object, ...]] = {}
-        self._layouts: dict[tuple[str, int], tuple[int, list[tuple[Field, int]]]] = {}
+        self._layouts: dict[tuple[str, int], tuple[int, list[tuple[TableField, int]]]] = {}
 
-    def root(self, table: Table) -> dict[str, object]:
+    def root(self, table: TableSchema) -> dict[str, object]:
         """The root table as {field: value}; nested tables are dicts, vectors tuples, byte vectors views.
 
         Absent fields have the schema's default.
@@ -95,7 +95,7 @@ class Verifier:
             self._fail(path, field, position, "offset", offset, f"between 1 and {self.size - 4 - position} (file size)")
         return position + offset
 
-    def _table(self, position: int, table: Table, path: str, depth: int) -> dict[str, object]:
+    def _table(self, position: int, table: TableSchema, path: str, depth: int) -> dict[str, object]:
         self._tables += 1
         if self._tables > self.limits.tables:
             self._fail(path, "", position, "table count", self._tables, f"at most {self.limits.tables} (Limits.tables)")
@@ -115,7 +115,9 @@ class Verifier:
             values[field.name] = self._field(position + offset, field, path, depth)
         return values
 
-    def _layout(self, position: int, vtable: int, table: Table, path: str) -> tuple[int, list[tuple[Field, int]]]:
+    def _layout(
+        self, position: int, vtable: int, table: TableSchema, path: str
+    ) -> tuple[int, list[tuple[TableField, int]]]:
         """Check a vtable; returns how far its fields reach and the present fields with their offsets.
 
         Tables of one type share vtables, so each is checked once. The table size that the vtable states is not a
@@ -141,7 +143,7 @@ class Verifier:
         self._layouts[table.name, vtable] = extent, present
         return extent, present
 
-    def _field(self, position: int, field: Field, path: str, depth: int) -> object:
+    def _field(self, position: int, field: TableField, path: str, depth: int) -> object:
         kind = field.type
         if isinstance(kind, Scalar | Struct):
             if position % kind.alignment:
@@ -202,6 +204,6 @@ class Verifier:
         return tuple(values)
 
 
-def _inline_size(field: Field) -> int:
+def _inline_size(field: TableField) -> int:
     """Bytes of a field inside its table: numbers and structs themselves, everything else a 4-byte offset."""
     return field.type.size if isinstance(field.type, Scalar | Struct) else 4

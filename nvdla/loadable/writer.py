@@ -16,7 +16,7 @@ from nvdla.errors import FormatError, LoadableError
 from nvdla.files import write_file
 from nvdla.loadable import schema
 from nvdla.loadable.generated import loadable_generated as fb
-from nvdla.loadable.schema import Scalar, String, Struct, Table
+from nvdla.loadable.schema import Scalar, String, Struct, TableSchema
 
 if TYPE_CHECKING:
     from nvdla.loadable import model
@@ -192,7 +192,7 @@ def _submit(builder: Any, submit: model.SubmitEntry) -> int:
 
 # ---- does everything fit its field?
 
-_TABLES: tuple[tuple[str, Table], ...] = (
+_TABLES: tuple[tuple[str, TableSchema], ...] = (
     ("tasks", schema.TASK),
     ("memories", schema.MEMORY),
     ("addresses", schema.ADDRESS),

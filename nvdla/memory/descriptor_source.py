@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from nvdla.errors import DescriptorError
 from nvdla.loadable.model import TaskEntry
-from nvdla.memory.linker import Window
+from nvdla.memory.linker import AddressWindow
 
 
 class MemorySource:
     """The address list of a task as a :class:`nvdla.descriptors.source.DescriptorSource`: what is decoded from it
     lies over the memory itself, so a count that goes down does so in memory."""
 
-    def __init__(self, task: TaskEntry, windows: Sequence[Window]) -> None:
+    def __init__(self, task: TaskEntry, windows: Sequence[AddressWindow]) -> None:
         self.name = f"task {task.id}"
         self.num_addresses = len(windows)
         self._windows = windows

@@ -40,7 +40,7 @@ BEHIND = 16 << 20
 
 
 @dataclass(frozen=True)
-class Window:
+class AddressWindow:
     """One entry of a task's address list: ``size`` bytes of ``region`` from ``address`` on."""
 
     index: int
@@ -92,7 +92,7 @@ class LinkedLoadable:
         self._strides: dict[str, tuple[int, ...]] = {}
         self._sizes = {memory.id: memory.size for memory in loadable.memories}
         self._patches: list[Patch] = []
-        self._windows: dict[tuple[int, ...], list[Window]] = {}
+        self._windows: dict[tuple[int, ...], list[AddressWindow]] = {}
         for name, wanted in strides_by_name(strides).items():
             self._change_strides(name, wanted)
         changing = 0 if flat else sum(self._whole_pages(memory) for memory in loadable.memories if _changes(memory))
@@ -149,7 +149,7 @@ class LinkedLoadable:
             self._scratch_charges.append(self._account.take(size - self.scratch))
             self.scratch = size
 
-    def address_list(self, task: TaskEntry) -> list[Window]:
+    def address_list(self, task: TaskEntry) -> list[AddressWindow]:
         """The task's address list; raises LinkError for an entry whose memory is not allocated."""
         if task.address_list not in self._windows:  # tasks may share one list
             entries = enumerate(task.address_list)
@@ -245,7 +245,7 @@ class LinkedLoadable:
             if any(DEPENDENCY_GRAPH in content for content in memory.contents)
         }
 
-    def _window(self, index: int, address_id: int, task: TaskEntry) -> Window:
+    def _window(self, index: int, address_id: int, task: TaskEntry) -> AddressWindow:
         entry = self.loadable.address(address_id)
         memory = self.loadable.memory(entry.mem_id)
         if memory.id not in self.regions:
@@ -262,7 +262,7 @@ class LinkedLoadable:
         # and the caller's strides may have made a bound memory larger.
         bound = memory.is_input or memory.is_output
         size = room if bound or not entry.size else min(entry.size, room)
-        return Window(index, entry, region, region.base + entry.offset, size)
+        return AddressWindow(index, entry, region, region.base + entry.offset, size)
 
     def _place(self) -> None:
         """Map every allocated memory in the order of NVIDIA's runtime."""

@@ -9,8 +9,8 @@ import os
 import numpy as np
 
 from nvdla.caffe.layers import pooled_size
-from nvdla.caffe.network import Layer, read_network
-from nvdla.caffe.text import Message
+from nvdla.caffe.network import CaffeLayer, read_network
+from nvdla.caffe.text import TextMessage
 from nvdla.caffe.weights import read_weights
 from nvdla.errors import FormatError
 from nvdla.recognition.model_graph import ModelGraph, ModelLayer, Shape
@@ -69,7 +69,7 @@ def _cube(shape: tuple[int, ...]) -> Shape | None:
     return channels, height, width
 
 
-def _layer(layer: Layer, given: tuple[int, ...], shapes: list[Shape | None], first: int) -> ModelLayer:
+def _layer(layer: CaffeLayer, given: tuple[int, ...], shapes: list[Shape | None], first: int) -> ModelLayer:
     kind = _KINDS.get(layer.type, "pass")
     if kind == "affine" and len(given) == 2:
         kind = "eltwise"  # Scale and Bias by another blob
@@ -93,7 +93,7 @@ def _layer(layer: Layer, given: tuple[int, ...], shapes: list[Shape | None], fir
     )  # fmt: skip
 
 
-def _shapes(layer: Layer, made: ModelLayer, shapes: dict[int, Shape | None]) -> list[Shape | None]:
+def _shapes(layer: CaffeLayer, made: ModelLayer, shapes: dict[int, Shape | None]) -> list[Shape | None]:
     """Of each output; a slice's are cut in equal parts or at slice_point."""
     if made.kind != "slice" or made.shape is None:
         return [made.shape] * len(made.outputs)
@@ -107,16 +107,16 @@ def _shapes(layer: Layer, made: ModelLayer, shapes: dict[int, Shape | None]) -> 
     return [(end - start, height, width) for start, end in itertools.pairwise(points)]
 
 
-def _adds(layer: Layer) -> bool:
+def _adds(layer: CaffeLayer) -> bool:
     return layer.type != "Scale" or bool(layer.message["scale_param"]["bias_term"])
 
 
-def _skewed(layer: Layer) -> bool:
+def _skewed(layer: CaffeLayer) -> bool:
     dilation = layer.message["convolution_param"]["dilation"] if layer.type == "Convolution" else []
     return len(set(dilation)) > 1
 
 
-def _pair(settings: Message, name: str, parts: tuple[str, str], default: int) -> tuple[int, int]:
+def _pair(settings: TextMessage, name: str, parts: tuple[str, str], default: int) -> tuple[int, int]:
     """(rows, columns) of a setting given once, once for each, or as two fields."""
     if any(part in settings for part in parts):
         return settings[parts[0]] or default, settings[parts[1]] or default
@@ -126,7 +126,7 @@ def _pair(settings: Message, name: str, parts: tuple[str, str], default: int) ->
     return values[0], values[-1]
 
 
-def _convolved(layer: Layer, source: Shape | None) -> tuple[Shape | None, tuple[int, int], tuple[int, int]]:
+def _convolved(layer: CaffeLayer, source: Shape | None) -> tuple[Shape | None, tuple[int, int], tuple[int, int]]:
     settings = layer.message["convolution_param"]
     kernel = _pair(settings, "kernel_size", ("kernel_h", "kernel_w"), 1)
     stride = _pair(settings, "stride", ("stride_h", "stride_w"), 1)
@@ -142,7 +142,7 @@ def _convolved(layer: Layer, source: Shape | None) -> tuple[Shape | None, tuple[
     return (settings["num_output"] or 0, height, width), kernel, stride
 
 
-def _pooled(layer: Layer, source: Shape | None) -> tuple[Shape | None, tuple[int, int], tuple[int, int]]:
+def _pooled(layer: CaffeLayer, source: Shape | None) -> tuple[Shape | None, tuple[int, int], tuple[int, int]]:
     settings = layer.message["pooling_param"]
     if settings["global_pooling"]:
         return None if source is None else (source[0], 1, 1), source[1:] if source else (1, 1), (1, 1)
@@ -156,14 +156,14 @@ def _pooled(layer: Layer, source: Shape | None) -> tuple[Shape | None, tuple[int
     return (source[0], height, width), kernel, stride
 
 
-def _concatenated(layer: Layer, shapes: list[Shape]) -> Shape | None:
+def _concatenated(layer: CaffeLayer, shapes: list[Shape]) -> Shape | None:
     axis = layer.message["concat_param"]["axis"]
     if axis not in (None, 1, -3) or not shapes:
         return None
     return sum(shape[0] for shape in shapes), *shapes[0][1:]
 
 
-def _weights(layer: Layer, kind: str) -> np.ndarray | None:
+def _weights(layer: CaffeLayer, kind: str) -> np.ndarray | None:
     """(K, C, R, S) of a convolution, (K, elements, 1, 1) of an inner product; None where they are not known."""
     if kind != "conv" or not layer.blobs:
         return None

@@ -58,7 +58,7 @@ def _value(field: FieldView) -> Any:
     return field.value if field.meaning is None else [field.value, field.meaning]
 
 
-class Weights:
+class ShownWeights:
     """Weights and operands of operations, as pictures and figures."""
 
     def __init__(self, program: Program, pictures: Pictures) -> None:

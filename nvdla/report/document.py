@@ -15,7 +15,7 @@ from nvdla.doctor.examination import Examination
 from nvdla.program.naming import Names
 from nvdla.program.operation import Key
 from nvdla.report.blocks import blocks
-from nvdla.report.details import FieldTable, Weights
+from nvdla.report.details import FieldTable, ShownWeights
 from nvdla.report.hazards import hazards
 from nvdla.report.pictures import Pictures
 from nvdla.report.registers import register_table, register_writes
@@ -190,7 +190,7 @@ def _details(study: Study, number: dict[Key, int], pictures: Pictures, rows: lis
     if len(rows) > MAX_DETAILED:
         note = f"{len(rows)} operations: fields, register writes and weights are left out"
         return {"schemas": {}, "registers": [], "missing": [note]}
-    table, weights = FieldTable(), Weights(study.program, pictures)
+    table, weights = FieldTable(), ShownWeights(study.program, pictures)
     writes, problem = register_writes(study.program)
     ways = {row["operation"]: sentences(row)[1:] for row in explanations(study)} if study.operations else {}
     for node in study.operations:

@@ -34,7 +34,7 @@ _HEADERS = {
 }
 
 
-class Source(Protocol):
+class PageSource(Protocol):
     """Where the pages come from. ``net``: the loadable of a folder's index that is meant, "" otherwise."""
 
     def page(self, net: str) -> Data:
@@ -54,7 +54,7 @@ class _Refused(Exception):
 class ViewServer:
     """Serves a source's pages on a ``port`` of the loopback interface (0: any free one)."""
 
-    def __init__(self, source: Source, port: int = 0) -> None:
+    def __init__(self, source: PageSource, port: int = 0) -> None:
         self.token = secrets.token_urlsafe(24)
         self.lock = threading.Lock()  # one run at a time
         self.source = source

@@ -19,7 +19,7 @@ import nvdla.trace
 from nvdla.cli.main import main
 from nvdla.csb import record
 from nvdla.csb.export import Options, export
-from nvdla.csb.player import Player
+from nvdla.csb.player import ProgramPlayer
 from nvdla.csb.printers import _text, printer, printers
 from nvdla.csb.printers.c99 import table_bytes
 from nvdla.csb.program import Await, Mark, Segment, checked_bases
@@ -87,7 +87,7 @@ def test_the_serial_form_waits_for_each_chain_of_engines():
 def played(recording, bases=None) -> list[bytes]:
     """The outputs of a program that is played on the register model."""
     program = recording.program
-    player = Player.of(program, bases)
+    player = ProgramPlayer.of(program, bases)
     player.bind(program, recording.inputs)
     player.run(program.steps)
     player.settle()

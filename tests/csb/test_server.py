@@ -14,7 +14,7 @@ import pytest
 
 import nvdla
 from nvdla.csb import record
-from nvdla.csb.program import Await, CpuOperation, Flushed, Write
+from nvdla.csb.program import Await, CpuCall, Flushed, Write
 from nvdla.csb.server import INTERRUPT, MemoryPlan, RegisterServer, listen
 from nvdla.errors import ConfigError, FormatError
 from nvdla.hardware.configuration import configuration
@@ -91,7 +91,7 @@ def test_lenet_runs_over_the_socket_alone(client):
             client.send("W", 0x100C, seen)
             assert seen & step.interrupts == step.interrupts
             seen &= ~step.interrupts
-    source = next(step for step in program.steps if isinstance(step, CpuOperation)).source
+    source = next(step for step in program.steps if isinstance(step, CpuCall)).source
     size = client.ask("D", 0, 10, struct.pack("<Q", base + source.offset))
     scores = np.frombuffer(client.take(size), np.int8)
     assert int(scores.argmax()) == 7

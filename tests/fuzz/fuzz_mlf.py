@@ -28,8 +28,8 @@ def one_input(data: bytes) -> None:
                     memoryview(
                         tar.write(
                             [
-                                tar.Member("./metadata.json", "file", memoryview(_METADATA)),
-                                tar.Member(f"./{path}", "file", memoryview(data)),
+                                tar.TarMember("./metadata.json", "file", memoryview(_METADATA)),
+                                tar.TarMember(f"./{path}", "file", memoryview(data)),
                             ]
                         )
                     )

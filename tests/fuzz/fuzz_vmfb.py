@@ -6,10 +6,10 @@ import contextlib
 import zlib
 
 from nvdla.containers.registry import Severity, Source, format_named
-from nvdla.containers.vmfb.interpreter import Limits, Machine
+from nvdla.containers.vmfb.interpreter import MachineLimits, VirtualMachine
 from nvdla.errors import FormatError
 
-_LIMITS = Limits(instructions=2000, depth=16, memory=1 << 20)
+_LIMITS = MachineLimits(instructions=2000, depth=16, memory=1 << 20)
 
 
 def one_input(data: bytes) -> None:
@@ -42,6 +42,6 @@ def _run(module) -> None:
         letters = module.functions[export.ordinal].signature.arguments
         arguments = [None if letter == "r" else 3.5 if letter in "fF" else 3 for letter in letters]
         try:
-            Machine(module, limits=_LIMITS).call(export.name, arguments)
+            VirtualMachine(module, limits=_LIMITS).call(export.name, arguments)
         except FormatError:
             continue

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from nvdla.errors import ScheduleError
 from nvdla.hardware.configuration import configuration, configurations
-from nvdla.hardware.convolution.books import DataBook, Layer, WeightBook
+from nvdla.hardware.convolution.books import BufferLayer, DataBook, WeightBook
 from nvdla.hardware.convolution.slices import entries_per_slice, from_entries, to_entries
 
 
-def layer(**changes) -> Layer:
+def layer(**changes) -> BufferLayer:
     """Four lines of 10 entries in 1 bank of 256, 8 kernels of 5 entries together in another."""
     plain = {
         "layout": (False, False), "data_banks": 1, "weight_banks": 1, "bank": 256, "entry": 8, "line": (10, 8, 10, 0),
@@ -24,7 +24,7 @@ def layer(**changes) -> Layer:
         "groups": ((8, 5),), "compressed": False, "data_reuse": False, "weight_reuse": False, "keep_data": False,
         "keep_weights": False,
     }  # fmt: skip
-    return Layer(**{**plain, **changes})
+    return BufferLayer(**{**plain, **changes})
 
 
 PADDED = {"fetched_bytes": 128, "weight_entries": 16}

@@ -12,7 +12,7 @@ from support.float_parts import encode, expected_product, expected_sum, nan, par
 from support.pdp_reference import half_away
 
 from nvdla.kernels import cdp
-from nvdla.kernels.cdp import Converter, Function, Priority, Table, normalise
+from nvdla.kernels.cdp import CdpConverter, CdpFunction, CdpTable, Priority, normalise
 from nvdla.kernels.cdp_fp16 import normalise_fp16
 from nvdla.kernels.fast import cdp_int8
 from nvdla.kernels.floats import FP16, FP17, FP32, fp17_to_fp16
@@ -26,11 +26,11 @@ def clamp(x: int, bits: int) -> int:
     return max(-(1 << (bits - 1)), min((1 << (bits - 1)) - 1, x))
 
 
-def scaled(x: int, converter: Converter) -> int:
+def scaled(x: int, converter: CdpConverter) -> int:
     return clamp(half_away(Fraction((x - converter.offset) * converter.scale, 1 << converter.shift)), converter.bits)
 
 
-def place(x: int, table: Table, last: int):
+def place(x: int, table: CdpTable, last: int):
     """(state, index, fraction) from the definition of the two index functions."""
     distance = x - table.start
     if distance <= 0:
@@ -47,7 +47,7 @@ def place(x: int, table: Table, last: int):
     return (cdp.OVERFLOW, last, Fraction(0)) if index >= last else (cdp.HIT, index, fraction)
 
 
-def table_value(x: int, entries, table: Table):
+def table_value(x: int, entries, table: CdpTable):
     last = len(entries) - 1
     state, index, fraction = place(x, table, last)
     if state == cdp.UNDERFLOW:
@@ -93,8 +93,8 @@ def normalised(column, width, function, icvt, ocvt, le, lo, priority):
 def tables(bits):
     start, shift, scale = st.integers(-(1 << bits), 1 << bits), st.integers(-16, 15), st.integers(-32768, 32767)
     slopes = (scale, shift, scale, shift)
-    le = st.builds(Table, st.integers(0, 1), start, start, st.integers(-8, 24), st.integers(-4, 24), *slopes)
-    lo = st.builds(Table, st.just(0), start, start, st.just(0), st.integers(-4, 24), *slopes)
+    le = st.builds(CdpTable, st.integers(0, 1), start, start, st.integers(-8, 24), st.integers(-4, 24), *slopes)
+    lo = st.builds(CdpTable, st.just(0), start, start, st.just(0), st.integers(-4, 24), *slopes)
     return st.tuples(le, lo)
 
 
@@ -108,11 +108,11 @@ def test_integer_normalisation_follows_its_definition(dtype, widths, data):
     element = st.one_of(st.integers(info.min, info.max), st.sampled_from([info.min, -1, 0, 1, info.max]))
     column = data.draw(st.lists(element, min_size=channels, max_size=channels))
     flag = st.integers(0, 1)
-    function = data.draw(st.builds(Function, st.integers(1, 4), flag, flag, st.just(widths[1])))
+    function = data.draw(st.builds(CdpFunction, st.integers(1, 4), flag, flag, st.just(widths[1])))
     offset, scale = st.integers(info.min, info.max), st.integers(-32768, 32767)
-    icvt = data.draw(st.builds(Converter, offset, scale, st.integers(0, 31), st.just(widths[0])))
+    icvt = data.draw(st.builds(CdpConverter, offset, scale, st.integers(0, 31), st.just(widths[0])))
     out_offset = st.integers(-(1 << 24), (1 << 24) - 1)
-    ocvt = data.draw(st.builds(Converter, out_offset, scale, st.integers(0, 63), st.just(widths[2])))
+    ocvt = data.draw(st.builds(CdpConverter, out_offset, scale, st.integers(0, 63), st.just(widths[2])))
     le, lo = data.draw(tables(2 * bits))
     priority = data.draw(st.builds(Priority, *[st.integers(0, 1)] * 3))
     atom = 8
@@ -131,18 +131,18 @@ def integer_settings(bits, widths):
     """(function, input converter, output converter, (LE, LO), priority): anything that the registers can say."""
     low, high = -(1 << (bits - 1)), (1 << (bits - 1)) - 1
     flag, scale = st.integers(0, 1), st.integers(-32768, 32767)
-    function = st.builds(Function, st.integers(1, 4), flag, flag, st.just(widths[1]))
-    icvt = st.builds(Converter, st.integers(low, high), scale, st.integers(0, 31), st.just(widths[0]))
+    function = st.builds(CdpFunction, st.integers(1, 4), flag, flag, st.just(widths[1]))
+    icvt = st.builds(CdpConverter, st.integers(low, high), scale, st.integers(0, 31), st.just(widths[0]))
     out_offset = st.integers(-(1 << 24), (1 << 24) - 1)
-    ocvt = st.builds(Converter, out_offset, scale, st.integers(0, 63), st.just(widths[2]))
+    ocvt = st.builds(CdpConverter, out_offset, scale, st.integers(0, 63), st.just(widths[2]))
     return st.tuples(function, icvt, ocvt, tables(2 * bits), st.builds(Priority, *[st.integers(0, 1)] * 3))
 
 
 def usual_settings():
     """Settings whose results are neither all 0 nor all at the rails."""
-    function = st.builds(Function, st.integers(1, 4), st.just(0), st.just(0), st.just(25))
-    icvt = st.builds(Converter, st.integers(-4, 4), st.integers(1, 300), st.integers(0, 8), st.just(9))
-    ocvt = st.builds(Converter, st.integers(-99, 99), st.integers(-32768, 32767), st.integers(24, 32), st.just(8))
+    function = st.builds(CdpFunction, st.integers(1, 4), st.just(0), st.just(0), st.just(25))
+    icvt = st.builds(CdpConverter, st.integers(-4, 4), st.integers(1, 300), st.integers(0, 8), st.just(9))
+    ocvt = st.builds(CdpConverter, st.integers(-99, 99), st.integers(-32768, 32767), st.integers(24, 32), st.just(8))
     return st.tuples(function, icvt, ocvt, tables(16), st.builds(Priority, *[st.integers(0, 1)] * 3))
 
 
@@ -169,8 +169,12 @@ def test_one_table_over_all_totals_gives_what_the_two_tables_give(chosen, shape,
 
 def test_large_cubes_are_shared_out_and_may_be_normalised_in_place():
     source = RANDOM.integers(-128, 128, (7, 61, 53, 8), np.int8)
-    function, icvt, ocvt = Function(2, 0, 0, 25), Converter(0, 1, 0, 9), Converter(3, 20000, 29, 8)
-    le, lo, priority = Table(0, 0, 4096, 0, 6, 0, 0, 5, 2), Table(0, 0, 65536, 0, 8, 0, 0, 1, 4), Priority(0, 1, 1)
+    function, icvt, ocvt = CdpFunction(2, 0, 0, 25), CdpConverter(0, 1, 0, 9), CdpConverter(3, 20000, 29, 8)
+    le, lo, priority = (
+        CdpTable(0, 0, 4096, 0, 6, 0, 0, 5, 2),
+        CdpTable(0, 0, 65536, 0, 8, 0, 0, 1, 4),
+        Priority(0, 1, 1),
+    )
     answers = cdp_int8.answers(cdp_int8.totals(function, icvt), le, lo, LE, LO, priority)
     expected = np.zeros_like(source)
     counted = normalise(source, expected, 50, function, icvt, ocvt, le, lo, LE, LO, priority)
@@ -183,8 +187,8 @@ def test_large_cubes_are_shared_out_and_may_be_normalised_in_place():
 
 @given(st.integers(1, 4), st.booleans(), st.integers(-128, 127), st.integers(-32768, 32767), st.integers(0, 31))
 def test_no_total_lies_outside_the_table(reach, no_squares, offset, scale, shift):
-    icvt = Converter(offset, scale, shift, 9)
-    low, high = cdp_int8.totals(Function(reach, int(no_squares), 0, 25), icvt)
+    icvt = CdpConverter(offset, scale, shift, 9)
+    low, high = cdp_int8.totals(CdpFunction(reach, int(no_squares), 0, 25), icvt)
     inputs = [0] + [scaled(x, icvt) for x in range(-128, 128)]
     reached = inputs if no_squares else [0, *[(2 * reach + 1) * x * x for x in inputs]]
     assert (low, high) == (min(reached), max(reached))
@@ -194,8 +198,8 @@ def test_no_total_lies_outside_the_table(reach, no_squares, offset, scale, shift
 @pytest.mark.parametrize("selects", [(-32, -31), (-31, -32), (-1, -32)])
 def test_an_index_that_leaves_64_bits_is_counted_too(start, selects):
     """A distance of more than 31 bits, shifted left by 32: the states go round once more."""
-    le, lo = (Table(0, start, 0, 0, select, 9, 0, 9, 0) for select in selects)
-    function, icvt, ocvt = Function(2, 0, 0, 25), Converter(0, 1, 0, 9), Converter(0, 9, 12, 8)
+    le, lo = (CdpTable(0, start, 0, 0, select, 9, 0, 9, 0) for select in selects)
+    function, icvt, ocvt = CdpFunction(2, 0, 0, 25), CdpConverter(0, 1, 0, 9), CdpConverter(0, 9, 12, 8)
     priority = Priority(0, 1, 0)
     source = RANDOM.integers(-128, 128, (2, 5, 7, 8), np.int8)
     out, expected = np.zeros_like(source), np.zeros_like(source)
@@ -278,11 +282,13 @@ def test_fp16_normalisation_rounds_where_the_hardware_does(data):
     element = st.one_of(st.integers(0x2800, 0x4800), finite, st.sampled_from([0x7E00, 0xFC55, 0x7C00, 0x8000, 0]))
     channels = data.draw(st.integers(1, 12))
     column = data.draw(st.lists(element, min_size=channels, max_size=channels))
-    function = data.draw(st.builds(Function, st.integers(1, 4), st.integers(0, 1), st.integers(0, 1), st.just(0)))
+    function = data.draw(st.builds(CdpFunction, st.integers(1, 4), st.integers(0, 1), st.integers(0, 1), st.just(0)))
     limit = st.sampled_from([fp32(0), fp32(1.5), fp32(-3.25), fp32(100), fp32(2.0**-10), fp32(70000)])
     slope = (st.integers(0x2000, 0x4400), st.just(0), st.integers(0xA000, 0xC000), st.just(0))
-    le = data.draw(st.builds(Table, st.integers(0, 1), limit, limit, st.integers(-20, 8), st.integers(-8, 8), *slope))
-    lo = data.draw(st.builds(Table, st.just(0), limit, limit, st.just(0), st.integers(-8, 8), *slope))
+    le = data.draw(
+        st.builds(CdpTable, st.integers(0, 1), limit, limit, st.integers(-20, 8), st.integers(-8, 8), *slope)
+    )
+    lo = data.draw(st.builds(CdpTable, st.just(0), limit, limit, st.just(0), st.integers(-8, 8), *slope))
     priority = data.draw(st.builds(Priority, *[st.integers(0, 1)] * 3))
     flush = data.draw(st.booleans())
     entries = np.random.default_rng(3).normal(0, 2, 322).astype(np.float16).view(np.uint16)

@@ -33,7 +33,7 @@ def written_out(lines, weights, window):
 def layer(seed, dtype, largest):
     random = np.random.default_rng(seed)
     kernels, rows, columns, channels = (int(random.integers(1, high)) for high in (6, 4, 4, 9))
-    window = conv.Window(
+    window = conv.ConvolutionWindow(
         out_height=int(random.integers(1, 4)),
         out_width=int(random.integers(1, 4)),
         stride_y=int(random.integers(1, 4)),
@@ -77,7 +77,7 @@ def test_sums_saturate_at_48_bits_after_each_atom():
     weights = np.full((1, 1, 1, channels), -32768, np.int16)
     lines = np.full((1, 1, channels), -32768, np.int16)
     lines[0, 0, -64:] = 32767
-    window = conv.Window(1, 1, 1, channels, 1, channels)
+    window = conv.ConvolutionWindow(1, 1, 1, channels, 1, channels)
     atoms = [[(0, 0, first, first + 64)] for first in range(0, channels, 64)]
     expected = 0
     for _, _, first, end in (atom[0] for atom in atoms):
@@ -112,5 +112,5 @@ def test_delivery_rounds_half_away_saturates_and_counts(values, truncate):
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 5, 7)])
 def test_windows_are_views(shape):
     lines = np.zeros((shape[0], 20, 400), np.int8)
-    window = conv.Window(4, 5, 2, 14, 3, 7)
+    window = conv.ConvolutionWindow(4, 5, 2, 14, 3, 7)
     assert np.shares_memory(conv.windows(lines, window, shape[1:]), lines)

@@ -50,12 +50,12 @@ def x_settings(draw) -> dict:
     }
 
 
-def stage(s: dict) -> sdp.Stage:
+def stage(s: dict) -> sdp.StageValues:
     if not s["active"]:
         return sdp.BYPASS
     multiply = (sdp.PRELU if s["prelu"] else sdp.MUL) if s["mul"] else sdp.NO_MUL
     algorithm = s["algorithm"] if s["alu"] else sdp.NO_ALU
-    return sdp.Stage(1, algorithm, 2.0 ** s["alu_shift"], multiply, 2.0 ** -s["shift"], int(s["relu"]))
+    return sdp.StageValues(1, algorithm, 2.0 ** s["alu_shift"], multiply, 2.0 ** -s["shift"], int(s["relu"]))
 
 
 def x_expected(data: np.ndarray, s: dict, alu: np.ndarray, mul: np.ndarray) -> list:
@@ -92,10 +92,10 @@ def test_the_one_loop_path_equals_the_general_one(relu, offset, scale, shift, se
     rng = np.random.default_rng(seed)
     source = numbers(rng, (3, 131, atom), 32)
     bias = numbers(rng, (3, 1, atom), 16)
-    first = sdp.Stage(1, sdp.SUM, 1.0, sdp.NO_MUL, 1.0, int(relu))
+    first = sdp.StageValues(1, sdp.SUM, 1.0, sdp.NO_MUL, 1.0, int(relu))
     converter = sdp.Converter(float(offset), scale * 2.0**-shift, -128.0, 127.0)
     fast, general = np.empty(source.shape, np.int8), np.empty(source.shape, np.int8)
-    idle = sdp.Stage(1, sdp.NO_ALU, 1.0, sdp.NO_MUL, 1.0, 0)
+    idle = sdp.StageValues(1, sdp.NO_ALU, 1.0, sdp.NO_MUL, 1.0, 0)
     fast_count = sdp.x_and_convert(source, bias, bias, first, bias, bias, sdp.BYPASS, converter, fast)
     assert fast_count == sdp.x_and_convert(source, bias, bias, first, bias, bias, idle, converter, general)
     np.testing.assert_array_equal(fast, general)

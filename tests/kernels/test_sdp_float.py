@@ -124,7 +124,7 @@ def test_a_linear_float_lookup_interpolates_in_fp17(part, select, seed):
     x = np.float32(start + np.float32(part) * np.float32(60 * 2.0**select))
     distance = float(np.float32(x - start))
     bits = [int(np.array(y, np.float32).view(np.uint32)) for y in (start, x)]
-    table = sdp_lut.Table(bits[0], bits[0], select, 0, 0, 0, 0, 0)
+    table = sdp_lut.SdpTable(bits[0], bits[0], select, 0, 0, 0, 0, 0)
     out, counts = np.empty(1, np.uint32), np.zeros(sdp_lut.COUNTERS, np.int64)
     choice = sdp_lut.Choice(0, 0, 0, 0, 0)
     sdp_lut.lookup_floats(np.array(bits[1:], np.uint32), entries[:65], table, entries, table, choice, out, counts)

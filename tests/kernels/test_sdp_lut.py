@@ -49,7 +49,7 @@ def test_integer_lookup_equals_single_numbers(setup, seed):
     near = np.clip(near + (rng.integers(-(1 << 31), 1 << 31, 48) >> rng.integers(0, 31, 48)), -(1 << 31), (1 << 31) - 1)
     data = near.astype(np.int32)
     out, counts = np.empty_like(data), np.zeros(sdp_lut.COUNTERS, np.int64)
-    le, lo = sdp_lut.Table(**setup["le"]), sdp_lut.Table(**setup["lo"])
+    le, lo = sdp_lut.SdpTable(**setup["le"]), sdp_lut.SdpTable(**setup["lo"])
     choice = sdp_lut.Choice(**setup["choice"])
     sdp_lut.lookup_integers(data, entries["le"], le, entries["lo"], lo, choice, out, counts)
     plain = {name: {**setup[name], "entries": entries[name].tolist()} for name in entries}
@@ -61,7 +61,7 @@ def test_integer_lookup_equals_single_numbers(setup, seed):
 
 
 def test_a_value_at_the_start_of_the_tables_is_below_them():
-    table = sdp_lut.Table(100, 200, 0, 0, 0, 0, 0, 0)
+    table = sdp_lut.SdpTable(100, 200, 0, 0, 0, 0, 0, 0)
     choice = sdp_lut.Choice(0, 0, 0, 0, 0)
     entries = np.arange(257, dtype=np.int16) + 7
     counts = np.zeros(sdp_lut.COUNTERS, np.int64)

@@ -7,7 +7,7 @@ from nvdla.analysis.cycles.constants import Memory, constants
 from nvdla.analysis.cycles.model import chain_time
 from nvdla.analysis.cycles.shapes import (
     CdpShape,
-    Chain,
+    ChainShape,
     ConvolutionShape,
     PdpShape,
     SdpShape,
@@ -66,15 +66,15 @@ def _conv(shape, values):
         by_line=bool(shape["image_in"]),
         post_extension=shape["y_extension"],
     )
-    return Chain(conv=made, sdp=_sdp_shape(shape["sdp"], values, shape["out_w"], shape["out_h"], shape["k"]))
+    return ChainShape(conv=made, sdp=_sdp_shape(shape["sdp"], values, shape["out_w"], shape["out_h"], shape["k"]))
 
 
 def _sdp(shape, values):
-    return Chain(sdp=_sdp_shape(shape["sdp"], values, shape["w"], shape["h"], shape["c"]))
+    return ChainShape(sdp=_sdp_shape(shape["sdp"], values, shape["w"], shape["h"], shape["c"]))
 
 
 def _pdp(shape, values):
-    return Chain(pdp=_pdp_shape(shape, values))
+    return ChainShape(pdp=_pdp_shape(shape, values))
 
 
 def _pdp_shape(shape, values, alone=True):
@@ -96,13 +96,13 @@ def _pdp_shape(shape, values, alone=True):
 
 
 def _cdp(shape, values):
-    return Chain(cdp=CdpShape(shape["w"], shape["h"], ceil_div(shape["c"], values.atom)))
+    return ChainShape(cdp=CdpShape(shape["w"], shape["h"], ceil_div(shape["c"], values.atom)))
 
 
 def _sdp_pdp(shape, values):
     """PDP behind SDP on the fly: what goes between them does not go through memory."""
     sdp = replace(_sdp(shape, values).sdp, write_bytes=0)
-    return Chain(sdp=sdp, pdp=_pdp_shape(shape, values, alone=False))
+    return ChainShape(sdp=sdp, pdp=_pdp_shape(shape, values, alone=False))
 
 
 UNITS = {"conv": _conv, "sdp": _sdp, "pdp": _pdp, "cdp": _cdp, "sdp+pdp": _sdp_pdp}

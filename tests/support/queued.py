@@ -8,7 +8,7 @@ from pathlib import Path
 
 import nvdla
 from nvdla.analysis.cycles.constants import Memory
-from nvdla.analysis.cycles.schedule import Schedule, Work, schedule
+from nvdla.analysis.cycles.schedule import ChainWork, Schedule, schedule
 from nvdla.analysis.study import Study
 from nvdla.rounding import ceil_div
 
@@ -71,7 +71,7 @@ def predict(path, case):
     for chain in study.chains:
         estimate = study.estimates[chain[0].key]
         if chain[0].engine != "cpu":
-            works.append(Work(chain, estimate.shape, estimate.constants))
+            works.append(ChainWork(chain, estimate.shape, estimate.constants))
     found = schedule(_changed(works, case), memory)
     first = min(span.start for span in found.spans.values() if span.start is not None)
     return Result(case["test"], case["class"], memory, case["total"], found.cycles - first, found, case)

@@ -8,7 +8,7 @@ import numpy as np
 
 from nvdla.containers.parameters import Parameter
 from nvdla.containers.tvm import params, tar
-from nvdla.containers.tvm.tar import Member
+from nvdla.containers.tvm.tar import TarMember
 
 
 def graph(**changes) -> dict:
@@ -52,5 +52,5 @@ def library(**files: bytes | None) -> bytes:
     for key, (path, data) in contents.items():
         data = files.get(key, data)
         if data is not None:
-            members.append(Member(f"./{path}", "file", memoryview(data)))
+            members.append(TarMember(f"./{path}", "file", memoryview(data)))
     return tar.write(members)

@@ -86,7 +86,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Constants:
+class CycleConstants:
     """A configuration as the model sees it, for elements of one size.
 
     ``kernels`` and ``channels``: what the MAC array takes at a time. ``*_atom``: cycles that a unit needs for a memory
@@ -135,7 +135,7 @@ _NARROW |= {"sdp_to_delivery": 27, "cdp_block_gap": 5, "cdp_surface_gap": 1, "op
 _WIDE |= {"sdp_to_delivery": 29, "cdp_block_gap": 2, "cdp_surface_gap": 0, "operand_queue": 5120}
 
 
-def constants(config: Configuration, element_bytes: int = 1) -> Constants:
+def constants(config: Configuration, element_bytes: int = 1) -> CycleConstants:
     """The constants of a configuration for elements of 1 (int8) or 2 bytes (int16, fp16).
 
     Two-byte elements: an atom holds half as many, and the MAC array takes half as many kernels at a time
@@ -147,7 +147,7 @@ def constants(config: Configuration, element_bytes: int = 1) -> Constants:
     def cycles(throughput: int | None) -> float:
         return elements / (throughput or x)
 
-    return Constants(
+    return CycleConstants(
         name=config.name,
         atom=config.memory_atom,
         bus=config.dram_width_bits / 8,

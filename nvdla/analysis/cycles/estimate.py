@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from nvdla.analysis.cycles.constants import Constants, Memory, constants
+from nvdla.analysis.cycles.constants import CycleConstants, Memory, constants
 from nvdla.analysis.cycles.model import Time, chain_time
 from nvdla.analysis.cycles.shapes import (
     CdpShape,
-    Chain,
+    ChainShape,
     ConvolutionShape,
     CopyShape,
     PdpShape,
@@ -47,14 +47,14 @@ class Estimate:
     written_bytes: int
     measured: bool
     time: Time | None
-    shape: Chain | None
-    constants: Constants
+    shape: ChainShape | None
+    constants: CycleConstants
 
 
 def estimates(nodes: list[Operation], config: Configuration, memory: Memory) -> dict[Key, Estimate]:
     """The estimate of every operation."""
     found: dict[Key, Estimate] = {}
-    times: dict[tuple[Chain, Constants], Time] = {}
+    times: dict[tuple[ChainShape, CycleConstants], Time] = {}
     for chain in chains(nodes):
         values = constants(config, _element_bytes(chain[0]))
         shape = chain_shape(chain, values)
@@ -93,7 +93,7 @@ def _covered(node: Operation) -> bool:
     return node.engine in ("sdp", "pdp", "cdp")
 
 
-def chain_shape(chain: list[Operation], values: Constants) -> Chain | None:
+def chain_shape(chain: list[Operation], values: CycleConstants) -> ChainShape | None:
     """Operations that work together as the model takes them; None for what it does not model (CPU operations)."""
     parts: dict[str, Any] = {}
     for node in chain:
@@ -108,7 +108,7 @@ def chain_shape(chain: list[Operation], values: Constants) -> Chain | None:
             parts["cdp"] = CdpShape(cube.width, cube.height, _surfaces(cube, _element_bytes(node), values))
         elif node.engine in ("bdma", "rubik"):
             parts["copy"] = CopyShape(_traffic(node.reads), _traffic(node.writes))
-    return Chain(**parts, cvsram=_in_cvsram(chain)) if parts else None
+    return ChainShape(**parts, cvsram=_in_cvsram(chain)) if parts else None
 
 
 def _in_cvsram(chain: list[Operation]) -> frozenset[str]:
@@ -129,7 +129,7 @@ def _in_cvsram(chain: list[Operation]) -> frozenset[str]:
     return frozenset(found)
 
 
-def convolution_shape(node: Operation, values: Constants) -> ConvolutionShape:
+def convolution_shape(node: Operation, values: CycleConstants) -> ConvolutionShape:
     """A convolution as the model takes it."""
     op, surface = node.op, node.surface
     src, dst = surface.src_data, surface.dst_data
@@ -161,7 +161,7 @@ def convolution_shape(node: Operation, values: Constants) -> ConvolutionShape:
     )
 
 
-def sdp_shape(node: Operation, values: Constants) -> SdpShape:
+def sdp_shape(node: Operation, values: CycleConstants) -> SdpShape:
     """An SDP operation as the model takes it. Operands for each kernel come with it, and cost nothing."""
     op, src = node.op, node.surface.src_data
     stages = [name for name in ("x1", "x2", "y") if getattr(op, f"{name}_op").enable]
@@ -180,7 +180,7 @@ def sdp_shape(node: Operation, values: Constants) -> SdpShape:
     )
 
 
-def pdp_shape(node: Operation, values: Constants) -> PdpShape:
+def pdp_shape(node: Operation, values: CycleConstants) -> PdpShape:
     """A pooling as the model takes it."""
     op, src, dst = node.op, node.surface.src_data, node.surface.dst_data
     width, height = op.pool_width + 1, op.pool_height + 1
@@ -207,7 +207,7 @@ def _element_bytes(node: Operation) -> int:
     return node.precisions[0].bytes
 
 
-def _surfaces(cube: Any, size: int, values: Constants) -> int:
+def _surfaces(cube: Any, size: int, values: CycleConstants) -> int:
     return ceil_div(cube.channel * size, values.atom)
 
 

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nvdla.analysis.cycles.constants import Constants, Fixed, Memory
+from nvdla.analysis.cycles.constants import CycleConstants, Fixed, Memory
 from nvdla.analysis.cycles.shapes import (
     CdpShape,
-    Chain,
+    ChainShape,
     ConvolutionShape,
     CopyShape,
     PdpShape,
@@ -26,7 +26,7 @@ from nvdla.analysis.cycles.shapes import (
     stripes,
     taps,
 )
-from nvdla.analysis.cycles.simulation import Activity, Event, Port, Process, Simulation
+from nvdla.analysis.cycles.simulation import Activity, Port, Process, SimulatedEvent, Simulation
 from nvdla.analysis.cycles.stripes import Delivery, group_time
 from nvdla.rounding import ceil_div
 
@@ -47,7 +47,7 @@ DELIVERED = 1
 CDP_BLOCK = 8
 
 
-def bandwidth(constants: Constants, memory: Memory) -> float:
+def bandwidth(constants: CycleConstants, memory: Memory) -> float:
     """Bytes a cycle in one direction."""
     return constants.bus if memory.bytes_per_cycle is None else min(constants.bus, memory.bytes_per_cycle)
 
@@ -56,25 +56,25 @@ def bandwidth(constants: Constants, memory: Memory) -> float:
 class Run:
     """A chain on its way. Times are cycles; events happen when the interrupt comes or the part is free for the next."""
 
-    chain: Chain
+    chain: ChainShape
     started: float = 0.0
-    data_in: Event = field(default_factory=Event)
-    weights_in: Event = field(default_factory=Event)
-    first_weights: Event = field(default_factory=Event)
-    conv_done: Event = field(default_factory=Event)
-    sdp_done: Event = field(default_factory=Event)
-    pdp_done: Event = field(default_factory=Event)
-    done: Event = field(default_factory=Event)
+    data_in: SimulatedEvent = field(default_factory=SimulatedEvent)
+    weights_in: SimulatedEvent = field(default_factory=SimulatedEvent)
+    first_weights: SimulatedEvent = field(default_factory=SimulatedEvent)
+    conv_done: SimulatedEvent = field(default_factory=SimulatedEvent)
+    sdp_done: SimulatedEvent = field(default_factory=SimulatedEvent)
+    pdp_done: SimulatedEvent = field(default_factory=SimulatedEvent)
+    done: SimulatedEvent = field(default_factory=SimulatedEvent)
     first_mac: float = 0.0
     last_mac: float = 0.0
     waited: float = 0.0
     mac_time: float = 0.0
     slowed: float = 0.0
     pace: float = 0.0
-    fetched: Event = field(default_factory=Event)
-    released: Event = field(default_factory=Event)
-    group_in: list[Event] = field(default_factory=list)
-    group_out: list[Event] = field(default_factory=list)
+    fetched: SimulatedEvent = field(default_factory=SimulatedEvent)
+    released: SimulatedEvent = field(default_factory=SimulatedEvent)
+    group_in: list[SimulatedEvent] = field(default_factory=list)
+    group_out: list[SimulatedEvent] = field(default_factory=list)
     group_bytes: list[float] = field(default_factory=list)
     entries: int = 0
 
@@ -84,15 +84,15 @@ class Path:
     """A unit's data path: ``read``: the operation before has read all; ``free``: it has written all; ``soon``: data
     that are asked for now come when it is free."""
 
-    read: Event = field(default_factory=Event)
-    soon: Event = field(default_factory=Event)
-    free: Event = field(default_factory=Event)
+    read: SimulatedEvent = field(default_factory=SimulatedEvent)
+    soon: SimulatedEvent = field(default_factory=SimulatedEvent)
+    free: SimulatedEvent = field(default_factory=SimulatedEvent)
 
 
 class Hardware:
     """The units of one configuration, idle at first. ``start`` a chain when it is enabled."""
 
-    def __init__(self, constants: Constants, memory: Memory) -> None:
+    def __init__(self, constants: CycleConstants, memory: Memory) -> None:
         self.memory = memory
         self.rate = bandwidth(constants, memory)
         self.simulation = Simulation(Port(self.rate, memory.shared))
@@ -104,7 +104,7 @@ class Hardware:
         path.read.time = path.soon.time = path.free.time = 0.0
         return path
 
-    def start(self, chain: Chain, constants: Constants) -> Run:
+    def start(self, chain: ChainShape, constants: CycleConstants) -> Run:
         """Enable a chain now; what it does goes on in the simulation."""
         run = Run(chain, self.simulation.now)
         work = _Work(self, run, constants)
@@ -115,7 +115,7 @@ class Hardware:
 class _Work:
     """One chain's processes."""
 
-    def __init__(self, hardware: Hardware, run: Run, constants: Constants) -> None:
+    def __init__(self, hardware: Hardware, run: Run, constants: CycleConstants) -> None:
         self.hardware, self.run, self.constants = hardware, run, constants
         self.simulation, self.latency = hardware.simulation, hardware.memory.latency
         self.before = hardware._last_conv
@@ -167,8 +167,8 @@ class _Work:
         groups = kernel_groups(shape.kernels, self.constants.kernels)
         per_kernel = shape.weight_bytes / shape.kernels
         run.group_bytes = [count * per_kernel for count in groups]
-        run.group_in = [Event() for _ in groups]
-        run.group_out = [Event() for _ in groups]
+        run.group_in = [SimulatedEvent() for _ in groups]
+        run.group_out = [SimulatedEvent() for _ in groups]
         run.entries = shape.entries_per_slice * shape.slices
         if not shape.data_bytes and self.before:
             run.entries = self.before.entries
@@ -233,7 +233,7 @@ class _Work:
             simulation.happen(run.weights_in, start + REUSED)
             return
         yield start + FETCH - 4
-        held: list[tuple[Event, float]] = []
+        held: list[tuple[SimulatedEvent, float]] = []
         before = self.before
         if before and before.chain.conv:
             conv = before.chain.conv
@@ -247,7 +247,7 @@ class _Work:
         yield from self._groups(shape, held)
         simulation.happen(run.weights_in, simulation.now + self.latency)
 
-    def _groups(self, shape: ConvolutionShape, held: list[tuple[Event, float]]) -> Process:
+    def _groups(self, shape: ConvolutionShape, held: list[tuple[SimulatedEvent, float]]) -> Process:
         """Fetch the groups' weights one after the other, as far as those before leave room."""
         simulation, run = self.simulation, self.run
         room = max(float(shape.weight_banks * self.constants.bank), *run.group_bytes)
@@ -306,7 +306,7 @@ class _Work:
             earliest = (self.paths["sdp"][0].free.time or 0.0) + self.constants.sdp_to_delivery
         delivery = Delivery(2 * self.constants.kernels, pace, earliest - begin)
         last = pieces[-1][0]
-        out: list[Event] = []
+        out: list[SimulatedEvent] = []
         for number in range(len(groups)):
             if number:
                 yield run.group_in[number]
@@ -317,7 +317,7 @@ class _Work:
                     begin = arrived
             cycles = group_time(pieces, lines, passes, self.constants.kernels, delivery)
             run.mac_time += cycles
-            out.append(Event())
+            out.append(SimulatedEvent())
             before = out[number - 1] if number else None
             delivered = begin + cycles + delivery.end
             simulation.start(self._output(delivered, positions * pace, len(groups), before, out[number]))
@@ -331,7 +331,9 @@ class _Work:
         self._delivered = begin + delivery.end
         self._out = out[-1]
 
-    def _output(self, end: float, least: float, groups: int, before: Event | None, done: Event) -> Process:
+    def _output(
+        self, end: float, least: float, groups: int, before: SimulatedEvent | None, done: SimulatedEvent
+    ) -> Process:
         """A group's share of what the SDP and PDP behind read and write, till ``end`` where the memory is fast enough,
         ``least`` cycles long."""
         if before:

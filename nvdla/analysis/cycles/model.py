@@ -1,6 +1,6 @@
 """How long an operation takes alone: from its enabling to its interrupt, nothing else at work.
 
-A chain (:class:`~nvdla.analysis.cycles.shapes.Chain`) runs on the simulated units. Not measured, and so unproven:
+A chain (:class:`~nvdla.analysis.cycles.shapes.ChainShape`) runs on the simulated units. Not measured, and so unproven:
 Winograd, batches, compressed weights, 16-bit precisions, BDMA, Rubik, CVSRAM.
 """
 
@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from nvdla.analysis.cycles.constants import Constants, Memory
+from nvdla.analysis.cycles.constants import CycleConstants, Memory
 from nvdla.analysis.cycles.hardware import Hardware, Run, bandwidth
-from nvdla.analysis.cycles.shapes import Chain, ConvolutionShape, mac_cycles, taps
+from nvdla.analysis.cycles.shapes import ChainShape, ConvolutionShape, mac_cycles, taps
 
 # Time beyond the unit's own work (in cycles) from which the memory is what bounds an operation.
 MEMORY_BOUND = 16
@@ -33,7 +33,7 @@ class Time:
     last_mac: int = 0
 
 
-def chain_time(chain: Chain, constants: Constants, memory: Memory) -> Time:
+def chain_time(chain: ChainShape, constants: CycleConstants, memory: Memory) -> Time:
     """The chain alone on idle units."""
     hardware = Hardware(constants, memory)
     run = hardware.start(chain, constants)
@@ -51,14 +51,14 @@ def chain_time(chain: Chain, constants: Constants, memory: Memory) -> Time:
     )
 
 
-def _bound(chain: Chain, run: Run, constants: Constants, memory: Memory) -> str:
+def _bound(chain: ChainShape, run: Run, constants: CycleConstants, memory: Memory) -> str:
     if chain.copy:
         return "memory"
     unit = "PDP" if chain.pdp else "SDP" if chain.sdp else "CDP"
     return "memory" if run.slowed > MEMORY_BOUND else unit
 
 
-def _convolution_bound(shape: ConvolutionShape, run: Run, constants: Constants) -> str:
+def _convolution_bound(shape: ConvolutionShape, run: Run, constants: CycleConstants) -> str:
     """What most of a convolution's time goes to."""
     parts = {"fetch": run.first_mac - run.started, "weights": run.waited, "memory": run.slowed}
     name = max(parts, key=lambda part: parts[part])
@@ -72,7 +72,7 @@ def _convolution_bound(shape: ConvolutionShape, run: Run, constants: Constants) 
     return "PDP" if run.chain.pdp and run.pace > constants.sdp_atom + 1 else "SDP"
 
 
-def least_cycles(read: int, write: int, constants: Constants, memory: Memory) -> float:
+def least_cycles(read: int, write: int, constants: CycleConstants, memory: Memory) -> float:
     """No operation is faster than its traffic (bytes read and written)."""
     rate = bandwidth(constants, memory)
     return (read + write if memory.shared else max(read, write)) / rate

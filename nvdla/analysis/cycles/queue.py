@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nvdla.analysis.cycles.constants import Constants, Memory, Software, constants
+from nvdla.analysis.cycles.constants import CycleConstants, Memory, Software, constants
 from nvdla.analysis.cycles.model import Time, chain_time
-from nvdla.analysis.cycles.schedule import Work, schedule
-from nvdla.analysis.cycles.shapes import Chain, ConvolutionShape, SdpShape
+from nvdla.analysis.cycles.schedule import ChainWork, schedule
+from nvdla.analysis.cycles.shapes import ChainShape, ConvolutionShape, SdpShape
 from nvdla.errors import ConfigError
 from nvdla.hardware.configuration import Configuration
 from nvdla.program.operation import Key
@@ -31,7 +31,7 @@ def convolution(
     reads_weights: bool = True,
     sums: bool = False,
     element_bytes: int = 1,
-) -> Chain:
+) -> ChainShape:
     """A direct convolution on feature data with the SDP behind it that adds a bias.
 
     Shapes are (channels, height, width) of the cubes in memory, ``kernel`` is (height, width). ``reads_data`` and
@@ -60,16 +60,18 @@ def convolution(
         element_bytes=element_bytes,
     )
     sdp = SdpShape(out_width, out_height, surfaces, 1 + sums, False, 0, written if sums else 0, written)
-    return Chain(conv=conv, sdp=sdp)
+    return ChainShape(conv=conv, sdp=sdp)
 
 
-def operation_cycles(chain: Chain, config: Configuration, memory: Memory | None = None, element_bytes: int = 1) -> Time:
+def operation_cycles(
+    chain: ChainShape, config: Configuration, memory: Memory | None = None, element_bytes: int = 1
+) -> Time:
     """The chain alone: cycles from its enabling to its interrupt, and what bounds it."""
     return chain_time(chain, constants(config, element_bytes), memory or Memory())
 
 
 def queue_cycles(
-    chains: Sequence[Chain],
+    chains: Sequence[ChainShape],
     config: Configuration,
     memory: Memory | None = None,
     after: Sequence[Sequence[int]] | None = None,
@@ -117,7 +119,7 @@ class _Operation:
 UNITS = {"conv": "conv", "sdp": "sdp", "pdp": "pdp", "cdp": "cdp", "copy": "rubik"}
 
 
-def _works(chains: list[Chain], waits: list[list[int]], values: Constants) -> list[Work]:
+def _works(chains: list[ChainShape], waits: list[list[int]], values: CycleConstants) -> list[ChainWork]:
     """The queue as the firmware's graph: a chain's units are enabled from the last to the first."""
     units = [[unit for unit in UNITS if getattr(chain, unit) is not None] for chain in chains]
     keys, number = [], 0
@@ -142,5 +144,5 @@ def _works(chains: list[Chain], waits: list[list[int]], values: Constants) -> li
             )
             nodes.append(made)
             queues[unit] += 1
-        works.append(Work(nodes, chain, values))
+        works.append(ChainWork(nodes, chain, values))
     return works

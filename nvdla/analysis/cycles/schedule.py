@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nvdla.analysis.cycles.constants import Constants, Memory, Software
+from nvdla.analysis.cycles.constants import CycleConstants, Memory, Software
 from nvdla.analysis.cycles.hardware import Hardware, Run
 from nvdla.analysis.cycles.programming import ENABLE, INTERRUPT, Accesses, program_accesses, select_accesses
-from nvdla.analysis.cycles.shapes import Chain
-from nvdla.analysis.cycles.simulation import Event, Process
+from nvdla.analysis.cycles.shapes import ChainShape
+from nvdla.analysis.cycles.simulation import Process, SimulatedEvent
 from nvdla.program.operation import Key
 
 ENGINES = ("bdma", "conv", "sdp", "pdp", "cdp", "rubik")
@@ -26,12 +26,12 @@ GROUPS = (0, 1)
 
 
 @dataclass(frozen=True)
-class Work:
+class ChainWork:
     """A chain on the fly: its operations, and what the units do (None: nothing that is modelled)."""
 
     nodes: list[Any]
-    shape: Chain | None
-    constants: Constants
+    shape: ChainShape | None
+    constants: CycleConstants
     elements: int = 0
 
 
@@ -57,7 +57,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Step:
+class ScheduledStep:
     """A step of the firmware: ``what`` is "program", "enable" or "complete"."""
 
     what: str
@@ -75,7 +75,7 @@ class Schedule:
 
     spans: dict[Key, Span]
     order: list[Key]
-    steps: list[Step]
+    steps: list[ScheduledStep]
     cycles: int
     stuck: list[Key]
 
@@ -85,7 +85,7 @@ class Schedule:
         return not self.stuck
 
 
-def schedule(works: list[Work], memory: Memory, software: Software | None = None) -> Schedule:
+def schedule(works: list[ChainWork], memory: Memory, software: Software | None = None) -> Schedule:
     """The schedule of all tasks, one after the other, of the chains of their operations.
 
     Never fails: what a broken graph keeps waiting is listed as stuck.
@@ -93,7 +93,7 @@ def schedule(works: list[Work], memory: Memory, software: Software | None = None
     software = software or Software()
     nodes = [node for work in works for node in work.nodes]
     spans = {node.key: Span(node.key, node.engine) for node in nodes}
-    steps: list[Step] = []
+    steps: list[ScheduledStep] = []
     clock = 0
     pointers = dict.fromkeys(ENGINES, 0)
     for mine in _by_task(works):
@@ -114,8 +114,8 @@ def schedule(works: list[Work], memory: Memory, software: Software | None = None
     return Schedule(spans, started + waiting, steps, clock, stuck)
 
 
-def _by_task(works: list[Work]) -> list[list[Work]]:
-    found: dict[int, list[Work]] = {}
+def _by_task(works: list[ChainWork]) -> list[list[ChainWork]]:
+    found: dict[int, list[ChainWork]] = {}
     for work in works:
         found.setdefault(work.nodes[0].key[0], []).append(work)
     return list(found.values())
@@ -141,11 +141,11 @@ class _TaskRun:
 
     def __init__(
         self,
-        works: list[Work],
+        works: list[ChainWork],
         memory: Memory,
         software: Software,
         spans: dict[Key, Span],
-        steps: list[Step],
+        steps: list[ScheduledStep],
         pointers: dict[str, int],
         start: int,
     ) -> None:
@@ -163,7 +163,7 @@ class _TaskRun:
         self.hardware = Hardware(works[0].constants, memory)
         self.simulation = self.hardware.simulation
         self.simulation.now = self.hardware.simulation.port.since = float(start)
-        self.interrupt = Event()
+        self.interrupt = SimulatedEvent()
         self.at_work = 0
 
     @property
@@ -184,7 +184,7 @@ class _TaskRun:
                 yield from self._submit(name)
         while True:
             if not any(any(engine.events) for engine in self.engines.values()):
-                self.interrupt = Event()
+                self.interrupt = SimulatedEvent()
                 yield self.interrupt
                 yield self.simulation.now + self.software.answer
             yield self._spend(INTERRUPT)
@@ -281,7 +281,7 @@ class _TaskRun:
             yield from self._submit(node.engine)
 
     def _note(self, what: str, node: Any, group: int) -> None:
-        self.steps.append(Step(what, self.now, node.key, node.engine, group))
+        self.steps.append(ScheduledStep(what, self.now, node.key, node.engine, group))
 
     # ---- hardware
 
@@ -302,7 +302,7 @@ class _TaskRun:
         engine = self.engines[node.engine]
         return engine.begun < len(engine.running) and engine.running[engine.begun] is node and node.key in self.enabled
 
-    def _start(self, work: Work) -> None:
+    def _start(self, work: ChainWork) -> None:
         for node in work.nodes:
             self.engines[node.engine].begun += 1
         assert work.shape is not None
@@ -316,7 +316,7 @@ class _TaskRun:
             self.simulation.start(self._watch(run.weights_in, lambda: self._fetched(first, "CDMA_WT_DONE")))
             self.simulation.start(self._watch(run.data_in, lambda: self._fetched(first, "CDMA_DT_DONE")))
 
-    def _watch(self, event: Event, action: Callable[[], None]) -> Process:
+    def _watch(self, event: SimulatedEvent, action: Callable[[], None]) -> Process:
         yield event
         action()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from nvdla.analysis.cycles.constants import Constants
+from nvdla.analysis.cycles.constants import CycleConstants
 from nvdla.rounding import ceil_div
 
 
@@ -105,7 +105,7 @@ class CopyShape:
 
 
 @dataclass(frozen=True)
-class Chain:
+class ChainShape:
     """Units that work together on one operation, or on several on the fly: a convolution with its SDP and a PDP, an
     SDP with a PDP, or one unit alone (``copy``: BDMA or Rubik).
 
@@ -120,7 +120,7 @@ class Chain:
     cvsram: frozenset[str] = frozenset()
 
 
-def taps(shape: ConvolutionShape, constants: Constants) -> int:
+def taps(shape: ConvolutionShape, constants: CycleConstants) -> int:
     """Passes over a stripe: one for each position in the kernel and each portion of its channels."""
     rows = ceil_div(shape.kernel_height, shape.post_extension)
     return shape.kernel_width * rows * ceil_div(shape.kernel_channels, constants.channels)
@@ -132,7 +132,7 @@ def kernel_groups(kernels: int, at_a_time: int) -> list[int]:
     return [at_a_time] * full + [rest] * (rest > 0)
 
 
-def stripes(shape: ConvolutionShape, constants: Constants) -> list[tuple[int, int]]:
+def stripes(shape: ConvolutionShape, constants: CycleConstants) -> list[tuple[int, int]]:
     """(length, how many) of the stripes that the output positions are cut into, in order.
 
     Stripes hold twice as many positions as the array has kernels; what remains when less than two of them are left goes
@@ -152,7 +152,7 @@ def stripes(shape: ConvolutionShape, constants: Constants) -> list[tuple[int, in
     return [(length, count) for length, count in pieces if length and count]
 
 
-def mac_cycles(shape: ConvolutionShape, constants: Constants) -> int:
+def mac_cycles(shape: ConvolutionShape, constants: CycleConstants) -> int:
     """Cycles that the MAC array computes, were nothing else in its way."""
     positions = ceil_div(shape.out_width * shape.out_height * shape.batch, shape.share)
     return positions * taps(shape, constants) * ceil_div(shape.kernels, constants.kernels)

@@ -1,7 +1,7 @@
 """A small discrete-event simulation: processes that wait, and a memory port that they share.
 
-A process is a generator. It yields what it waits for: a time (cycle), an :class:`Event`, or an :class:`Activity` on the
-memory port. Times are floats of cycles; nothing here knows NVDLA.
+A process is a generator. It yields what it waits for: a time (cycle), a :class:`SimulatedEvent`, or an
+:class:`Activity` on the memory port. Times are floats of cycles; nothing here knows NVDLA.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 
-Process = Generator["float | Event | Activity", None, None]
+Process = Generator["float | SimulatedEvent | Activity", None, None]
 ROUNDS = 12  # of halving the range of a common port's share for writes
 SMALLEST = 1e-3  # cycles: what is left of an activity and less than this is nothing
 
 
-class Event:
+class SimulatedEvent:
     """Something that happens once; ``time`` is when (None: not yet)."""
 
     __slots__ = ("time", "waiting")
@@ -146,7 +146,7 @@ class Simulation:
         """Let a process run from now on."""
         self._push(self.now, process)
 
-    def happen(self, event: Event, time: float | None = None) -> None:
+    def happen(self, event: SimulatedEvent, time: float | None = None) -> None:
         """Let an event happen now or at a later time."""
         if time is not None and time > self.now:
             self._push(time, lambda: self.happen(event))
@@ -163,7 +163,7 @@ class Simulation:
     def _step(self, process: Process) -> None:
         """Run a process to where it has to wait."""
         for target in process:
-            if isinstance(target, Event):
+            if isinstance(target, SimulatedEvent):
                 if target.time is None:
                     target.waiting.append(process)
                     return

@@ -18,7 +18,7 @@ from typing import IO
 
 from nvdla.containers.irpa import layout
 from nvdla.containers.irpa.layout import EntryType
-from nvdla.containers.irpa.reader import Archive, Entry, read
+from nvdla.containers.irpa.reader import IrpaArchive, IrpaItem, read
 from nvdla.containers.irpa.writer import EntrySpec, chunks, header, index
 from nvdla.containers.source import write_data
 from nvdla.errors import FormatError
@@ -48,7 +48,7 @@ def erase(buffer: Buffer, names: Iterable[str], scrub: bool = False) -> int:
     return len(victims)
 
 
-def _check_records(archive: Archive, victims: list[Entry]) -> None:
+def _check_records(archive: IrpaArchive, victims: list[IrpaItem]) -> None:
     """Refuse to change a record that is also the name or data of an entry that stays."""
     kept = _Ranges(_surviving(archive, victims))
     for entry in victims:
@@ -59,14 +59,14 @@ def _check_records(archive: Archive, victims: list[Entry]) -> None:
             )
 
 
-def _exclusive_spans(archive: Archive, victims: list[Entry]) -> list[tuple[int, int]]:
+def _exclusive_spans(archive: IrpaArchive, victims: list[IrpaItem]) -> list[tuple[int, int]]:
     """Byte ranges of the victims' data and text which no surviving entry touches, and no header or table of entries."""
     tables = [span for header in archive.headers for span in ((header.offset, layout.HEADER_SIZE), header.entries)]
     kept = _Ranges(_surviving(archive, victims) + tables)
     return [span for entry in victims for span in _spans(archive, entry) if not kept.touch(*span)]
 
 
-def _surviving(archive: Archive, victims: list[Entry]) -> list[tuple[int, int]]:
+def _surviving(archive: IrpaArchive, victims: list[IrpaItem]) -> list[tuple[int, int]]:
     gone = {entry.record for entry in victims}
     return [span for entry in archive.entries if entry.record not in gone for span in _spans(archive, entry)]
 
@@ -89,7 +89,7 @@ class _Ranges:
         return before >= 0 and self._ends[before] > start
 
 
-def _spans(archive: Archive, entry: Entry) -> list[tuple[int, int]]:
+def _spans(archive: IrpaArchive, entry: IrpaItem) -> list[tuple[int, int]]:
     header = archive.headers[entry.header]
     raw = layout.EntryHeader.from_buffer_copy(archive.source.data[entry.record :][: layout.ENTRY_HEADER_SIZE])
     spans = [(header.metadata[0] + r.offset, r.length) for r in (raw.name, raw.metadata)]
@@ -132,7 +132,7 @@ def fits(path: str | os.PathLike[str], name: str, size: int) -> bool:
     return size <= _room(archive, entry)
 
 
-def _room(archive: Archive, entry: Entry) -> int:
+def _room(archive: IrpaArchive, entry: IrpaItem) -> int:
     start = entry.offset or 0
     end = sum(archive.headers[entry.header].storage)
     for other in archive.entries:
@@ -218,7 +218,7 @@ def append_file(
 
 
 def _joined(
-    archive: Archive,
+    archive: IrpaArchive,
     new: list[EntrySpec],
     replaced: Mapping[str, bytes | memoryview],
     alignment: int,
@@ -255,7 +255,7 @@ def _joined(
     return base, header(len(places), *spans), tail
 
 
-def _link(archive: Archive) -> tuple[int, int, int]:
+def _link(archive: IrpaArchive) -> tuple[int, int, int]:
     """(offset of a new archive, offset of the field that links to it, value of that field)."""
     last = archive.headers[-1]
     start = align(max(len(archive.source.data), last.end), layout.FILE_ALIGNMENT)
@@ -291,7 +291,7 @@ def _store(view: memoryview, offset: int, value: int, size: int) -> None:
     view[offset : offset + size] = int(value).to_bytes(size, "little")
 
 
-def _release(archive: Archive) -> None:
+def _release(archive: IrpaArchive) -> None:
     """Drops the views an archive holds, so that the buffer under them may be resized or closed."""
     for entry in (*archive.entries, *archive.skipped):
         entry.metadata.release()

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from nvdla.containers.irpa import layout
 from nvdla.containers.irpa.layout import EntryType
-from nvdla.containers.registry import Finding, Severity, Source
+from nvdla.containers.registry import Remark, Severity, Source
 from nvdla.errors import FormatError
 from nvdla.rounding import align
 
@@ -43,7 +43,7 @@ class Header:
 
 
 @dataclass(frozen=True)
-class Entry:
+class IrpaItem:
     """One entry. ``name`` is UTF-8 with undecodable bytes as surrogates; ``offset`` is the absolute offset of DATA, and
     of EXTERNAL data in its own file; ``record`` the absolute offset of the entry in the table."""
 
@@ -67,31 +67,31 @@ class Entry:
 
 
 @dataclass
-class Archive:
+class IrpaArchive:
     """A parsed file: its chain of headers and its entries in order, SKIP entries apart."""
 
     source: Source
     headers: list[Header] = field(default_factory=list)
-    entries: list[Entry] = field(default_factory=list)
-    skipped: list[Entry] = field(default_factory=list)
-    problems: list[Finding] = field(default_factory=list)
+    entries: list[IrpaItem] = field(default_factory=list)
+    skipped: list[IrpaItem] = field(default_factory=list)
+    problems: list[Remark] = field(default_factory=list)
     #: External files that were opened, by their path: each is mapped once.
     externals: dict[Path, Source] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.entries)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[IrpaItem]:
         return iter(self.entries)
 
-    def __getitem__(self, name: str) -> Entry:
+    def __getitem__(self, name: str) -> IrpaItem:
         """The first entry of this name, as IREE looks it up."""
         for entry in self.entries:
             if entry.name == name:
                 return entry
         raise FormatError(f"{self.source.name}: no parameter named {name!r}")
 
-    def external_data(self, entry: Entry, folder: Path | None) -> memoryview:
+    def external_data(self, entry: IrpaItem, folder: Path | None) -> memoryview:
         """The bytes of an EXTERNAL entry, from a file below ``folder`` and nowhere else."""
         if folder is None:
             raise FormatError(
@@ -120,7 +120,7 @@ class Archive:
         return data[start : start + entry.length]
 
 
-def read(source: Source | bytes | memoryview | str | Path, offset: int = 0, keep_going: bool = False) -> Archive:
+def read(source: Source | bytes | memoryview | str | Path, offset: int = 0, keep_going: bool = False) -> IrpaArchive:
     """Parses the chain that begins at byte ``offset``. Raises FormatError at the first fault, or with ``keep_going``
     collects faults in ``problems`` and goes on with what can still be read."""
     return _Parser(Source.of(source), keep_going).run(offset)
@@ -135,13 +135,13 @@ class _Parser:
         self.source = source
         self.data = source.data
         self.keep_going = keep_going
-        self.archive = Archive(source)
+        self.archive = IrpaArchive(source)
         self.table_budget = len(self.data)
         self.name_budget = len(self.data)
         self.blob_budget = len(self.data)
         self.blobs: set[tuple[int, int]] = set()
 
-    def run(self, offset: int) -> Archive:
+    def run(self, offset: int) -> IrpaArchive:
         here: int | None = offset
         while here is not None:
             try:
@@ -157,7 +157,7 @@ class _Parser:
         if not self.keep_going:
             at = "" if offset is None else f" at byte {offset}"
             raise FormatError(f"{self.source.name}: {where}{at}: {message}")
-        self.archive.problems.append(Finding(Severity.ERROR, where, offset, message))
+        self.archive.problems.append(Remark(Severity.ERROR, where, offset, message))
 
     def stop(self, where: str, offset: int, message: str) -> NoReturn:
         self.fault(where, offset, message)
@@ -258,7 +258,7 @@ class _Parser:
         if kind is EntryType.SKIP:
             # Erased: whatever else it holds is of no account.
             self.archive.skipped.append(
-                Entry(kind, "", memoryview(b""), 0, header.index, here, raw.flags, raw.minimum_alignment)
+                IrpaItem(kind, "", memoryview(b""), 0, header.index, here, raw.flags, raw.minimum_alignment)
             )
             return
         structure = layout.ENTRY_STRUCTURES[kind]
@@ -286,13 +286,13 @@ class _Parser:
         if entry is not None:
             self.archive.entries.append(entry)
 
-    def read_body(self, header: Header, where: str, here: int, raw: Any, common: dict[str, Any]) -> Entry | None:
+    def read_body(self, header: Header, where: str, here: int, raw: Any, common: dict[str, Any]) -> IrpaItem | None:
         """The part of an entry that depends on its type."""
         if common["kind"] is EntryType.SPLAT:
             if raw.pattern_length > layout.MAX_PATTERN:
                 self.fault(where, here, f"pattern_length is {raw.pattern_length}, the limit is {layout.MAX_PATTERN}")
                 return None
-            return Entry(**common, length=raw.length, pattern=bytes(raw.pattern)[: raw.pattern_length])
+            return IrpaItem(**common, length=raw.length, pattern=bytes(raw.pattern)[: raw.pattern_length])
         if common["kind"] is EntryType.DATA:
             start, length = header.storage
             if raw.storage.offset > length or raw.storage.length > length - raw.storage.offset:
@@ -304,11 +304,13 @@ class _Parser:
                 )
                 return None
             begin = start + raw.storage.offset
-            return Entry(**common, length=raw.storage.length, offset=begin, data=self.view(begin, raw.storage.length))
+            return IrpaItem(
+                **common, length=raw.storage.length, offset=begin, data=self.view(begin, raw.storage.length)
+            )
         path = self.reference(header, f"{where}, path", here, raw.path, is_blob=False)
         if path is None:
             return None
-        return Entry(
+        return IrpaItem(
             **common,
             length=raw.range.length,
             offset=raw.range.offset,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from nvdla.containers.irpa import layout
 from nvdla.containers.irpa.layout import EntryType
-from nvdla.containers.irpa.reader import Entry
+from nvdla.containers.irpa.reader import IrpaItem
 from nvdla.errors import FormatError
 from nvdla.rounding import align
 
@@ -38,7 +38,7 @@ class EntrySpec:
     flags: int = 0
 
     @classmethod
-    def of(cls, entry: Entry) -> EntrySpec:
+    def of(cls, entry: IrpaItem) -> EntrySpec:
         """The same entry again. Data keep their alignment; zero (unspecified) and odd values become the default."""
         wanted = entry.minimum_alignment
         is_usable = 0 < wanted <= layout.MAX_ALIGNMENT and not wanted & (wanted - 1)

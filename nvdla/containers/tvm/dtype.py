@@ -40,7 +40,7 @@ _LANES = re.compile(r"(?<!comple)x(\d{1,5})\Z")
 _NAME = re.compile(r"([a-z]+(?:\d_[a-z0-9]+)?)(\d{0,3})\Z")
 
 
-class DataType(NamedTuple):
+class TvmDataType(NamedTuple):
     """Type code, bits of one lane, lanes of one element."""
 
     code: int
@@ -73,11 +73,11 @@ def codes(dialect: str) -> Mapping[int, str]:
     return DIALECTS[dialect]
 
 
-def parse(name: str, dialect: str = CURRENT_DIALECT) -> DataType:
+def parse(name: str, dialect: str = CURRENT_DIALECT) -> TvmDataType:
     """The triple of a name as :meth:`DataType.name` gives it; FormatError where the dialect has no such type."""
     known = codes(dialect)
     if name == "bool" and "bool" not in known.values():
-        return DataType(1, 1)
+        return TvmDataType(1, 1)
     by_name = {base: code for code, base in known.items()}
     vector = _LANES.search(name)
     match = _NAME.match(name[: vector.start()] if vector else name)
@@ -85,9 +85,9 @@ def parse(name: str, dialect: str = CURRENT_DIALECT) -> DataType:
     if match and 1 <= lanes <= 0xFFFF:
         base, bits = match[1], match[2]
         if base in by_name and not bits and _fixed_bits(base) is not None:
-            return DataType(by_name[base], _fixed_bits(base) or 0, lanes)
+            return TvmDataType(by_name[base], _fixed_bits(base) or 0, lanes)
         if base in by_name and bits and _fixed_bits(base) is None and 1 <= int(bits) <= 255:
-            return DataType(by_name[base], int(bits), lanes)
+            return TvmDataType(by_name[base], int(bits), lanes)
     raise FormatError(f"TVM dialect {dialect} has no element type {name!r}")
 
 

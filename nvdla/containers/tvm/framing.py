@@ -169,7 +169,7 @@ class MessageType(IntEnum):
 
 
 @dataclass(frozen=True)
-class Message:
+class RpcMessage:
     """What a session hands up: a message of the other side, a log line, or START_REPLY / TERMINATE for the beginning
     and end of the session."""
 
@@ -221,9 +221,9 @@ class Session:
             raise FormatError("there is no microRPC session; start one first")
         self._send(kind, body)
 
-    def receive(self, data: bytes) -> list[Message]:
+    def receive(self, data: bytes) -> list[RpcMessage]:
         """The messages that these bytes complete; damaged packets are dropped and counted."""
-        messages: list[Message] = []
+        messages: list[RpcMessage] = []
         for packet in self._unframer.feed(data):
             if packet.fault or len(packet.payload) < _HEADER_BYTES:
                 self.faults += 1
@@ -239,7 +239,7 @@ class Session:
     def _renew_nonce(self) -> None:
         self._nonce = (((self._nonce << 5) | (self._nonce >> 5)) + 1) & 0xFF or 1
 
-    def _handle(self, payload: bytes) -> list[Message]:
+    def _handle(self, payload: bytes) -> list[RpcMessage]:
         initiator, responder, kind = payload[:_HEADER_BYTES]
         body = payload[_HEADER_BYTES:]
         if kind == MessageType.START_INIT:
@@ -248,12 +248,12 @@ class Session:
             return self._on_reply(initiator, responder, body)
         if kind == MessageType.TERMINATE:
             was, self._link = self._link, _Link.NONE if self.established else self._link
-            return [Message(MessageType.TERMINATE)] if was is _Link.ESTABLISHED else []
+            return [RpcMessage(MessageType.TERMINATE)] if was is _Link.ESTABLISHED else []
         if kind == MessageType.LOG:
-            return [Message(kind, body)] if (initiator, responder) in ((0, 0), self._ids) else []
-        return [Message(kind, body)] if self.established and (initiator, responder) == self._ids else []
+            return [RpcMessage(kind, body)] if (initiator, responder) in ((0, 0), self._ids) else []
+        return [RpcMessage(kind, body)] if self.established and (initiator, responder) == self._ids else []
 
-    def _on_init(self, initiator: int, body: bytes) -> list[Message]:
+    def _on_init(self, initiator: int, body: bytes) -> list[RpcMessage]:
         if not initiator or not body:
             return []
         if self._link is _Link.START_SENT:  # both sides ask at once: the lowest nonce wins, equal ones try again
@@ -265,9 +265,9 @@ class Session:
         self._renew_nonce()
         self._ids, self._link = (initiator, self._nonce), _Link.ESTABLISHED
         self._send(MessageType.START_REPLY, bytes([VERSION]))
-        return [Message(MessageType.START_REPLY)]
+        return [RpcMessage(MessageType.START_REPLY)]
 
-    def _on_reply(self, initiator: int, responder: int, body: bytes) -> list[Message]:
+    def _on_reply(self, initiator: int, responder: int, body: bytes) -> list[RpcMessage]:
         if not responder or not body:
             return []
         if self._link is _Link.ESTABLISHED:
@@ -276,4 +276,4 @@ class Session:
         if self._link is not _Link.START_SENT or initiator != self._nonce or body[0] != VERSION:
             return []
         self._ids, self._link = (initiator, responder), _Link.ESTABLISHED
-        return [Message(MessageType.START_REPLY)]
+        return [RpcMessage(MessageType.START_REPLY)]

@@ -24,7 +24,7 @@ from typing import Any
 
 from nvdla.containers.tvm import tar
 from nvdla.containers.tvm.mlf_graph import count, parse_json, take
-from nvdla.containers.tvm.tar import Archive, Member
+from nvdla.containers.tvm.tar import TarArchive, TarMember
 from nvdla.errors import FormatError
 
 VERSIONS = range(1, 8)
@@ -136,8 +136,8 @@ class ModelLibrary:
 
     version: int
     modules: tuple[LibraryModule, ...]
-    archive: Archive
-    files: Mapping[str, Member]
+    archive: TarArchive
+    files: Mapping[str, TarMember]
     metadata: Mapping[str, Any]
     name: str = "model library"
 
@@ -149,14 +149,14 @@ class ModelLibrary:
         known = ", ".join(repr(module.name) for module in self.modules)
         raise FormatError(f"{self.name}: no model named {name!r}; there are {known}")
 
-    def sources(self, module: LibraryModule) -> list[Member]:
+    def sources(self, module: LibraryModule) -> list[TarMember]:
         """The generated sources and objects of a model."""
         return self.sources_by_prefix.get(module.source_prefix, [])
 
     @cached_property
-    def sources_by_prefix(self) -> dict[str, list[Member]]:
+    def sources_by_prefix(self) -> dict[str, list[TarMember]]:
         """``codegen/host/src/NAME_lib0.c`` and ``.../lib/NAME_lib0.o`` by ``NAME_lib``."""
-        found: dict[str, list[Member]] = {}
+        found: dict[str, list[TarMember]] = {}
         for path, member in self.files.items():
             if path.startswith(("codegen/host/src/", "codegen/host/lib/")):
                 stem = path.rpartition("/")[2].partition(".")[0].rstrip("0123456789")
@@ -178,10 +178,10 @@ class ModelLibrary:
                 continue
             data = changes[member.name]
             if data is not None and self.files.get(member.name) is member:
-                members.append(Member(member.path, "file", memoryview(data), member.mode, member.mtime))
+                members.append(TarMember(member.path, "file", memoryview(data), member.mode, member.mtime))
         for path, data in changes.items():
             if data is not None and path not in self.files:
-                new = Member(f"./{path}", "file", memoryview(data), 0o644, self._time())
+                new = TarMember(f"./{path}", "file", memoryview(data), 0o644, self._time())
                 if reason := tar.unsafe(new):
                     raise FormatError(f"{path!r} {reason}; it cannot be packed")
                 members.append(new)
@@ -199,10 +199,10 @@ def read(data: memoryview, name: str = "model library") -> ModelLibrary:
 
 def read_folder(folder: Path) -> ModelLibrary:
     """Opens an unpacked library. Links are listed and not followed."""
-    return _open(Archive(tuple(_walk(folder)), memoryview(b""), 0), str(folder))
+    return _open(TarArchive(tuple(_walk(folder)), memoryview(b""), 0), str(folder))
 
 
-def _walk(folder: Path) -> Iterator[Member]:
+def _walk(folder: Path) -> Iterator[TarMember]:
     total, found = 0, 0
     try:
         for root, folders, names in os.walk(folder):
@@ -211,19 +211,19 @@ def _walk(folder: Path) -> Iterator[Member]:
                 path, found = Path(root, name), found + 1
                 relative = f"./{path.relative_to(folder).as_posix()}"
                 if path.is_symlink() or not path.is_file():
-                    yield Member(
+                    yield TarMember(
                         relative, "link", memoryview(b""), link=os.fspath(path.readlink()) if path.is_symlink() else ""
                     )
                     continue
                 total += path.stat().st_size
                 if total > MAX_BYTES or found > MAX_FILES:
                     raise FormatError(f"{folder}: more than {MAX_FILES} files or {MAX_BYTES} bytes, no model library")
-                yield Member(relative, "file", memoryview(path.read_bytes()))
+                yield TarMember(relative, "file", memoryview(path.read_bytes()))
     except OSError as error:
         raise FormatError(f"{folder}: cannot be read: {error.strerror}") from None
 
 
-def _open(archive: Archive, name: str) -> ModelLibrary:
+def _open(archive: TarArchive, name: str) -> ModelLibrary:
     files = {member.name: member for member in archive.members if member.kind == "file"}
     if METADATA not in files:
         raise FormatError(f"{name}: there is no {METADATA}, so this is no TVM model library")

@@ -23,7 +23,7 @@ _INTRODUCTION = "/* Generated from an NVDLA loadable. */\n"
 
 
 @dataclass(frozen=True)
-class Network:
+class CodegenNetwork:
     """A loadable with the names its C code uses. ``parameters`` are its blobs in the order of the parameter file."""
 
     name: str
@@ -69,7 +69,7 @@ def support_files() -> dict[str, bytes]:
     }
 
 
-def registry_source(network: Network, count_bytes: int = 2) -> str:
+def registry_source(network: CodegenNetwork, count_bytes: int = 2) -> str:
     """``NAME_lib0.c``: the function registry, as TVM generates it, with the system library's entry point."""
     names = [*network.functions, "__tvm_main__"]
     functions = [*network.functions, f"{network.prefix}_run"]
@@ -103,7 +103,7 @@ def _declaration(name: str) -> str:
     )
 
 
-def tables_source(network: Network) -> str:
+def tables_source(network: CodegenNetwork) -> str:
     """``NAME_lib1.c``: the tables, the network's one instance, and the entry points."""
     sections = [
         f"{_INTRODUCTION}#include <nvdla_crt.h>\n",
@@ -122,7 +122,7 @@ def tables_source(network: Network) -> str:
     return "\n".join(section for section in sections if section)
 
 
-def _declarations(network: Network) -> str:
+def _declarations(network: CodegenNetwork) -> str:
     lines = [_declaration(name) + ";" for name in network.functions]
     return "\n".join([*lines, f"void {network.prefix}_set_platform(const nvdla_platform_t* platform);", ""])
 
@@ -133,7 +133,7 @@ def _table(kind: str, name: str, rows: Iterable[str]) -> str:
     return f"static const {kind} {name}[] = {{\n{body}}};\n" if body else ""
 
 
-def _contents(network: Network) -> list[str]:
+def _contents(network: CodegenNetwork) -> list[str]:
     """Blobs that are loaded into memories."""
     index = {name: position for position, name in enumerate(network.parameters)}
     rows = []
@@ -144,7 +144,7 @@ def _contents(network: Network) -> list[str]:
     return rows
 
 
-def _submits(network: Network) -> list[str]:
+def _submits(network: CodegenNetwork) -> list[str]:
     """Address lists of the tasks, the tasks of each submit, and the submits in the order they are served."""
     loadable = network.loadable
     sections: list[str] = []
@@ -170,11 +170,11 @@ def _submits(network: Network) -> list[str]:
     return [*sections, _table("nvdla_submit_t", "submits", submits)]
 
 
-def _bindings(network: Network, memories: Iterable[MemoryEntry]) -> list[str]:
+def _bindings(network: CodegenNetwork, memories: Iterable[MemoryEntry]) -> list[str]:
     return [f"{_literal(network.binding_name(memory))}, {memory.id}u, {memory.size}u" for memory in memories]
 
 
-def _instance(network: Network) -> str:
+def _instance(network: CodegenNetwork) -> str:
     loadable = network.loadable
     sizes = {
         "parameters": len(network.parameters), "contents": len(_contents(network)),
@@ -189,7 +189,7 @@ def _instance(network: Network) -> str:
     )
 
 
-def _entry_points(network: Network) -> list[str]:
+def _entry_points(network: CodegenNetwork) -> list[str]:
     prefix = network.prefix
     yielded = [
         f"void {prefix}_set_platform(const nvdla_platform_t* platform) {{ instance.platform = platform; }}\n",

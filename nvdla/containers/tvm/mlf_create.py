@@ -19,9 +19,9 @@ from typing import Any
 from nvdla.containers.parameters import Parameter
 from nvdla.containers.tvm import mlf_codegen, params, tar
 from nvdla.containers.tvm.mlf import LibraryModule, ModelLibrary
-from nvdla.containers.tvm.mlf_codegen import Network
+from nvdla.containers.tvm.mlf_codegen import CodegenNetwork
 from nvdla.containers.tvm.mlf_graph import parse_json, take
-from nvdla.containers.tvm.tar import Member
+from nvdla.containers.tvm.tar import TarMember
 from nvdla.descriptors import DlaTask
 from nvdla.descriptors.enums import Event, OpType
 from nvdla.errors import FormatError
@@ -62,7 +62,7 @@ def pack(loadables: Sequence[tuple[str, Loadable]], count_bytes: int = 2, when: 
         name = mlf_codegen.identifier(given)
         if name in modules:
             raise FormatError(f"two networks of the library are named {name!r}; names must differ")
-        network = Network(name, loadable, tuple(sorted({blob.name for blob in loadable.blobs}, key=str.encode)))
+        network = CodegenNetwork(name, loadable, tuple(sorted({blob.name for blob in loadable.blobs}, key=str.encode)))
         modules[name] = _metadata(network, stamp)
         files |= _files(network, count_bytes)
     files["metadata.json"] = _json({"modules": modules, "version": VERSION})
@@ -105,19 +105,19 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, indent=2, sort_keys=True).encode() + b"\n"
 
 
-def _members(files: Mapping[str, bytes], stamp: int) -> Iterable[Member]:
+def _members(files: Mapping[str, bytes], stamp: int) -> Iterable[TarMember]:
     """Folders before what they hold, as TVM writes them, everything in order of name."""
     folders = {"."}
     for path in files:
         parts = path.split("/")[:-1]
         folders.update("./" + "/".join(parts[: i + 1]) for i in range(len(parts)))
     empty = memoryview(b"")
-    members = [Member(folder, "dir", empty, 0o755, stamp) for folder in folders]
-    members += [Member(f"./{path}", "file", memoryview(data), 0o644, stamp) for path, data in files.items()]
+    members = [TarMember(folder, "dir", empty, 0o755, stamp) for folder in folders]
+    members += [TarMember(f"./{path}", "file", memoryview(data), 0o644, stamp) for path, data in files.items()]
     return sorted(members, key=lambda member: member.path)
 
 
-def _files(network: Network, count_bytes: int) -> dict[str, bytes]:
+def _files(network: CodegenNetwork, count_bytes: int) -> dict[str, bytes]:
     name = network.name
     blobs = [
         Parameter.from_bytes(blob, network.loadable.blob(blob).data, "uint8", (network.loadable.blob(blob).length,))
@@ -133,12 +133,12 @@ def _files(network: Network, count_bytes: int) -> dict[str, bytes]:
     }  # fmt: skip
 
 
-def _stored(network: Network) -> dict[str, int]:
+def _stored(network: CodegenNetwork) -> dict[str, int]:
     """Bytes of each parameter."""
     return {name: network.loadable.blob(name).length for name in network.parameters}
 
 
-def _bound(network: Network, memories: Iterable[MemoryEntry]) -> list[tuple[str, int]]:
+def _bound(network: CodegenNetwork, memories: Iterable[MemoryEntry]) -> list[tuple[str, int]]:
     """Name and bytes of bound tensors, in bind order. The graph needs names that differ, so one that another tensor or
     a parameter has already gets its number."""
     taken, found = set(network.parameters), []
@@ -150,14 +150,14 @@ def _bound(network: Network, memories: Iterable[MemoryEntry]) -> list[tuple[str,
     return found
 
 
-def _entries(network: Network) -> list[tuple[str | None, int]]:
+def _entries(network: CodegenNetwork) -> list[tuple[str | None, int]]:
     """The graph's values in order: inputs, parameters, outputs (which have no name); each has a storage id."""
     inputs = _bound(network, network.loadable.inputs)
     outputs = [(None, size) for _, size in _bound(network, network.loadable.outputs)]
     return [*inputs, *_stored(network).items(), *outputs]
 
 
-def _graph(network: Network) -> dict[str, Any]:
+def _graph(network: CodegenNetwork) -> dict[str, Any]:
     """One call of the network on its inputs and parameters. Tensors are the bound memories, byte for byte."""
     entries = _entries(network)
     named = [name for name, _ in entries if name is not None]
@@ -181,7 +181,7 @@ def _graph(network: Network) -> dict[str, Any]:
     }
 
 
-def _metadata(network: Network, stamp: int) -> dict[str, Any]:
+def _metadata(network: CodegenNetwork, stamp: int) -> dict[str, Any]:
     loadable = network.loadable
     inputs, outputs = _bound(network, loadable.inputs), _bound(network, loadable.outputs)
     main = {
@@ -219,7 +219,7 @@ def _is_workspace(memory: MemoryEntry) -> bool:
     return not (memory.is_input or memory.is_output or filled)
 
 
-def _workspace(network: Network, entry: SubmitEntry) -> int:
+def _workspace(network: CodegenNetwork, entry: SubmitEntry) -> int:
     """Scratch memory that the tasks of one submit reach."""
     loadable = network.loadable
     reached = {
@@ -228,7 +228,7 @@ def _workspace(network: Network, entry: SubmitEntry) -> int:
     return sum(m.size for m in network.memories if m.id in reached and _is_workspace(m))
 
 
-def _schedule(network: Network) -> dict[str, Any]:
+def _schedule(network: CodegenNetwork) -> dict[str, Any]:
     """What runs when, for a reader; and the loadable's tables, to make it again."""
     loadable = network.loadable
     program = Program.of(loadable)
@@ -250,7 +250,7 @@ def _schedule(network: Network) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _tensor(network: Network, memory: MemoryEntry) -> dict[str, Any]:
+def _tensor(network: CodegenNetwork, memory: MemoryEntry) -> dict[str, Any]:
     tensor = network.loadable.tensor(memory.tensor_desc_id)
     return {
         "name": tensor.name,
@@ -294,7 +294,7 @@ def _operation(operation: Any) -> dict[str, Any]:
     }
 
 
-def _relay(network: Network) -> str:
+def _relay(network: CodegenNetwork) -> str:
     """The signature of the network as Relay text; the body is compiled already."""
     arguments = ", ".join(
         f"%{mlf_codegen.identifier(name)}: Tensor[({size}), uint8]"

@@ -29,7 +29,7 @@ def parse_json(data: bytes | memoryview, what: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Node:
+class MlfNode:
     """``op`` is "null" (an input or parameter) or "tvm_op" (a call of ``function``)."""
 
     op: str
@@ -39,7 +39,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Entry:
+class MlfEntry:
     """One value that a node makes."""
 
     dtype: str
@@ -57,16 +57,16 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Graph:
+class MlfGraph:
     """``entries[i]`` is output ``i - rows[n]`` of node ``n``; ``heads`` are entries, ``arguments`` nodes."""
 
-    nodes: tuple[Node, ...]
-    entries: tuple[Entry, ...]
+    nodes: tuple[MlfNode, ...]
+    entries: tuple[MlfEntry, ...]
     rows: tuple[int, ...]
     arguments: tuple[int, ...]
     heads: tuple[int, ...]
 
-    def entry_of(self, node: int) -> Entry:
+    def entry_of(self, node: int) -> MlfEntry:
         """The first output of a node."""
         return self.entries[self.rows[node]]
 
@@ -75,7 +75,7 @@ class Graph:
         return {self.nodes[index].name: index for index in self.arguments}
 
 
-def read_graph(data: bytes | memoryview, what: str) -> Graph:
+def read_graph(data: bytes | memoryview, what: str) -> MlfGraph:
     """A graph; FormatError naming the field that is missing, of the wrong type, or points to nothing."""
     root = parse_json(data, what)
     raw_nodes = take(root, "nodes", list, what)
@@ -89,7 +89,7 @@ def read_graph(data: bytes | memoryview, what: str) -> Graph:
     heads = tuple(
         _entry_index(head, rows, f"{what}: head {i}") for i, head in enumerate(take(root, "heads", list, what))
     )
-    return Graph(nodes, entries, rows, arguments, heads)
+    return MlfGraph(nodes, entries, rows, arguments, heads)
 
 
 def take(mapping: Any, key: str, kind: type | tuple[type, ...], what: str, default: Any = None) -> Any:
@@ -132,7 +132,7 @@ def _integers(values: list[Any], what: str, limit: int = 1 << 62) -> tuple[int, 
     return tuple(values)
 
 
-def _entries(attributes: Mapping[str, Any], what: str) -> tuple[Entry, ...]:
+def _entries(attributes: Mapping[str, Any], what: str) -> tuple[MlfEntry, ...]:
     columns = []
     for key in ("dltype", "shape", "storage_id"):
         pair = take(attributes, key, list, what)
@@ -147,11 +147,11 @@ def _entries(attributes: Mapping[str, Any], what: str) -> tuple[Entry, ...]:
     for index, (dtype, shape) in enumerate(zip(dtypes, shapes, strict=True)):
         if not isinstance(dtype, str) or not isinstance(shape, list) or len(shape) > 64:
             raise FormatError(f"{what}: entry {index} needs a type name and a shape")
-        found.append(Entry(dtype, _integers(shape, f"{what}: shape {index}", _MAX_EXTENT), storage[index]))
+        found.append(MlfEntry(dtype, _integers(shape, f"{what}: shape {index}", _MAX_EXTENT), storage[index]))
     return tuple(found)
 
 
-def _node(node: Any, index: int, rows: tuple[int, ...], what: str) -> Node:
+def _node(node: Any, index: int, rows: tuple[int, ...], what: str) -> MlfNode:
     where = f"{what}: node {index}"
     op, name = take(node, "op", str, where), take(node, "name", str, where)
     inputs = tuple(
@@ -161,7 +161,7 @@ def _node(node: Any, index: int, rows: tuple[int, ...], what: str) -> Node:
     function = ""
     if op != "null":
         function = take(take(node, "attrs", dict, where), "func_name", str, where)
-    return Node(op, name, function, inputs)
+    return MlfNode(op, name, function, inputs)
 
 
 def _entry_index(value: Any, rows: tuple[int, ...], what: str) -> int:

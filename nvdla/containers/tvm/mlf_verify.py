@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nvdla.containers.registry import Finding, Severity
+from nvdla.containers.registry import Remark, Severity
 from nvdla.containers.tvm import params, tar
 from nvdla.containers.tvm.crt import FuncRegistry
 from nvdla.containers.tvm.mlf import METADATA, LibraryModule, ModelLibrary
-from nvdla.containers.tvm.mlf_graph import Entry, Graph, read_graph
+from nvdla.containers.tvm.mlf_graph import MlfEntry, MlfGraph, read_graph
 from nvdla.containers.tvm.params import ParamsFile
 from nvdla.errors import FormatError
 
@@ -25,7 +25,7 @@ _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]+)|([0-7]{1,3})|(.))", re.DOTALL)
 _SIMPLE = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 
 
-def verify(library: ModelLibrary, strict: bool = False) -> list[Finding]:
+def verify(library: ModelLibrary, strict: bool = False) -> list[Remark]:
     """All findings. ``strict`` makes errors of what contradicts itself without stopping anyone (sizes that do not add
     up, files nobody mentions)."""
     return list(_Verification(library, strict).run())
@@ -59,7 +59,7 @@ class _Verification:
         self.minor = Severity.ERROR if strict else Severity.WARNING
         self.expected: set[str] = {METADATA}
 
-    def run(self) -> Iterator[Finding]:
+    def run(self) -> Iterator[Remark]:
         yield from self._archive()
         seen: set[str] = set()
         for module in self.library.modules:
@@ -72,22 +72,22 @@ class _Verification:
             yield from self._module(module, where)
         yield from self._unknown_files()
 
-    def _archive(self) -> Iterator[Finding]:
+    def _archive(self) -> Iterator[Remark]:
         archive = self.library.archive
         if archive.size and not archive.ended:
-            yield Finding(self.minor, "tar archive", archive.size, "does not end with two blocks of zeros")
+            yield Remark(self.minor, "tar archive", archive.size, "does not end with two blocks of zeros")
         if archive.junk:
-            yield Finding(self.minor, "tar archive", archive.size - len(archive.tail), "something follows its end")
+            yield Remark(self.minor, "tar archive", archive.size - len(archive.tail), "something follows its end")
         seen: set[str] = set()
         for member in archive.members:
             reason = tar.unsafe(member)
             if reason:
-                yield Finding(
+                yield Remark(
                     Severity.ERROR, f"member {member.path[:200]!r}", member.offset, f"{reason}; it is never extracted"
                 )
             elif member.kind == "file":
                 if member.name in seen:
-                    yield Finding(
+                    yield Remark(
                         self.minor,
                         f"member {member.path[:200]!r}",
                         member.offset,
@@ -95,21 +95,21 @@ class _Verification:
                     )
                 seen.add(member.name)
 
-    def _metadata(self, module: LibraryModule, where: str) -> Iterator[Finding]:
+    def _metadata(self, module: LibraryModule, where: str) -> Iterator[Remark]:
         entries = self.library.metadata.get("modules")
         if isinstance(entries, dict) and module.name not in entries:
             yield _error(where, "stands under another name in the metadata's list of modules")
         if module.style not in ("full-model", "operator"):
-            yield Finding(self.minor, where, None, f"style {module.style[:40]!r}; known are full-model and operator")
+            yield Remark(self.minor, where, None, f"style {module.style[:40]!r}; known are full-model and operator")
         for executor in module.executors:
             if executor not in ("graph", "aot", "nvdla"):
-                yield Finding(self.minor, where, None, f"executor {executor[:40]!r}; known are graph and aot")
+                yield Remark(self.minor, where, None, f"executor {executor[:40]!r}; known are graph and aot")
         if module.style == "full-model" and not module.executors:
-            yield Finding(self.minor, where, None, "names no executor")
+            yield Remark(self.minor, where, None, "names no executor")
         if not module.targets:
-            yield Finding(self.minor, where, None, "names no target")
+            yield Remark(self.minor, where, None, "names no target")
 
-    def _module(self, module: LibraryModule, where: str) -> Iterator[Finding]:
+    def _module(self, module: LibraryModule, where: str) -> Iterator[Remark]:
         for path in (module.relay_path, module.graph_path, module.params_path):
             if path is not None:
                 self.expected.add(path)
@@ -127,7 +127,7 @@ class _Verification:
         if parameters is not None:
             for finding in parameters.verify():
                 if finding.severity is not Severity.NOTE:
-                    yield Finding(
+                    yield Remark(
                         finding.severity,
                         f"{where}, {module.params_path}, {finding.where}",
                         finding.offset,
@@ -144,23 +144,23 @@ class _Verification:
         member = self.library.files.get(module.params_path or "")
         return params.read(member.data, "0.8" if self.library.version < 7 else "0.27") if member else None
 
-    def _graph(self, module: LibraryModule) -> Graph | None:
+    def _graph(self, module: LibraryModule) -> MlfGraph | None:
         member = self.library.files.get(module.graph_path or "")
         return read_graph(member.data, module.graph_path or "") if member else None
 
-    def _constants(self, module: LibraryModule, parameters: ParamsFile, where: str) -> Iterator[Finding]:
+    def _constants(self, module: LibraryModule, parameters: ParamsFile, where: str) -> Iterator[Remark]:
         """The parameters are the model's constants, unless they were linked into the code."""
         stored = sum(len(tensor.stored) for tensor in parameters.tensors)
         for main in module.main:
             if main.constants and main.constants != stored and len(module.main) == 1:
-                yield Finding(
+                yield Remark(
                     self.minor,
                     f"{where}, memory of main",
                     None,
                     f"constants take {main.constants} bytes, the parameter file holds {stored}",
                 )
 
-    def _storage(self, module: LibraryModule, graph: Graph, where: str) -> Iterator[Finding]:
+    def _storage(self, module: LibraryModule, graph: MlfGraph, where: str) -> Iterator[Remark]:
         """Storage ids against the graph. TVM looks up the shape under the id's number where the node's was meant (both
         are the same until memory is shared), so that size is taken too."""
         sizes: dict[int, set[int]] = {}
@@ -179,7 +179,7 @@ class _Verification:
                 yield _error(at, "is in the metadata but not in the graph")
             elif item.size not in sizes[item.storage_id]:
                 fitting = " or ".join(map(str, sorted(sizes[item.storage_id])[:8]))
-                yield Finding(self.minor, at, None, f"{item.size} bytes in the metadata, {fitting} in the graph")
+                yield Remark(self.minor, at, None, f"{item.size} bytes in the metadata, {fitting} in the graph")
             elif item.binding != names.get(item.storage_id):
                 yield _error(
                     at, f"is bound to {item.binding!r} in the metadata, to {names.get(item.storage_id)!r} in the graph"
@@ -189,8 +189,8 @@ class _Verification:
             yield _error(where, f"storage id {missing[0]} of the graph is missing in the metadata")
 
     def _bindings(
-        self, module: LibraryModule, graph: Graph, parameters: ParamsFile | None, where: str
-    ) -> Iterator[Finding]:
+        self, module: LibraryModule, graph: MlfGraph, parameters: ParamsFile | None, where: str
+    ) -> Iterator[Remark]:
         """Parameters against the graph's arguments, and the bytes of inputs and outputs against the metadata."""
         arguments = graph.argument_names()
         bound: set[str] = set()
@@ -208,14 +208,14 @@ class _Verification:
             inputs = [n for name, n in arguments.items() if name not in bound and graph.rows[n] < graph.rows[n + 1]]
             total = sum(graph.entry_of(n).size for n in inputs) + sum(graph.entries[h].size for h in graph.heads)
             if total != module.main[0].io:
-                yield Finding(
+                yield Remark(
                     self.minor,
                     f"{where}, memory of main",
                     None,
                     f"inputs and outputs take {module.main[0].io} bytes, in the graph {total}",
                 )
 
-    def _sources(self, module: LibraryModule, graph: Graph | None, where: str) -> Iterator[Finding]:
+    def _sources(self, module: LibraryModule, graph: MlfGraph | None, where: str) -> Iterator[Remark]:
         """Generated code: some must be there, its registry must be sound, and hold the functions that are called."""
         sources = self.library.sources(module)
         self.expected.update(member.name for member in sources)
@@ -230,12 +230,12 @@ class _Verification:
             try:
                 registry = registry_of(bytes(member.data))
             except FormatError as error:
-                yield Finding(Severity.ERROR, f"{where}, {member.name}", member.offset, str(error))
+                yield Remark(Severity.ERROR, f"{where}, {member.name}", member.offset, str(error))
                 continue
             if registry is not None:
                 found = True
                 names.update(registry.names)
-                yield Finding(
+                yield Remark(
                     Severity.NOTE,
                     f"{where}, {member.name}",
                     member.offset,
@@ -247,24 +247,24 @@ class _Verification:
             for name in sorted(called - names - {"__nop", "__copy"}):
                 yield _error(where, f"the graph calls {name[:200]!r}, which is not in the function registry")
 
-    def _operator_buffers(self, module: LibraryModule, where: str) -> Iterator[Finding]:
+    def _operator_buffers(self, module: LibraryModule, where: str) -> Iterator[Remark]:
         for buffer in module.buffers:
-            taken = Entry(buffer.dtype, buffer.shape, 0).size
+            taken = MlfEntry(buffer.dtype, buffer.shape, 0).size
             if taken != buffer.size:
-                yield Finding(
+                yield Remark(
                     self.minor,
                     f"{where}, {buffer.function[:80]}, {buffer.name[:80]!r}",
                     None,
                     f"{buffer.size} bytes, but {buffer.dtype[:40]} {buffer.shape[:8]} takes {taken}",
                 )
 
-    def _unknown_files(self) -> Iterator[Finding]:
+    def _unknown_files(self) -> Iterator[Remark]:
         for path, member in self.library.files.items():
             if path not in self.expected and not path.startswith(_KNOWN_FOLDERS):
-                yield Finding(
+                yield Remark(
                     self.minor, f"member {path[:200]!r}", member.offset, "belongs to nothing that the format knows"
                 )
 
 
-def _error(where: str, message: str) -> Finding:
-    return Finding(Severity.ERROR, where, None, message)
+def _error(where: str, message: str) -> Remark:
+    return Remark(Severity.ERROR, where, None, message)

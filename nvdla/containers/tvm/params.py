@@ -21,8 +21,8 @@ from typing import Any
 import numpy as np
 
 from nvdla.containers.parameters import ELEMENT_BITS, Parameter
-from nvdla.containers.registry import Finding, Severity
-from nvdla.containers.tvm.dtype import CURRENT_DIALECT, DataType, codes, parse
+from nvdla.containers.registry import Remark, Severity
+from nvdla.containers.tvm.dtype import CURRENT_DIALECT, TvmDataType, codes, parse
 from nvdla.errors import FormatError
 
 LIST_MAGIC = 0xF7E58D4F05049CB7
@@ -39,11 +39,11 @@ _I64 = struct.Struct("<q")
 
 
 @dataclass(frozen=True)
-class Tensor:
+class ParamsTensor:
     """One tensor as it lies in the file. ``stored`` views the bytes the file holds (read only)."""
 
     raw_name: bytes
-    dtype: DataType
+    dtype: TvmDataType
     shape: tuple[int, ...]
     stored: memoryview
     device_id: int = 0
@@ -100,19 +100,19 @@ class Tensor:
 class ParamsFile:
     """A parameter file. ``tensors`` in file order, duplicates kept; ``trailing`` bytes after the last tensor."""
 
-    tensors: tuple[Tensor, ...]
+    tensors: tuple[ParamsTensor, ...]
     reserved: int = 0
     trailing: memoryview = field(default_factory=lambda: memoryview(b""))
     size: int = 0
 
-    def __getitem__(self, name: str) -> Tensor:
+    def __getitem__(self, name: str) -> ParamsTensor:
         """The last tensor of this name, which is the one TVM keeps."""
         for tensor in reversed(self.tensors):
             if tensor.name == name:
                 return tensor
         raise FormatError(f"no tensor named {name!r} in the parameter file")
 
-    def verify(self, strict: bool = False) -> list[Finding]:
+    def verify(self, strict: bool = False) -> list[Remark]:
         """Everything wrong or odd in a file that can be read. ``strict`` also forbids what TVM itself writes or
         takes although it cannot be read back whole."""
         worse = Severity.ERROR if strict else Severity.WARNING
@@ -122,27 +122,27 @@ class ParamsFile:
             where = f"tensor {index} {tensor.name!r}"
             if tensor.raw_name in seen:
                 message = f"has the same name as tensor {seen[tensor.raw_name]}; TVM keeps the later one"
-                findings.append(Finding(Severity.ERROR, where, tensor.offset, message))
+                findings.append(Remark(Severity.ERROR, where, tensor.offset, message))
             seen[tensor.raw_name] = index
             if tensor.dtype.code not in codes(tensor.dialect):
                 message = f"type code {tensor.dtype.code} is unknown to dialect {tensor.dialect}: TVM refuses the file"
-                findings.append(Finding(Severity.ERROR, where, tensor.offset, message))
-            findings += [Finding(worse, where, tensor.offset, text) for text in _tensor_faults(tensor)]
-            findings += [Finding(Severity.WARNING, where, tensor.offset, text) for text in _tensor_oddities(tensor)]
+                findings.append(Remark(Severity.ERROR, where, tensor.offset, message))
+            findings += [Remark(worse, where, tensor.offset, text) for text in _tensor_faults(tensor)]
+            findings += [Remark(Severity.WARNING, where, tensor.offset, text) for text in _tensor_oddities(tensor)]
         if [t.raw_name for t in self.tensors] != sorted(t.raw_name for t in self.tensors):
-            findings.append(Finding(Severity.NOTE, "names", 24, "not in canonical order (sorted by name)"))
+            findings.append(Remark(Severity.NOTE, "names", 24, "not in canonical order (sorted by name)"))
         return findings
 
-    def _file_findings(self) -> Iterator[Finding]:
+    def _file_findings(self) -> Iterator[Remark]:
         if len(self.trailing):
-            yield Finding(
+            yield Remark(
                 Severity.ERROR,
                 "end of file",
                 self.size - len(self.trailing),
                 f"{len(self.trailing)} bytes follow the last tensor; cut them off",
             )
         if self.reserved:
-            yield Finding(Severity.WARNING, "header, reserved field", 8, f"is {self.reserved:#x}, not 0")
+            yield Remark(Severity.WARNING, "header, reserved field", 8, f"is {self.reserved:#x}, not 0")
 
     def pack(self) -> bytes:
         """The file again, byte for byte as it was read, trailing bytes included."""
@@ -202,7 +202,7 @@ def _read_names(reader: _Reader, count: int) -> list[bytes]:
     return names
 
 
-def _read_tensor(reader: _Reader, raw_name: bytes, dialect: str) -> Tensor:
+def _read_tensor(reader: _Reader, raw_name: bytes, dialect: str) -> ParamsTensor:
     start = reader.offset
     what = f"tensor {raw_name[:80].decode('utf-8', 'backslashreplace')!r}"
     magic, reserved, device, device_id, rank, code, bits, lanes = reader.unpack(_TENSOR_HEADER, f"header of {what}")
@@ -219,11 +219,11 @@ def _read_tensor(reader: _Reader, raw_name: bytes, dialect: str) -> Tensor:
     expected = (bits + 7) // 8 * elements
     if stored != expected:
         raise FormatError(
-            f"{what} at byte {start}: {DataType(code, bits, lanes).name(dialect)} of shape "
+            f"{what} at byte {start}: {TvmDataType(code, bits, lanes).name(dialect)} of shape "
             f"{_brief(shape)} is stored in {expected} bytes, the file says {stored}"
         )
     data = reader.take(stored, f"data of {what}")
-    return Tensor(raw_name, DataType(code, bits, lanes), shape, data, device_id, reserved, start, dialect)
+    return ParamsTensor(raw_name, TvmDataType(code, bits, lanes), shape, data, device_id, reserved, start, dialect)
 
 
 def _elements(shape: tuple[int, ...], what: str) -> int:
@@ -250,7 +250,7 @@ def _brief(shape: Sequence[int]) -> str:
     return str(tuple(shape)) if len(shape) <= 12 else f"{tuple(shape[:12])} and {len(shape) - 12} more extents"
 
 
-def _tensor_faults(tensor: Tensor) -> Iterator[str]:
+def _tensor_faults(tensor: ParamsTensor) -> Iterator[str]:
     if not tensor.complete:
         yield (
             f"{tensor.type_name} of shape {_brief(tensor.shape)} takes {tensor.needed} bytes, the file holds "
@@ -260,7 +260,7 @@ def _tensor_faults(tensor: Tensor) -> Iterator[str]:
         yield f"shape {_brief(tensor.shape)} holds no data and TVM refuses to read it back (it only takes a leading 0)"
 
 
-def _tensor_oddities(tensor: Tensor) -> Iterator[str]:
+def _tensor_oddities(tensor: ParamsTensor) -> Iterator[str]:
     if tensor.device_id:
         yield f"device id {tensor.device_id}, not 0; TVM makes the tensor there when it loads it"
     if tensor.reserved:
@@ -299,7 +299,7 @@ def pieces(
     return _pack(sorted(tensors, key=lambda t: t.raw_name) if order == "name" else tensors)
 
 
-def _tensor_of(parameter: Parameter, dialect: str) -> Tensor:
+def _tensor_of(parameter: Parameter, dialect: str) -> ParamsTensor:
     data, name, shape = parameter.as_bytes(), parameter.dtype, parameter.shape
     if name is None or shape is None:
         name, shape = "uint8", (len(data),)
@@ -308,7 +308,7 @@ def _tensor_of(parameter: Parameter, dialect: str) -> Tensor:
     dtype = parse(name, dialect)
     elements = _elements(shape, f"parameter {parameter.name!r}")
     stored = (dtype.bits + 7) // 8 * elements
-    tensor = Tensor(_encode_name(parameter.name), dtype, tuple(shape), data, dialect=dialect)
+    tensor = ParamsTensor(_encode_name(parameter.name), dtype, tuple(shape), data, dialect=dialect)
     if len(data) != tensor.needed:
         raise FormatError(
             f"parameter {parameter.name!r}: {name} of shape {_brief(shape)} takes {tensor.needed} bytes, "
@@ -316,7 +316,7 @@ def _tensor_of(parameter: Parameter, dialect: str) -> Tensor:
         )
     if stored > len(data):  # under 8 bits: packed data first, then the bytes TVM expects and does not use
         data = memoryview(bytes(data) + bytes(stored - len(data)))
-    return Tensor(tensor.raw_name, dtype, tensor.shape, data, dialect=dialect)
+    return ParamsTensor(tensor.raw_name, dtype, tensor.shape, data, dialect=dialect)
 
 
 def _encode_name(name: str) -> bytes:
@@ -326,7 +326,7 @@ def _encode_name(name: str) -> bytes:
         raise FormatError(f"parameter name {name!r} cannot be written as UTF-8") from None
 
 
-def _pack(tensors: Sequence[Tensor], reserved: int = 0) -> list[bytes | memoryview]:
+def _pack(tensors: Sequence[ParamsTensor], reserved: int = 0) -> list[bytes | memoryview]:
     parts: list[bytes | memoryview] = [_LIST_HEADER.pack(LIST_MAGIC, reserved, len(tensors))]
     for tensor in tensors:
         parts += [_U64.pack(len(tensor.raw_name)), tensor.raw_name]

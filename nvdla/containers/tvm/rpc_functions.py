@@ -64,7 +64,7 @@ class Service:
             worker.close()
 
 
-class Network:
+class ServedNetwork:
     """A loaded network, run for one caller in its worker."""
 
     def __init__(self, session: RpcSession, worker: Worker, info: NetworkInfo) -> None:
@@ -238,7 +238,7 @@ class Functions:
         self._memory.charge(info.kept, "the network: ")
         try:
             return self._runtime.add_module(
-                Network(self._session, self._worker, info).module(lambda: self._release(info))
+                ServedNetwork(self._session, self._worker, info).module(lambda: self._release(info))
             )
         except FormatError:
             self._release(info)

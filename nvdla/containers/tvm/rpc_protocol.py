@@ -17,7 +17,7 @@ from enum import IntEnum
 from typing import Any
 
 from nvdla.containers.tvm.crt import FunctionHandle, ModuleHandle
-from nvdla.containers.tvm.dtype import DataType
+from nvdla.containers.tvm.dtype import TvmDataType
 from nvdla.errors import FormatError
 
 MAGIC = 0xFF271
@@ -115,7 +115,7 @@ class TensorView:
     """A tensor that lies in the server's memory at ``data``."""
 
     data: int
-    dtype: DataType
+    dtype: TvmDataType
     shape: tuple[int, ...]
     device: Device = Device()
     byte_offset: int = 0
@@ -172,7 +172,7 @@ class Reader:
         data = self.u64()
         device = Device(*self.unpack(_DEVICE))
         rank = self.i32()
-        dtype = DataType(*self.unpack(_DTYPE))
+        dtype = TvmDataType(*self.unpack(_DTYPE))
         if not 0 <= rank <= MAX_RANK:
             raise FormatError(f"an RPC tensor of rank {rank}; at most {MAX_RANK} is taken")
         shape = tuple(self.unpack(_I64) for _ in range(rank))
@@ -210,7 +210,7 @@ def kind_of(value: Any) -> Kind:
 
 _KIND_OF_TYPE: tuple[tuple[Any, Kind], ...] = (
     (type(None), Kind.NULL), (bool, Kind.BOOL), (int, Kind.INT), (float, Kind.FLOAT), (str, Kind.STRING),
-    ((bytes, bytearray, memoryview), Kind.BYTES), (Pointer, Kind.POINTER), (DataType, Kind.DATA_TYPE),
+    ((bytes, bytearray, memoryview), Kind.BYTES), (Pointer, Kind.POINTER), (TvmDataType, Kind.DATA_TYPE),
     (Device, Kind.DEVICE), (TensorView, Kind.TENSOR_VIEW), (FunctionHandle, Kind.FUNCTION),
     (ModuleHandle, Kind.MODULE),
 )  # fmt: skip
@@ -277,8 +277,8 @@ def _read_string(reader: Reader) -> str:
     return reader.string().decode("utf-8", "replace")
 
 
-def _read_data_type(reader: Reader) -> DataType:
-    dtype = DataType(*reader.unpack(_DTYPE))
+def _read_data_type(reader: Reader) -> TvmDataType:
+    dtype = TvmDataType(*reader.unpack(_DTYPE))
     reader.take(4)
     return dtype
 

@@ -33,7 +33,7 @@ _PAIR = struct.Struct("<ii")
 
 
 @dataclass(frozen=True)
-class Limits:
+class CallerLimits:
     """What one caller may take; sizes in bytes, times in seconds."""
 
     connections: int = 16
@@ -58,9 +58,9 @@ class RpcServer:
         host: str = "127.0.0.1",
         port: int = 0,
         key: str | None = None,
-        limits: Limits | None = None,
+        limits: CallerLimits | None = None,
     ) -> None:
-        self.limits = limits or Limits()
+        self.limits = limits or CallerLimits()
         self.key = key
         self._make_session = make_session
         self._stopping = threading.Event()

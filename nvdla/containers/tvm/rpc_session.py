@@ -15,7 +15,7 @@ import numpy as np
 from nvdla.containers.parameters import numpy_dtype
 from nvdla.containers.tvm import dtype as types
 from nvdla.containers.tvm.crt import CrtRuntime, FunctionHandle, ModuleHandle
-from nvdla.containers.tvm.dtype import DataType
+from nvdla.containers.tvm.dtype import TvmDataType
 from nvdla.containers.tvm.rpc_memory import RemoteMemory
 from nvdla.containers.tvm.rpc_protocol import (
     DIALECTS,
@@ -179,7 +179,7 @@ class RpcSession:
         """A copy of an array in the caller's memory."""
         plain = np.ascontiguousarray(array).astype(array.dtype.newbyteorder("<"), copy=False)
         name = plain.dtype.name
-        dtype = DataType(1, 1) if name == "bool" and self._current() == "0.8" else types.parse(name)
+        dtype = TvmDataType(1, 1) if name == "bool" and self._current() == "0.8" else types.parse(name)
         address = self.memory.allocate(plain.nbytes)
         self.memory.view(address, plain.nbytes)[:] = plain.reshape(-1).view(np.uint8).data if plain.nbytes else b""
         return TensorView(address, dtype, array.shape)
@@ -243,7 +243,7 @@ class RpcSession:
         return int(device == Device()) if kind == _ATTRIBUTE_EXISTS else None
 
     def _allocate(self, arguments: list[Any]) -> Pointer:
-        device, size, _, _ = self._arguments(arguments, (Device, int, int, DataType), "allocate")
+        device, size, _, _ = self._arguments(arguments, (Device, int, int, TvmDataType), "allocate")
         self._check_device(device)
         return Pointer(self.memory.allocate(size))
 

@@ -25,7 +25,7 @@ _USED = frozenset({"path", "linkpath", "size", "mtime"})
 
 
 @dataclass(frozen=True)
-class Member:
+class TarMember:
     """One thing in the archive. ``path`` is as stored (``./codegen/host``), ``kind`` "file", "dir", "link" or "other".
 
     ``raw`` views everything that belongs to it, from its first extension header to the padding after its data."""
@@ -51,10 +51,10 @@ class Member:
 
 
 @dataclass(frozen=True)
-class Archive:
+class TarArchive:
     """The members in order, and the bytes from the end marker on (empty where the archive just stops)."""
 
-    members: tuple[Member, ...]
+    members: tuple[TarMember, ...]
     tail: memoryview
     size: int
 
@@ -76,7 +76,7 @@ def clean(path: str) -> str:
     return prefix + "/".join(parts) or "."
 
 
-def unsafe(member: Member) -> str | None:
+def unsafe(member: TarMember) -> str | None:
     """Why this member must not be written to a folder, None where it may."""
     if member.kind == "link":
         return f"is a link to {member.link!r}"
@@ -96,9 +96,9 @@ def looks_like_tar(header: bytes) -> bool:
     return len(header) >= BLOCK and _checksum_fits(header[:BLOCK])
 
 
-def read(data: memoryview) -> Archive:
+def read(data: memoryview) -> TarArchive:
     """All members. FormatError for a header whose checksum or numbers are wrong, and for data that ends early."""
-    members: list[Member] = []
+    members: list[TarMember] = []
     offset = 0
     while offset + BLOCK <= len(data) and any(data[offset : offset + BLOCK]):
         start = offset
@@ -110,7 +110,7 @@ def read(data: memoryview) -> Archive:
         members.append(_member(header, content, records, start, data[start:offset]))
     if offset < len(data) and not members:
         raise FormatError("not a tar archive, or an empty one: there is no header at byte 0")
-    return Archive(tuple(members), data[offset:], len(data))
+    return TarArchive(tuple(members), data[offset:], len(data))
 
 
 def _next(data: memoryview, offset: int, records: dict[str, str]) -> tuple[bytes, memoryview, int]:
@@ -209,7 +209,7 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "backslashreplace")
 
 
-def _member(header: bytes, content: memoryview, records: dict[str, str], start: int, raw: memoryview) -> Member:
+def _member(header: bytes, content: memoryview, records: dict[str, str], start: int, raw: memoryview) -> TarMember:
     name = _text(header[:100].split(b"\0")[0])
     prefix = _text(header[345:500].split(b"\0")[0]) if header[257:263] == b"ustar\0" else ""
     path = records.get("path", f"{prefix}/{name}" if prefix else name)
@@ -219,7 +219,7 @@ def _member(header: bytes, content: memoryview, records: dict[str, str], start: 
     if kind == "dir":
         path = path.rstrip("/") or "/"
     link = records.get("linkpath", _text(header[157:257].split(b"\0")[0]))
-    return Member(
+    return TarMember(
         path,
         kind,
         content if kind == "file" else content[:0],
@@ -241,7 +241,7 @@ def _mtime(header: bytes, records: dict[str, str], offset: int) -> int:
     )
 
 
-def write(members: Iterable[Member], tail: memoryview | bytes | None = None) -> bytes:
+def write(members: Iterable[TarMember], tail: memoryview | bytes | None = None) -> bytes:
     """An archive. Members that carry ``raw`` are copied as they are; others get a plain ustar header owned by root, as
     TVM writes. ``tail`` is what follows the last member, by default the end marker, padded to a whole record."""
     parts: list[bytes | memoryview] = []
@@ -253,7 +253,7 @@ def write(members: Iterable[Member], tail: memoryview | bytes | None = None) -> 
     return b"".join([*parts, tail])
 
 
-def _blocks(member: Member) -> list[bytes | memoryview]:
+def _blocks(member: TarMember) -> list[bytes | memoryview]:
     path = member.path + "/" if member.kind == "dir" and not member.path.endswith("/") else member.path
     prefix, name = _split(path.encode("utf-8"))
     kind = {"dir": b"5", "file": b"0"}.get(member.kind)

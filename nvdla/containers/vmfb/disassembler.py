@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from nvdla.containers.vmfb.instructions import IMPORT_BIT, MOVE_BIT, REF_BIT, REF_MASK, Branch, Decoder, Instruction
-from nvdla.containers.vmfb.module import Function, Module
+from nvdla.containers.vmfb.module import Module, ModuleFunction
 from nvdla.containers.vmfb.words import source_lines
 from nvdla.errors import FormatError
 
@@ -36,7 +36,7 @@ def disassemble(module: Module, function: str | None = None, source: bool = Fals
     return "\n".join(lines[:-1] if module.functions else lines) + "\n"
 
 
-def named(module: Module, name: str) -> Function:
+def named(module: Module, name: str) -> ModuleFunction:
     """The function of this name (its own, or one that it is exported by) or ordinal. FormatError otherwise."""
     ordinals = [each.ordinal for each in module.exports if each.name == name]
     ordinals += [each.ordinal for each in module.functions if name in (each.name, f"fn{each.ordinal}")]
@@ -48,7 +48,7 @@ def named(module: Module, name: str) -> Function:
     return module.functions[ordinals[0]]
 
 
-def function_lines(module: Module, function: Function, source: bool = False) -> list[str]:
+def function_lines(module: Module, function: ModuleFunction, source: bool = False) -> list[str]:
     """One function: its exports, its signature, its instructions with their offsets."""
     name = function.name or f"fn{function.ordinal}"
     lines = [
@@ -91,7 +91,7 @@ def branches(instruction: Instruction) -> list[Branch]:
     return found
 
 
-def _arguments(function: Function) -> str:
+def _arguments(function: ModuleFunction) -> str:
     words, plain, refs = [], 0, 0
     for letter in function.signature.arguments:
         if letter == "r":
@@ -106,7 +106,7 @@ def _arguments(function: Function) -> str:
     return ", ".join(words)
 
 
-def _results(function: Function) -> str:
+def _results(function: ModuleFunction) -> str:
     return ", ".join(_TYPE_NAMES.get(letter, letter) for letter in function.signature.results)
 
 

@@ -18,7 +18,7 @@ from nvdla.errors import FormatError
 _WORK_FACTOR, _WORK_FLOOR = 16, 1 << 16
 
 
-class Buffer:
+class FlatBuffer:
     """A FlatBuffer that begins at byte 0 of ``data``; ``base`` is where that is in the file (for messages)."""
 
     def __init__(self, data: memoryview, base: int, name: str) -> None:
@@ -54,7 +54,7 @@ class Buffer:
             raise self.fail(where, offset, f"offset {relative} leaves the FlatBuffer of {len(self.data)} bytes")
         return offset + relative
 
-    def root(self, identifier: bytes) -> Table:
+    def root(self, identifier: bytes) -> FlatTable:
         """The root table, after checking the file identifier."""
         if len(self.data) < 8:
             raise self.fail("FlatBuffer", 0, f"has {len(self.data)} bytes, at least 8 are needed")
@@ -62,7 +62,7 @@ class Buffer:
             raise self.fail("FlatBuffer", 4, f"identifier is {bytes(self.data[4:8])!r}, must be {identifier!r}")
         return self.table(self.follow(0, "root"), "root")
 
-    def table(self, position: int, where: str) -> Table:
+    def table(self, position: int, where: str) -> FlatTable:
         """The table at ``position``: its vtable and its extent are checked."""
         if position % 4:
             raise self.fail(where, position, "a table must lie at a multiple of 4 bytes")
@@ -74,7 +74,7 @@ class Buffer:
             raise self.fail(where, position, f"a table of {extent} bytes does not fit")
         self.spend(2 * len(slots) + 8, where, position)
         self.end = max(self.end, position + extent)
-        return Table(self, position, extent, slots, where)
+        return FlatTable(self, position, extent, slots, where)
 
     def _vtable(self, vtable: int, where: str) -> tuple[int, array[int]]:
         """Bytes of a table, and where its fields lie in it. Tables of one type share a vtable, so it is kept."""
@@ -117,10 +117,10 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class Table:
+class FlatTable:
     """A table: ``slots`` are the offsets of its fields in it, 0 for a field that is absent."""
 
-    buffer: Buffer
+    buffer: FlatBuffer
     position: int
     extent: int
     slots: array[int]
@@ -161,12 +161,12 @@ class Table:
         at = self._reference(slot, name)
         return self.buffer.string(at, f"{self.where}.{name}") if at else None
 
-    def table(self, slot: int, name: str) -> Table | None:
+    def table(self, slot: int, name: str) -> FlatTable | None:
         """A table, None where the field is not there."""
         at = self._reference(slot, name)
         return self.buffer.table(at, f"{self.where}.{name}") if at else None
 
-    def tables(self, slot: int, name: str) -> Iterator[Table]:
+    def tables(self, slot: int, name: str) -> Iterator[FlatTable]:
         """The tables of a vector; none where the field is not there."""
         at = self._reference(slot, name)
         start, count = self.buffer.vector(at, 4, f"{self.where}.{name}") if at else (0, 0)
@@ -174,7 +174,7 @@ class Table:
             where = f"{self.where}.{name}[{index}]"
             yield self.buffer.table(self.buffer.follow(start + 4 * index, where), where)
 
-    def union_tables(self, slot: int, name: str, kinds: bytes) -> list[Table | None]:
+    def union_tables(self, slot: int, name: str, kinds: bytes) -> list[FlatTable | None]:
         """A vector of unions, whose types ``kinds`` tells; an element of type 0 (none) is None."""
         at = self._reference(slot, name)
         start, count = self.buffer.vector(at, 4, f"{self.where}.{name}") if at else (0, 0)

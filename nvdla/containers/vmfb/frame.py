@@ -9,7 +9,7 @@ from typing import Any
 
 from nvdla.containers.vmfb.arithmetic import round_f32, wrap
 from nvdla.containers.vmfb.instructions import MOVE_BIT, REF_BIT, REF_MASK, Decoder
-from nvdla.containers.vmfb.module import Function
+from nvdla.containers.vmfb.module import ModuleFunction
 from nvdla.containers.vmfb.values import VmError
 
 KINDS = {"i": "i", "I": "l", "f": "f", "F": "d", "r": "r"}
@@ -20,7 +20,7 @@ KINDS = {"i": "i", "I": "l", "f": "f", "F": "d", "r": "r"}
 class Frame:
     """One activation: 32-bit registers as unsigned numbers, reference registers as objects."""
 
-    function: Function
+    function: ModuleFunction
     decoder: Decoder
     registers: list[int]
     refs: list[Any]

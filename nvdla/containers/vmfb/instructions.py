@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar
 
-from nvdla.containers.vmfb.module import Function, Module
+from nvdla.containers.vmfb.module import Module, ModuleFunction
 from nvdla.containers.vmfb.opcodes import numbers
 from nvdla.errors import FormatError
 
@@ -134,7 +134,7 @@ class Instruction:
 class Decoder:
     """Decodes the instructions of one function, checking registers, ordinals and targets as it goes."""
 
-    def __init__(self, module: Module, function: Function) -> None:
+    def __init__(self, module: Module, function: ModuleFunction) -> None:
         self.module = module
         self.function = function
         self.code = module.code(function)

@@ -22,14 +22,14 @@ from nvdla.containers.vmfb.instructions import (
     Decoder,
     Instruction,
 )
-from nvdla.containers.vmfb.module import Function, Module, Signature
-from nvdla.containers.vmfb.values import Memory, VmBuffer, VmError, VmList, element_size
+from nvdla.containers.vmfb.module import Module, ModuleFunction, Signature
+from nvdla.containers.vmfb.values import VmBuffer, VmError, VmList, VmMemory, element_size
 
 LETTERS = {"i": "i32", "I": "i64", "f": "f32", "F": "f64", "r": "ref"}
 
 
 @dataclass(frozen=True)
-class Limits:
+class MachineLimits:
     """``instructions`` executed, nested ``depth`` of calls, ``memory`` in bytes."""
 
     instructions: int = 10_000_000
@@ -38,16 +38,16 @@ class Limits:
 
 
 @dataclass
-class Machine:
+class VirtualMachine:
     """A module with its state (globals), ready to call. ``imports`` provides functions by full name: they get and
     return Python numbers, VmBuffer, VmList or None; more than one result as a tuple."""
 
     module: Module
     imports: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
-    limits: Limits = Limits()
+    limits: MachineLimits = MachineLimits()
 
     def __post_init__(self) -> None:
-        self.memory = Memory(self.limits.memory)
+        self.memory = VmMemory(self.limits.memory)
         self.memory.take(self.module.global_bytes + 8 * self.module.global_refs, "globals")
         self.globals = VmBuffer(bytearray(self.module.global_bytes))
         self.global_refs: list[Any] = [None] * self.module.global_refs
@@ -69,7 +69,7 @@ class Machine:
                     self.invoke(self.module.functions[initialiser.ordinal], [])
         return self.invoke(self.module.functions[export.ordinal], arguments)
 
-    def invoke(self, function: Function, arguments: Sequence[Any]) -> list[Any]:
+    def invoke(self, function: ModuleFunction, arguments: Sequence[Any]) -> list[Any]:
         """Call a function with Python values; returns its results. Raises VmError."""
         letters = signature_letters(function.signature, f"{self.module.source.name}: {function.name}")
         if len(arguments) != len(letters[0]):
@@ -84,7 +84,7 @@ class Machine:
             frame.write(kind, register, value)
         return self.run(letters[1])
 
-    def enter(self, function: Function) -> Frame:
+    def enter(self, function: ModuleFunction) -> Frame:
         """A frame for a call. Raises VmError for too many of them."""
         if len(self.stack) >= self.limits.depth:
             raise VmError(
@@ -261,7 +261,7 @@ def _kind(instruction: Instruction) -> str:
     return next((p for p in instruction.mnemonic.split(".") if p in ("i8", "i16", "i32", "i64", "f32", "f64")), "i32")
 
 
-def _global(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _global(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     parts, operands = instruction.mnemonic.split("."), instruction.operands
     where = operands[0] if "indirect" not in parts else frame.read("i", operands[0]) & 0xFFFFFFFF
     is_load, last = parts[1] == "load", operands[-1]
@@ -280,7 +280,7 @@ def _global(machine: Machine, frame: Frame, instruction: Instruction) -> None:
         machine.globals.store(kind, where, frame.read(letter, last))
 
 
-def _const(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _const(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     name, operands = instruction.mnemonic, instruction.operands
     if name == "const.ref.rodata":
         frame.write("r", operands[1], machine.rodata[operands[0]])
@@ -290,7 +290,7 @@ def _const(machine: Machine, frame: Frame, instruction: Instruction) -> None:
         frame.write(instruction.shape[-1], operands[-1], 0 if name.endswith(".zero") else operands[0])
 
 
-def _select(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _select(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     condition, *rest = instruction.operands
     kind = instruction.shape[-1]
     chosen = rest[-3] if frame.read("i", condition) else rest[-2]
@@ -298,7 +298,7 @@ def _select(machine: Machine, frame: Frame, instruction: Instruction) -> None:
     frame.write(kind, rest[-1], value)
 
 
-def _switch(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _switch(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     index, *rest = instruction.operands
     default, values, result = rest[-3:]
     kind, number = instruction.shape[-1], frame.read("i", index)
@@ -323,7 +323,7 @@ def _reference(frame: Frame, register: int, wanted: type, what: str) -> Any:
     return value
 
 
-def _list(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _list(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     action, operands = instruction.mnemonic.split(".")[1], instruction.operands
     if action == "alloc":
         types = machine.module.types
@@ -352,12 +352,12 @@ def _list(machine: Machine, frame: Frame, instruction: Instruction) -> None:
         frame.take(operands[0])
 
 
-def _buffer(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _buffer(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     action = instruction.mnemonic.split(".")[1]
     _BUFFER_ACTIONS[action](machine, frame, instruction)
 
 
-def _offset(machine: Machine, frame: Frame, instruction: Instruction, register: int, size: int) -> int:
+def _offset(machine: VirtualMachine, frame: Frame, instruction: Instruction, register: int, size: int) -> int:
     """An offset or length in bytes: in the code they count elements from version 13 on."""
     value = frame.read(instruction.shape[1], register)
     scale = size if (machine.module.major or 0) >= ELEMENT_OFFSETS else 1
@@ -369,7 +369,7 @@ def _plain_offsets(frame: Frame, instruction: Instruction, *registers: int) -> l
     return [frame.read(kind, register) for register in registers]
 
 
-def _buffer_alloc(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _buffer_alloc(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     (length,) = _plain_offsets(frame, instruction, instruction.operands[0])
     if length < 0:
         raise VmError(f"a buffer of {length} bytes")
@@ -378,7 +378,7 @@ def _buffer_alloc(machine: Machine, frame: Frame, instruction: Instruction) -> N
     frame.write("r", instruction.operands[-1], buffer)
 
 
-def _buffer_clone(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _buffer_clone(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     source, offset, length, *_ = instruction.operands
     held = _reference(frame, source, VmBuffer, "buffer")
     where = held.span(*_plain_offsets(frame, instruction, offset, length))
@@ -386,7 +386,7 @@ def _buffer_clone(machine: Machine, frame: Frame, instruction: Instruction) -> N
     frame.write("r", instruction.operands[-1], VmBuffer.allocate(memoryview(held.data)[where], machine.memory))
 
 
-def _buffer_length(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _buffer_length(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     held = _reference(frame, instruction.operands[0], VmBuffer, "buffer")
     frame.write(instruction.shape[-1], instruction.operands[1], len(held.data))
 
@@ -397,21 +397,21 @@ def _buffer_pair(frame: Frame, instruction: Instruction) -> tuple[VmBuffer, VmBu
     return (_reference(frame, first, VmBuffer, "buffer"), _reference(frame, second, VmBuffer, "buffer"), *offsets)
 
 
-def _buffer_copy(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _buffer_copy(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     source, target, from_offset, to_offset, length = _buffer_pair(frame, instruction)
     data = bytes(source.data[source.span(from_offset, length)])
     machine.spend(length)
     target.data[target.writable(to_offset, length)] = data
 
 
-def _buffer_compare(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _buffer_compare(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     a, b, a_offset, b_offset, length = _buffer_pair(frame, instruction)
     machine.spend(length)
     is_equal = a.data[a.span(a_offset, length)] == b.data[b.span(b_offset, length)]
     frame.write("i", instruction.operands[-1], int(is_equal))
 
 
-def _buffer_fill(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _buffer_fill(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     register, offset, length, value = instruction.operands
     held, kind = _reference(frame, register, VmBuffer, "buffer"), _kind(instruction)
     size = element_size(kind)
@@ -421,7 +421,7 @@ def _buffer_fill(machine: Machine, frame: Frame, instruction: Instruction) -> No
     held.fill(kind, start, count, frame.read(instruction.shape[-2], value))
 
 
-def _buffer_load(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _buffer_load(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     register, offset, result = instruction.operands
     held, kind = _reference(frame, register, VmBuffer, "buffer"), _kind(instruction)
     value = held.load(kind, _offset(machine, frame, instruction, offset, element_size(kind)))
@@ -430,14 +430,14 @@ def _buffer_load(machine: Machine, frame: Frame, instruction: Instruction) -> No
     frame.write(instruction.shape[-1], result, value)
 
 
-def _buffer_store(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _buffer_store(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     register, offset, value = instruction.operands
     held, kind = _reference(frame, register, VmBuffer, "buffer"), _kind(instruction)
     where = _offset(machine, frame, instruction, offset, element_size(kind))
     held.store(kind, where, frame.read(instruction.shape[-2], value))
 
 
-def _buffer_hash(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _buffer_hash(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     register, offset, length, result = instruction.operands
     held = _reference(frame, register, VmBuffer, "buffer")
     where = held.span(*_plain_offsets(frame, instruction, offset, length))
@@ -458,22 +458,22 @@ _BUFFER_ACTIONS = {
 }
 
 
-def _branch(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _branch(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     machine.branch(frame, instruction.operands[-1])
 
 
-def _cond_branch(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _cond_branch(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     condition, when_true, when_false = instruction.operands
     machine.branch(frame, when_true if frame.read("i", condition) else when_false)
 
 
-def _branch_table(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _branch_table(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     index, (default, *cases) = instruction.operands
     number = frame.read("i", index)
     machine.branch(frame, cases[number] if 0 <= number < len(cases) else default)
 
 
-def _call(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _call(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     """All four calls: with segments when variadic, with a place to go on when yieldable (nothing yields here)."""
     ordinal, *rest = instruction.operands
     segments = rest.pop(0) if "U" in instruction.shape else None
@@ -488,20 +488,20 @@ def _call(machine: Machine, frame: Frame, instruction: Instruction) -> None:
         frame.pc = resume
 
 
-def _fail(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _fail(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     status = frame.read("i", instruction.operands[0])
     if status:
         raise VmError(f"the module fails with status {status}: {instruction.operands[1] or 'no message'}")
 
 
-def _import_resolved(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _import_resolved(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     ordinal, result = instruction.operands
     if not ordinal & IMPORT_BIT:
         raise VmError("the function is no import")
     frame.write("i", result, int(machine.module.imports[ordinal & ~IMPORT_BIT].name in machine.imports))
 
 
-def _compare_refs(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _compare_refs(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     *registers, result = instruction.operands
     values = [frame.take(register) for register in registers]
     test = instruction.mnemonic.split(".")[1]
@@ -509,22 +509,22 @@ def _compare_refs(machine: Machine, frame: Frame, instruction: Instruction) -> N
     frame.write("i", result, int(answer))
 
 
-def _move_ref(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _move_ref(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     frame.write("r", instruction.operands[-1], frame.take(instruction.operands[0]))
 
 
-def _discard_refs(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _discard_refs(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     for register in instruction.operands[0]:
         if register & REF_BIT:
             frame.write("r", register, None)
 
 
-def _nothing(machine: Machine, frame: Frame, instruction: Instruction) -> None:
+def _nothing(machine: VirtualMachine, frame: Frame, instruction: Instruction) -> None:
     """Block markers; trace and print, which are for debuggers."""
 
 
 #: By mnemonic, or by its first word.
-_HANDLERS: Mapping[str, Callable[[Machine, Frame, Instruction], None]] = {
+_HANDLERS: Mapping[str, Callable[[VirtualMachine, Frame, Instruction], None]] = {
     "global": _global, "const": _const, "select": _select, "switch": _switch, "list": _list, "buffer": _buffer,
     "br": _branch, "yield": _branch, "break": _branch, "cond_break": _branch, "cond_br": _cond_branch,
     "br_table": _branch_table, "call": _call, "fail": _fail, "import.resolved": _import_resolved,

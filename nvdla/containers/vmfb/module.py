@@ -13,7 +13,7 @@ from enum import IntFlag
 
 from nvdla.containers.registry import MAX_SHARING, Source
 from nvdla.containers.vmfb import wrapping
-from nvdla.containers.vmfb.flatbuffer import Buffer, Table
+from nvdla.containers.vmfb.flatbuffer import FlatBuffer, FlatTable
 from nvdla.containers.vmfb.generations import GENERATIONS, Generation
 from nvdla.errors import FormatError
 
@@ -21,7 +21,7 @@ from nvdla.errors import FormatError
 MAX_NESTING = 4
 
 
-class Features(IntFlag):
+class ModuleFeatures(IntFlag):
     """What a runtime must have (FeatureBits)."""
 
     EXT_F32 = 1
@@ -73,7 +73,7 @@ class Import:
 
 
 @dataclass(frozen=True)
-class Export:
+class ModuleExport:
     """A function that the module offers."""
 
     name: str
@@ -81,7 +81,7 @@ class Export:
 
 
 @dataclass(frozen=True)
-class Dependency:
+class ModuleDependency:
     """A module that this one needs."""
 
     name: str
@@ -90,7 +90,7 @@ class Dependency:
 
 
 @dataclass(frozen=True)
-class Function:
+class ModuleFunction:
     """A function's code: ``offset`` and ``length`` are bytes of the module's bytecode. ``blocks`` None before 2023-03,
     when they were not counted."""
 
@@ -149,10 +149,10 @@ class Module:
     requirements: int
     attributes: dict[str, str]
     types: list[str]
-    dependencies: list[Dependency]
+    dependencies: list[ModuleDependency]
     imports: list[Import]
-    exports: list[Export]
-    functions: list[Function]
+    exports: list[ModuleExport]
+    functions: list[ModuleFunction]
     rodata: list[Rodata]
     rwdata: list[int]
     global_bytes: int
@@ -168,7 +168,7 @@ class Module:
         """The major version of the bytecode, None where none is stated."""
         return None if self.bytecode_version is None else self.bytecode_version >> 16
 
-    def export(self, name: str) -> Export:
+    def export(self, name: str) -> ModuleExport:
         """The exported function called ``name``. Raises FormatError that lists those there are."""
         for export in self.exports:
             if export.name == name:
@@ -176,7 +176,7 @@ class Module:
         known = ", ".join(repr(e.name) for e in self.exports[:20]) or "none"
         raise FormatError(f"{self.source.name}: module {self.name!r} exports no function {name!r}; it exports {known}")
 
-    def code(self, function: Function) -> memoryview:
+    def code(self, function: ModuleFunction) -> memoryview:
         """The bytecode of a function."""
         return self.bytecode[function.offset : function.offset + function.length]
 
@@ -245,7 +245,7 @@ def read(source: Source | bytes | memoryview | str, any_wrapping: bool = False) 
     return best
 
 
-def read_by(module: Module, buffer: Buffer) -> None:
+def read_by(module: Module, buffer: FlatBuffer) -> None:
     """Reads a module's FlatBuffer once more by way of ``buffer``, which may note what is looked at."""
     _Reader(module.source, module.wrapping, module.generation, buffer).run()
 
@@ -254,20 +254,20 @@ class _Reader:
     """Decodes one module as one generation."""
 
     def __init__(
-        self, source: Source, around: wrapping.Wrapping, generation: Generation, buffer: Buffer | None = None
+        self, source: Source, around: wrapping.Wrapping, generation: Generation, buffer: FlatBuffer | None = None
     ) -> None:
         start = around.flatbuffer_offset
         self.source = source
         self.around = around
         self.generation = generation
-        self.buffer = buffer or Buffer(source.data[start : start + around.flatbuffer_length], start, source.name)
+        self.buffer = buffer or FlatBuffer(source.data[start : start + around.flatbuffer_length], start, source.name)
 
-    def slot(self, table: Table, kind: str, name: str) -> int:
+    def slot(self, table: FlatTable, kind: str, name: str) -> int:
         """Slot of a field, or one past every vtable for a field this generation does not have."""
         found = self.generation.slot(kind, name)
         return 1 << 16 if found is None else found
 
-    def known(self, table: Table, kind: str) -> Table:
+    def known(self, table: FlatTable, kind: str) -> FlatTable:
         """The table, after checking that it has no field this generation does not know."""
         fields = len(self.generation.schema[kind])
         if any(table.slots[fields:]):
@@ -328,7 +328,7 @@ class _Reader:
             maps,
         )
 
-    def check_version(self, root: Table) -> None:
+    def check_version(self, root: FlatTable) -> None:
         version = self.version(root)
         expected = self.generation.versions
         if expected is not None and version is not None and version >> 16 not in expected:
@@ -337,19 +337,19 @@ class _Reader:
                 f"{self.generation.name}"
             )
 
-    def version(self, root: Table) -> int | None:
+    def version(self, root: FlatTable) -> int | None:
         slot = self.generation.slot("BytecodeModuleDef", "bytecode_version")
         return None if slot is None else root.scalar(slot, 4)
 
-    def bytecode_offset(self, root: Table) -> int:
+    def bytecode_offset(self, root: FlatTable) -> int:
         """Where the bytecode is in the file."""
         at = root._reference(self.slot(root, "BytecodeModuleDef", "bytecode_data"), "bytecode_data")
         return self.buffer.base + at + 4 if at else 0
 
-    def tables(self, root: Table, name: str, kind: str) -> Iterator[Table]:
+    def tables(self, root: FlatTable, name: str, kind: str) -> Iterator[FlatTable]:
         return (self.known(t, kind) for t in root.tables(self.slot(root, "BytecodeModuleDef", name), name))
 
-    def text(self, table: Table, kind: str, name: str) -> str:
+    def text(self, table: FlatTable, kind: str, name: str) -> str:
         """A string that must be there and not be empty."""
         value = table.string(self.slot(table, kind, name), name)
         if not value:
@@ -359,20 +359,20 @@ class _Reader:
             )
         return value
 
-    def number(self, table: Table, kind: str, name: str) -> int:
+    def number(self, table: FlatTable, kind: str, name: str) -> int:
         """A count or size: int32, not negative."""
         value = table.scalar(self.slot(table, kind, name), 4, signed=True)
         if value < 0:
             raise FormatError(f"{self.source.name}: {table.where}: {name} is {value}, must not be negative")
         return value
 
-    def attributes(self, table: Table, kind: str) -> dict[str, str]:
+    def attributes(self, table: FlatTable, kind: str) -> dict[str, str]:
         return {
             self.text(t, "AttrDef", "key"): t.string(self.slot(t, "AttrDef", "value"), "value") or ""
             for t in (self.known(t, "AttrDef") for t in table.tables(self.slot(table, kind, "attrs"), "attrs"))
         }
 
-    def signature(self, table: Table | None) -> Signature:
+    def signature(self, table: FlatTable | None) -> Signature:
         if table is None:
             return Signature()
         kind = "FunctionSignatureDef"
@@ -382,10 +382,10 @@ class _Reader:
         convention = table.string(self.slot(table, kind, "calling_convention"), "calling_convention")
         return Signature(convention or "", self.attributes(table, kind))
 
-    def dependencies(self, root: Table) -> list[Dependency]:
+    def dependencies(self, root: FlatTable) -> list[ModuleDependency]:
         kind = "ModuleDependencyDef"
         return [
-            Dependency(
+            ModuleDependency(
                 self.text(t, kind, "name"),
                 t.scalar(self.slot(t, kind, "minimum_version"), 4),
                 bool(t.scalar(self.slot(t, kind, "flags"), 4, default=1) & 2),
@@ -393,7 +393,7 @@ class _Reader:
             for t in self.tables(root, "dependencies", kind)
         ]
 
-    def imports(self, root: Table) -> list[Import]:
+    def imports(self, root: FlatTable) -> list[Import]:
         kind = "ImportFunctionDef"
         return [
             Import(
@@ -404,13 +404,13 @@ class _Reader:
             for t in self.tables(root, "imported_functions", kind)
         ]
 
-    def exports(self, root: Table) -> tuple[list[Export], dict[int, Signature]]:
+    def exports(self, root: FlatTable) -> tuple[list[ModuleExport], dict[int, Signature]]:
         """The exports, and the signatures they carried before 2023-03, by internal ordinal."""
         kind = "ExportFunctionDef"
         exports, signatures = [], {}
         for t in self.tables(root, "exported_functions", kind):
             ordinal = t.scalar(self.slot(t, kind, "internal_ordinal"), 4, signed=True)
-            exports.append(Export(self.text(t, kind, "local_name"), ordinal))
+            exports.append(ModuleExport(self.text(t, kind, "local_name"), ordinal))
             own = t.table(self.slot(t, kind, "signature"), "signature")
             if own is not None:
                 signatures[ordinal] = self.signature(own)
@@ -418,13 +418,13 @@ class _Reader:
 
     def functions(
         self,
-        root: Table,
+        root: FlatTable,
         code_size: int,
         signatures: list[Signature],
         exported: dict[int, Signature],
-        exports: list[Export],
+        exports: list[ModuleExport],
         maps: list[SourceMap],
-    ) -> list[Function]:
+    ) -> list[ModuleFunction]:
         size = self.generation.descriptor_size
         slot = self.slot(root, "BytecodeModuleDef", "function_descriptors")
         names = {e.ordinal: e.name for e in reversed(exports)}
@@ -454,7 +454,7 @@ class _Reader:
             name = names.get(ordinal) or (maps[ordinal].name if ordinal < len(maps) else "")
             requirements = int.from_bytes(record[8:12], "little") if size > 12 else 0
             result.append(
-                Function(
+                ModuleFunction(
                     ordinal,
                     offset,
                     length,
@@ -468,7 +468,7 @@ class _Reader:
             )
         return result
 
-    def rodata(self, root: Table) -> list[Rodata]:
+    def rodata(self, root: FlatTable) -> list[Rodata]:
         kind = "RodataSegmentDef"
         budget = len(self.source.data)
         total = MAX_SHARING * budget
@@ -518,7 +518,7 @@ class _Reader:
         start = base + offset
         return Rodata(index, self.source.data[start : start + length], start, True, self.buffer.base + offset_field)
 
-    def debug(self, root: Table) -> tuple[list[Location], list[SourceMap]]:
+    def debug(self, root: FlatTable) -> tuple[list[Location], list[SourceMap]]:
         kind = "DebugDatabaseDef"
         table = root.table(self.slot(root, "BytecodeModuleDef", "debug_database"), "debug_database")
         if table is None:
@@ -529,7 +529,7 @@ class _Reader:
         locations = [self.location(t, number) for t, number in zip(tables, kinds, strict=True)]
         return locations, [self.source_map(t) for t in table.tables(self.slot(table, kind, "functions"), "functions")]
 
-    def location(self, table: Table | None, number: int) -> Location:
+    def location(self, table: FlatTable | None, number: int) -> Location:
         if table is None:
             return Location("unknown")
         if number == 1:
@@ -546,7 +546,7 @@ class _Reader:
             return Location("name", table.string(0, "name") or "", children=(table.scalar(1, 4),))
         raise FormatError(f"{self.source.name}: {table.where}: location type {number} is not known")
 
-    def source_map(self, table: Table) -> SourceMap:
+    def source_map(self, table: FlatTable) -> SourceMap:
         kind = "FunctionSourceMapDef"
         self.known(table, kind)
         pairs = table.records(self.slot(table, kind, "locations"), "locations", 8)

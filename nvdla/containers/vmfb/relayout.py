@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from nvdla.containers.vmfb.flatbuffer import Buffer, Table
+from nvdla.containers.vmfb.flatbuffer import FlatBuffer, FlatTable
 from nvdla.containers.vmfb.module import Module, read_by
 from nvdla.containers.vmfb.words import text_of
 
@@ -24,7 +24,7 @@ RODATA = (16, 64, 32, 128, 256, 8, 4)
 HEADER = 8  # root offset and identifier
 
 
-class Log(Buffer):
+class Log(FlatBuffer):
     """A reader that notes each object that it looks at, and each reference between them."""
 
     def __init__(self, data: memoryview, base: int, name: str) -> None:
@@ -37,7 +37,7 @@ class Log(Buffer):
         target = self.references[offset] = super().follow(offset, where)
         return target
 
-    def table(self, position: int, where: str) -> Table:
+    def table(self, position: int, where: str) -> FlatTable:
         """As the base class; the table is noted."""
         table = super().table(position, where)
         vtable = position - self.scalar(position, 4, where, signed=True)
@@ -74,7 +74,7 @@ class _Object:
 
 
 @dataclass
-class Layout:
+class FlatBufferLayout:
     """The objects of a FlatBuffer in the order of their writing, last first in the file."""
 
     objects: list[_Object]
@@ -144,7 +144,7 @@ def _external(segment: _Object, offset: int, length: int) -> _Object:
     return replace(segment, content=content, fields=fields)
 
 
-def layout(module: Module) -> Layout | None:
+def layout(module: Module) -> FlatBufferLayout | None:
     """The module's FlatBuffer, taken apart; None where flatcc would not have written it so."""
     start, length = module.wrapping.flatbuffer_offset, module.wrapping.flatbuffer_length
     log = Log(module.source.data[start : start + length], start, module.source.name)
@@ -154,7 +154,9 @@ def layout(module: Module) -> Layout | None:
     for position in segments:
         log.objects[position] = replace(log.objects[position], alignment=WIDE)
     for greatest, is_padded in product(RODATA, (True, False)):
-        made = Layout(_aligned(log, greatest), log.references, root, bytes(log.data[4:8]), segments, is_padded)
+        made = FlatBufferLayout(
+            _aligned(log, greatest), log.references, root, bytes(log.data[4:8]), segments, is_padded
+        )
         again = made.written()
         if len(again) <= length and again + bytes(length - len(again)) == bytes(log.data):  # an archive pads it
             return made

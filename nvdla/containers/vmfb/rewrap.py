@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nvdla.containers.vmfb.module import Module, Rodata, looks_like_module
-from nvdla.containers.vmfb.relayout import Layout, layout
+from nvdla.containers.vmfb.relayout import FlatBufferLayout, layout
 from nvdla.containers.vmfb.wrapping import ALIGNMENT, MODULE_MEMBER, header_length, local_member, zip_members
 from nvdla.errors import FormatError
 from nvdla.rounding import align
@@ -59,7 +59,7 @@ def rewrap(module: Module, mode: str, names: Sequence[str] = ()) -> bytes:
     return _zipped(made, _named(module, parts, names)) if mode == "zip" else _plain(made, parts)
 
 
-def _plain(made: Layout, parts: Sequence[_Part]) -> bytes:
+def _plain(made: FlatBufferLayout, parts: Sequence[_Part]) -> bytes:
     """Size prefix, FlatBuffer, rodata: as the compiler writes it without an archive."""
     external, tail = [], 0
     for part in parts:
@@ -75,7 +75,7 @@ def _plain(made: Layout, parts: Sequence[_Part]) -> bytes:
     return bytes(image)
 
 
-def _zipped(made: Layout, parts: Sequence[_Part]) -> bytes:
+def _zipped(made: FlatBufferLayout, parts: Sequence[_Part]) -> bytes:
     """A ZIP archive; its size prefix counts the padding to 64 bytes (with the prefix counted twice, ArchiveWriter.cpp),
     and offsets count the headers of members."""
     external, tail = [], 0
@@ -90,7 +90,7 @@ def _zipped(made: Layout, parts: Sequence[_Part]) -> bytes:
     return zip_members(members, [part.alignment for part in parts])
 
 
-def _parts(module: Module, made: Layout, mode: str) -> list[_Part] | None:
+def _parts(module: Module, made: FlatBufferLayout, mode: str) -> list[_Part] | None:
     """The segments behind the FlatBuffer; None where they do not lie as the compiler lays them."""
     segments = [segment for segment in module.rodata if segment.is_external]
     if len(segments) != len(made.segments):

@@ -15,7 +15,7 @@ class VmError(FormatError):
 
 
 @dataclass
-class Memory:
+class VmMemory:
     """Bytes that buffers, lists and globals may take together."""
 
     limit: int
@@ -42,10 +42,10 @@ class VmBuffer:
 
     data: bytearray | memoryview
     is_constant: bool = False
-    memory: Memory | None = None
+    memory: VmMemory | None = None
 
     @classmethod
-    def allocate(cls, content: bytes | memoryview | int, memory: Memory) -> VmBuffer:
+    def allocate(cls, content: bytes | memoryview | int, memory: VmMemory) -> VmBuffer:
         """A new buffer holding these bytes, or that many zeros."""
         count = content if isinstance(content, int) else len(content)
         memory.take(count, "a buffer")
@@ -108,7 +108,7 @@ class VmList:
     """!vm.list<element>: ``element`` is a value type, a reference type, or ``?`` for any."""
 
     element: str
-    memory: Memory
+    memory: VmMemory
     items: list[Any] = field(default_factory=list)
     capacity: int = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
-from nvdla.containers.vmfb.module import Function, Location, Module, Signature
+from nvdla.containers.vmfb.module import Location, Module, ModuleFunction, Signature
 
 _TYPES = {"i": "i32", "I": "i64", "f": "f32", "F": "f64", "r": "!vm.ref<?>"}
 _MAX_TEXT = 200
@@ -42,7 +42,7 @@ def text_of(data: memoryview) -> str | None:
     return raw.decode("ascii") if raw and all(32 <= byte < 127 for byte in raw) else None
 
 
-def source_lines(module: Module, function: Function) -> dict[int, str]:
+def source_lines(module: Module, function: ModuleFunction) -> dict[int, str]:
     """Offset of an instruction -> where its source is, from the debug database (empty where it was stripped)."""
     for each in module.source_maps:
         if each.name == function.name and function.name:

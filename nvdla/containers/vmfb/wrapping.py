@@ -38,7 +38,7 @@ class Wrapping:
 
 
 @dataclass(frozen=True)
-class Member:
+class WrappedMember:
     """A local header of the ZIP archive."""
 
     name: str
@@ -75,7 +75,7 @@ def find(source: Source) -> Wrapping:
     return Wrapping(f"{kind}size-prefixed", start, start + 4, size, align(end, ALIGNMENT))
 
 
-def local_member(data: memoryview, offset: int) -> Member | None:
+def local_member(data: memoryview, offset: int) -> WrappedMember | None:
     """The ZIP member whose local header is at ``offset``; None when there is none, or it does not fit."""
     if bytes(data[offset : offset + 4]) != LOCAL_MAGIC or offset + LOCAL_SIZE > len(data):
         return None
@@ -84,7 +84,7 @@ def local_member(data: memoryview, offset: int) -> Member | None:
     if start > len(data):
         return None
     name = bytes(data[offset + LOCAL_SIZE : offset + LOCAL_SIZE + name_length]).decode("utf-8", "replace")
-    return Member(name, offset, start)
+    return WrappedMember(name, offset, start)
 
 
 def has_central_directory(data: memoryview) -> bool:

@@ -18,8 +18,8 @@ from nvdla.csb.printers._text import hex_words
 from nvdla.csb.program import (
     Await,
     BoundTensor,
+    CpuCall,
     CpuCube,
-    CpuOperation,
     Flushed,
     Mark,
     RegisterProgram,
@@ -206,7 +206,7 @@ def _pointers(program: RegisterProgram) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _steps(program: RegisterProgram, units: list[str], operations: list[CpuOperation]) -> tuple[list[str], int]:
+def _steps(program: RegisterProgram, units: list[str], operations: list[CpuCall]) -> tuple[list[str], int]:
     """Rows of the table, remarks included, and how many steps they are."""
     rows, count = [], 0
     for step in program.steps:
@@ -219,13 +219,13 @@ def _steps(program: RegisterProgram, units: list[str], operations: list[CpuOpera
     return rows, count
 
 
-def _step(step: Step, units: list[str], operations: list[CpuOperation]) -> tuple[str, int, int]:
+def _step(step: Step, units: list[str], operations: list[CpuCall]) -> tuple[str, int, int]:
     """Kind, CSB byte address, value."""
     if isinstance(step, Await):
         return "NVDLA_AWAIT", 0, step.interrupts
     if isinstance(step, Flushed):
         return "NVDLA_FLUSHED", step.register.address, 0
-    if isinstance(step, CpuOperation):
+    if isinstance(step, CpuCall):
         return "NVDLA_COMPUTE", 0, next(at for at, each in enumerate(operations) if each is step)
     assert isinstance(step, Write)
     register = step.register
@@ -246,7 +246,7 @@ def _tensor(tensor: BoundTensor) -> str:
     )
 
 
-def _cpu(operation: CpuOperation) -> str:
+def _cpu(operation: CpuCall) -> str:
     numbers = (
         operation.input_scale,
         operation.output_scale,

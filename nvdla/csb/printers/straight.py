@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from nvdla.csb.export import Export
 from nvdla.csb.printers.images import write as write_images
-from nvdla.csb.program import Await, CpuOperation, Flushed, Mark, Step, Write
+from nvdla.csb.program import Await, CpuCall, Flushed, Mark, Step, Write
 from nvdla.errors import FormatError
 
 FORMAT = "reg-write"
@@ -20,7 +20,7 @@ def write(export: Export) -> None:
     program = export.program
     if program.cpu_operations:
         last = max(at for at, step in enumerate(program.steps) if isinstance(step, Write))
-        first = next(at for at, step in enumerate(program.steps) if isinstance(step, CpuOperation))
+        first = next(at for at, step in enumerate(program.steps) if isinstance(step, CpuCall))
         if first < last:
             raise FormatError(
                 "the network computes on the CPU between operations; the form c does that, this one cannot"
@@ -85,6 +85,6 @@ def _statements(export: Export, step: Step, waits: Iterator[int]) -> list[str]:
         return [*_wait(status, step.interrupts, next(waits)), f"reg_write({status}, 0x{step.interrupts:x}u);"]
     if isinstance(step, Flushed):
         return _wait(f"{step.register.unit}_{step.register.name}_0", 1, next(waits))
-    if isinstance(step, CpuOperation):
+    if isinstance(step, CpuCall):
         return [f"/* then on the processor: {step.kind} of operation {step.task}/{step.index} */"]
     return [f"reg_write({step.register.unit}_{step.register.name}_0, 0x{export.value(step):x}u);"]

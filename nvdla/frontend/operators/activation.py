@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.frontend.graph import Cut, Graph, Node, Value, factor_of
+from nvdla.frontend.graph import Cut, Graph, GraphValue, Node, factor_of
 from nvdla.frontend.operators.functions import JUMPS, POLES, TABLE
 from nvdla.frontend.operators.registry import operator
 from nvdla.frontend.operators.unary import is_table, keep, linear, moved, table
@@ -13,7 +13,7 @@ LARGE = 3.0e38
 
 
 @operator("Relu", note="ReLU of the SDP")
-def relu(graph: Graph, node: Node) -> Value:
+def relu(graph: Graph, node: Node) -> GraphValue:
     """ReLU, in the operation before it where that is a convolution, scaling or elementwise one."""
     source = graph.source(node)
     function = lambda x: np.maximum(x, 0.0)  # noqa: E731
@@ -25,7 +25,7 @@ def relu(graph: Graph, node: Node) -> Value:
 
 
 @operator("LeakyRelu", note="PReLU of the SDP")
-def leaky_relu(graph: Graph, node: Node) -> Value:
+def leaky_relu(graph: Graph, node: Node) -> GraphValue:
     """PReLU with one slope for all channels."""
     slope = float(node.get("alpha", 0.01))
     source = graph.source(node)
@@ -35,7 +35,7 @@ def leaky_relu(graph: Graph, node: Node) -> Value:
 
 
 @operator("PRelu", note="PReLU of the SDP")
-def prelu(graph: Graph, node: Node) -> Value:
+def prelu(graph: Graph, node: Node) -> GraphValue:
     """PReLU with a constant slope a channel, or one for all."""
     source = graph.source(node)
     slopes = factor_of(graph.on_cube(source, node.required(1, "slope")))
@@ -46,7 +46,7 @@ def prelu(graph: Graph, node: Node) -> Value:
     return moved(node, source, made)
 
 
-def _prelu_by_element(graph: Graph, node: Node, source: Value) -> Value:
+def _prelu_by_element(graph: Graph, node: Node, source: GraphValue) -> GraphValue:
     """Slopes that vary within a channel: max(x, 0) + slope * min(x, 0)."""
     net, tensor = graph.network, graph.flat(source)
     slopes = net.constant(graph.label(node, "slopes"), graph.on_cube(source, node.required(1, "slope")))
@@ -59,7 +59,7 @@ def _prelu_by_element(graph: Graph, node: Node, source: Value) -> Value:
 
 
 @operator("Clip", note="limits of the SDP")
-def clip(graph: Graph, node: Node) -> Value:
+def clip(graph: Graph, node: Node) -> GraphValue:
     """Lower and upper limit in the SDP; both constants. A lower limit of 0 joins the convolution before it."""
     source = graph.source(node)
     low, high = (_limit(node, name, index) for name, index in (("min", 1), ("max", 2)))
@@ -90,7 +90,7 @@ def _limit(node: Node, name: str, index: int) -> float | None:
 
 
 @operator("Abs", "Neg", note="SDP")
-def simple(graph: Graph, node: Node) -> Value:
+def simple(graph: Graph, node: Node) -> GraphValue:
     """Neg multiplies by -1; Abs is the larger of x and -x (int8: a table)."""
     source = graph.source(node)
     if node.op == "Neg":
@@ -104,7 +104,7 @@ def simple(graph: Graph, node: Node) -> Value:
 
 
 @operator(*TABLE, note="look-up table")
-def function(graph: Graph, node: Node) -> Value:
+def function(graph: Graph, node: Node) -> GraphValue:
     """A look-up table in the SDP (in the CDP where the SDP has none).
 
     int8 has one entry for each value: exact, jumps too. int16 and fp16 interpolate 257 entries: functions with jumps

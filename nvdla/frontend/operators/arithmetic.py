@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from nvdla.builder import Tensor
-from nvdla.frontend.graph import Cut, Graph, Node, Value, canonical, factor_of
+from nvdla.frontend.graph import Cut, Graph, GraphValue, Node, canonical, factor_of
 from nvdla.frontend.operators.registry import operator
 from nvdla.frontend.operators.unary import derived, is_table, keep, linear, moved, table
 
@@ -15,7 +15,7 @@ _FORMS = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.divid
 
 
 @operator("Add", "Sub", "Mul", "Div", note="SDP, elementwise")
-def arithmetic(graph: Graph, node: Node) -> Value:
+def arithmetic(graph: Graph, node: Node) -> GraphValue:
     """Elementwise in the SDP.
 
     A constant number or a number a channel joins the convolution before it; a constant of any other shape lies in the
@@ -41,7 +41,7 @@ def _same_base(graph: Graph, node: Node) -> bool:
     return first.index is None and second.index is None and (is_table(one) or is_table(other) or one is other)
 
 
-def _of_one(graph: Graph, node: Node) -> Value:
+def _of_one(graph: Graph, node: Node) -> GraphValue:
     """f(x) op g(x)."""
     one, other = graph.source(node, 0), graph.source(node, 1)
     base, first = derived(one)
@@ -60,11 +60,11 @@ def _of_one(graph: Graph, node: Node) -> Value:
     return made
 
 
-def _plain(base: Value) -> Value:
-    return Value(base.name, base.shape, base.tensor, base.index, base.boundary)
+def _plain(base: GraphValue) -> GraphValue:
+    return GraphValue(base.name, base.shape, base.tensor, base.index, base.boundary)
 
 
-def _with_constant(graph: Graph, node: Node, source: Value, constant: np.ndarray, first: bool) -> Value:
+def _with_constant(graph: Graph, node: Node, source: GraphValue, constant: np.ndarray, first: bool) -> GraphValue:
     out = node.out_shape
     if math.prod(out) != source.size:
         source = _spread(graph, node, source, out)
@@ -73,7 +73,7 @@ def _with_constant(graph: Graph, node: Node, source: Value, constant: np.ndarray
         if np.any(constant == 0):
             raise Cut("it divides by zero")
         op, constant = "Mul", 1.0 / constant
-    source = Value(
+    source = GraphValue(
         source.name,
         out,
         source.tensor,
@@ -110,7 +110,7 @@ def _with_constant(graph: Graph, node: Node, source: Value, constant: np.ndarray
     return moved(node, source, made)
 
 
-def _of_two(graph: Graph, node: Node, one: Value, other: Value) -> Value:
+def _of_two(graph: Graph, node: Node, one: GraphValue, other: GraphValue) -> GraphValue:
     if node.op == "Div":
         raise Cut("both sides of the division are computed", "multiply by a reciprocal")
     first, second, like = aligned(graph, node, one, other)
@@ -122,7 +122,7 @@ def _of_two(graph: Graph, node: Node, one: Value, other: Value) -> Value:
     return moved(node, like, made)
 
 
-def aligned(graph: Graph, node: Node, one: Value, other: Value) -> tuple[Tensor, Tensor, Value]:
+def aligned(graph: Graph, node: Node, one: GraphValue, other: GraphValue) -> tuple[Tensor, Tensor, GraphValue]:
     """Two values as cubes of one order, broadcast to the result's shape; the third says in what order."""
     out = node.out_shape
     if one.size == other.size == math.prod(out):
@@ -131,7 +131,7 @@ def aligned(graph: Graph, node: Node, one: Value, other: Value) -> tuple[Tensor,
             one.index is not None and other.index is not None and np.array_equal(one.index.ravel(), other.index.ravel())
         )
         if same and first.shape == second.shape:
-            return first, second, Value("", out, first, None if one.index is None else one.index.reshape(out))
+            return first, second, GraphValue("", out, first, None if one.index is None else one.index.reshape(out))
     one, other = (_spread(graph, node, each, out) for each in (one, other))
     # in the order of the one that has a tensor already, the other is moved
     like = one if one.tensor is not None or other.tensor is None else other
@@ -140,29 +140,33 @@ def aligned(graph: Graph, node: Node, one: Value, other: Value) -> tuple[Tensor,
     if index is not None:
         if np.unique(index).size != index.size or index.size != math.prod(cube):
             cube = canonical(out)
-            like = Value("", out, graph.arrange(like, None, cube), None)
+            like = GraphValue("", out, graph.arrange(like, None, cube), None)
         else:
             wanted = np.zeros(math.prod(out), np.int64)
             wanted[index.ravel()] = np.arange(index.size)
     tensors = [like.placed if each is like else graph.arrange(each, wanted, cube) for each in (one, other)]
     if one is not like and other is not like:
         tensors = [graph.arrange(each, wanted, cube) for each in (one, other)]
-    return tensors[0], tensors[1], Value("", out, tensors[0], None if like.index is None else like.index.reshape(out))
+    return (
+        tensors[0],
+        tensors[1],
+        GraphValue("", out, tensors[0], None if like.index is None else like.index.reshape(out)),
+    )
 
 
-def _spread(graph: Graph, node: Node, value: Value, out: tuple[int, ...]) -> Value:
+def _spread(graph: Graph, node: Node, value: GraphValue, out: tuple[int, ...]) -> GraphValue:
     """A value broadcast to a shape: its elements repeated by index."""
     if value.shape == out:
         return value
     if value.size == math.prod(out):
         index = None if value.index is None else value.index.reshape(out)
-        return Value(value.name, out, value.tensor, index, value.boundary)
+        return GraphValue(value.name, out, value.tensor, index, value.boundary)
     index = np.broadcast_to(value.order().reshape((1,) * (len(out) - len(value.shape)) + value.shape), out)
-    return Value(value.name, out, value.tensor, np.ascontiguousarray(index), value.boundary)
+    return GraphValue(value.name, out, value.tensor, np.ascontiguousarray(index), value.boundary)
 
 
 @operator("Max", "Min", "Sum", "Mean", note="SDP, elementwise")
-def several(graph: Graph, node: Node) -> Value:
+def several(graph: Graph, node: Node) -> GraphValue:
     """Any number of tensors, two at a time in the SDP, constants and broadcasting as for Add. Mean is the sum divided
     by the number of inputs."""
     constants = [node.required(i, "operand") for i in range(len(node.inputs)) if i not in node.computed()]
@@ -188,21 +192,21 @@ def several(graph: Graph, node: Node) -> Value:
     return _named(graph, node, result)
 
 
-def _nameless(value: Value) -> Value:
-    return Value("", value.shape, value.tensor, value.index)
+def _nameless(value: GraphValue) -> GraphValue:
+    return GraphValue("", value.shape, value.tensor, value.index)
 
 
-def _named(graph: Graph, node: Node, value: Value) -> Value:
+def _named(graph: Graph, node: Node, value: GraphValue) -> GraphValue:
     """The last layer is the node's own: it takes the value's name."""
     tensor = value.placed
     layer = tensor.producer
     if layer.name.startswith(f"{node.outputs[0]}/"):
         layer.name = tensor.name = graph.label(node)
     graph.tensors[tensor.name] = node.outputs[0]
-    return Value(node.outputs[0], node.out_shape, tensor, value.index)
+    return GraphValue(node.outputs[0], node.out_shape, tensor, value.index)
 
 
-def _constant_partner(graph: Graph, node: Node, value: Value, constant: np.ndarray) -> Value:
+def _constant_partner(graph: Graph, node: Node, value: GraphValue, constant: np.ndarray) -> GraphValue:
     value = _spread(graph, node, value, node.out_shape)
     tensor = graph.flat(value)
     values = graph.on_cube(value, constant)
@@ -220,11 +224,11 @@ def _constant_partner(graph: Graph, node: Node, value: Value, constant: np.ndarr
         made = graph.network.bias(name, tensor, np.asarray(number))
     else:
         made = graph.network.add(name, tensor, graph.network.constant(graph.label(node, "operand"), values))
-    return Value("", node.out_shape, made, value.index)
+    return GraphValue("", node.out_shape, made, value.index)
 
 
 @operator("Pow", note="look-up table")
-def power(graph: Graph, node: Node) -> Value:
+def power(graph: Graph, node: Node) -> GraphValue:
     """A constant exponent, one number: a table. The square is a product of the tensor with itself in fp16."""
     source = graph.source(node)
     exponent = node.required(1, "exponent")
@@ -241,12 +245,12 @@ def power(graph: Graph, node: Node) -> Value:
     return table(graph, node, source, lambda x: np.power(x, number))
 
 
-def _powers(graph: Graph, node: Node, source: Value, exponent: np.ndarray) -> Value:
+def _powers(graph: Graph, node: Node, source: GraphValue, exponent: np.ndarray) -> GraphValue:
     raise Cut("the exponent is not one number for all elements")
 
 
 @operator("BatchNormalization", note="scaling a channel")
-def batch_norm(graph: Graph, node: Node) -> Value:
+def batch_norm(graph: Graph, node: Node) -> GraphValue:
     """A factor and an offset a channel: joins the convolution before it, else one SDP operation. Inference form only,
     all statistics constant."""
     if node.get("training_mode", 0):

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nvdla.frontend.graph import Cut, Graph, Node, Value, shape_text
+from nvdla.frontend.graph import Cut, Graph, GraphValue, Node, shape_text
 from nvdla.frontend.operators.registry import operator
-from nvdla.frontend.operators.windows import Window, auto_pads, trimmed, window_of
+from nvdla.frontend.operators.windows import OnnxWindow, auto_pads, trimmed, window_of
 
 #: weights of a matrix product or a batch that is unrolled
 MAX_UNROLLED = 1 << 26
@@ -25,7 +25,7 @@ def unrolled(weights: np.ndarray, bias: np.ndarray | None, batch: int) -> tuple[
 
 
 @operator("Conv", note="convolution")
-def conv(graph: Graph, node: Node) -> Value:
+def conv(graph: Graph, node: Node) -> GraphValue:
     """A convolution in CONV and SDP.
 
     Weights and bias are constants. 1-D as 2-D with one row; kernel and dilation to 32, stride to 8, padding less than
@@ -60,7 +60,7 @@ def conv(graph: Graph, node: Node) -> Value:
 
 
 @operator("ConvTranspose", note="deconvolution")
-def conv_transpose(graph: Graph, node: Node) -> Value:
+def conv_transpose(graph: Graph, node: Node) -> GraphValue:
     """One convolution for each position within the stride, results interleaved by strides.
 
     Weights and bias are constants; 1-D as 2-D; groups become dense weights; pads, output_padding and output_shape; no
@@ -137,7 +137,7 @@ def _deconvolution_begins(node: Node, full: list[int], wanted: list[int], spatia
 
 
 @operator("Gemm", note="fully connected")
-def gemm(graph: Graph, node: Node) -> Value:
+def gemm(graph: Graph, node: Node) -> GraphValue:
     """An inner product in CONV and SDP: alpha * A * B + beta * C with constant B and C.
 
     A may be transposed; rows of A become columns of a 1x1 convolution (one row: a kernel as large as the cube before
@@ -157,7 +157,7 @@ def gemm(graph: Graph, node: Node) -> Value:
 
 
 @operator("MatMul", note="fully connected")
-def matmul(graph: Graph, node: Node) -> Value:
+def matmul(graph: Graph, node: Node) -> GraphValue:
     """A product with a constant matrix, in CONV and SDP. One side is a constant; batches of the constant side become
     groups. Two computed sides run on the host."""
     computed = node.computed()
@@ -193,12 +193,12 @@ def _stacks(order: np.ndarray, matrix: np.ndarray, together: bool) -> tuple[np.n
 def product(
     graph: Graph,
     node: Node,
-    value: Value,
+    value: GraphValue,
     order: np.ndarray,
     matrix: np.ndarray,
     offset: np.ndarray | None,
     transposed: bool = False,
-) -> Value:
+) -> GraphValue:
     """Rows ``order`` (B, M, K) of flat positions in the value times ``matrix`` (B, K, N), plus ``offset``."""
     batch, rows, inner = order.shape
     columns = matrix.shape[2]
@@ -230,7 +230,7 @@ def product(
     return graph.result(node, made, np.ascontiguousarray(index).reshape(node.out_shape))
 
 
-def _whole(value: Value, order: np.ndarray, matrix: np.ndarray) -> np.ndarray | None:
+def _whole(value: GraphValue, order: np.ndarray, matrix: np.ndarray) -> np.ndarray | None:
     """Kernels as large as the cube, weights in the order of its elements: (M * N, channels of a row, height, width) for
     rows ``order`` (M, K) times ``matrix`` (K, N), each row a group; None where rows share channels or are too large."""
     channels, height, width = value.placed.shape
@@ -264,4 +264,4 @@ def _bias(
     return None, np.ascontiguousarray(spread)
 
 
-__all__ = ["Window", "auto_pads", "conv", "conv_transpose", "gemm", "matmul", "product", "unrolled"]
+__all__ = ["OnnxWindow", "auto_pads", "conv", "conv_transpose", "gemm", "matmul", "product", "unrolled"]

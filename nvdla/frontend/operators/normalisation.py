@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from nvdla.builder import Tensor
-from nvdla.frontend.graph import Cut, Graph, Node, Value
+from nvdla.frontend.graph import Cut, Graph, GraphValue, Node
 from nvdla.frontend.operators.registry import operator
 
 MAX_ROWS = 16
 
 
 @operator("LRN", note="CDP")
-def lrn(graph: Graph, node: Node) -> Value:
+def lrn(graph: Graph, node: Node) -> GraphValue:
     """Across channels in the CDP: size 3, 5, 7 or 9."""
     value = graph.source(node)
     if value.shape[0] != 1:
@@ -32,7 +32,7 @@ def _lrn(graph: Graph, node: Node, cube: Tensor, name: str) -> Tensor:
     )
 
 
-def _batches(graph: Graph, node: Node, value: Value) -> Value:
+def _batches(graph: Graph, node: Node, value: GraphValue) -> GraphValue:
     """Every image of a batch alone."""
     if value.shape[0] > MAX_ROWS:
         raise Cut(f"a batch of {value.shape[0]}", "compile for batch 1 (--shape)")
@@ -46,7 +46,7 @@ def _batches(graph: Graph, node: Node, value: Value) -> Value:
 
 
 @operator("Softmax", note="CPU task of NVIDIA's runtime")
-def softmax(graph: Graph, node: Node) -> Value:
+def softmax(graph: Graph, node: Node) -> GraphValue:
     """The CPU task of NVIDIA's runtime, over the channels of a 1x1 cube: one row (up to 16 rows, one task each), int8
     and fp16."""
     value = graph.source(node)
@@ -75,7 +75,7 @@ def softmax(graph: Graph, node: Node) -> Value:
 
 
 @operator("InstanceNormalization", "LayerNormalization", "GroupNormalization", note="host")
-def by_data(graph: Graph, node: Node) -> Value:
+def by_data(graph: Graph, node: Node) -> GraphValue:
     """Runs on the host: mean and variance are those of the data itself, and no engine computes them."""
     raise Cut(
         "mean and variance are those of the data itself, which no engine computes", "train with BatchNormalization"

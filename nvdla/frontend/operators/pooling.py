@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from nvdla.builder import Tensor
-from nvdla.frontend.graph import Cut, Graph, Node, Value
+from nvdla.frontend.graph import Cut, Graph, GraphValue, Node
 from nvdla.frontend.operators.registry import operator
-from nvdla.frontend.operators.windows import Window, trimmed, window_of
+from nvdla.frontend.operators.windows import OnnxWindow, trimmed, window_of
 
 
 @operator("MaxPool", note="PDP")
-def max_pool(graph: Graph, node: Node) -> Value:
+def max_pool(graph: Graph, node: Node) -> GraphValue:
     """Largest value of each window in the PDP, also with ceil_mode; windows above 8 become cascades.
 
     No dilation; the positions (Indices) are not computed. A border of the lowest number before it (Pad) is taken into
@@ -29,12 +29,12 @@ def max_pool(graph: Graph, node: Node) -> Value:
     return graph.result(node, made)
 
 
-def _is_too_wide(window: Window) -> bool:
+def _is_too_wide(window: OnnxWindow) -> bool:
     """Whether a window would hold padding alone."""
     return max(window.padding[:2]) >= window.kernel[0] or max(window.padding[2:]) >= window.kernel[1]
 
 
-def _dilated(graph: Graph, node: Node, value: Value, window: Window) -> Value:
+def _dilated(graph: Graph, node: Node, value: GraphValue, window: OnnxWindow) -> GraphValue:
     """A dilated window as the largest of slices, where few and without padding."""
     if window.kernel[0] * window.kernel[1] > 16 or any(window.padding):
         raise Cut(f"dilation {window.dilation} of a padded or large window; the PDP has none")
@@ -57,7 +57,7 @@ def _dilated(graph: Graph, node: Node, value: Value, window: Window) -> Value:
     return graph.result(node, result)
 
 
-def _window(node: Node, value: Value, outer: tuple[int, int, int, int] = (0, 0, 0, 0)) -> Window:
+def _window(node: Node, value: GraphValue, outer: tuple[int, int, int, int] = (0, 0, 0, 0)) -> OnnxWindow:
     """The window with as much padding at the end as the result needs (ceil_mode)."""
     if len(value.shape) not in (3, 4):
         raise Cut(f"pooling over {len(value.shape) - 2} dimensions; the PDP has two")
@@ -71,11 +71,11 @@ def _window(node: Node, value: Value, outer: tuple[int, int, int, int] = (0, 0, 
     for axis in (0, 1):
         span = (wanted[axis] - 1) * window.stride[axis] + (window.kernel[axis] - 1) * window.dilation[axis] + 1
         pads[2 * axis + 1] = max(pads[2 * axis + 1], span - sizes[axis] - pads[2 * axis])
-    return Window(window.kernel, window.stride, window.dilation, (pads[0], pads[1], pads[2], pads[3]))
+    return OnnxWindow(window.kernel, window.stride, window.dilation, (pads[0], pads[1], pads[2], pads[3]))
 
 
 @operator("AveragePool", note="PDP")
-def average_pool(graph: Graph, node: Node) -> Value:
+def average_pool(graph: Graph, node: Node) -> GraphValue:
     """Mean of each window in the PDP, padding counted or not (windows at the border then have a divisor of their own),
     also with ceil_mode. No dilation. Zero padding before it (Pad) is taken into it where padding counts."""
     value = graph.source(node)
@@ -105,7 +105,7 @@ def _pads(node: Node) -> bool:
 
 
 @operator("GlobalAveragePool", "GlobalMaxPool", note="PDP")
-def global_pool(graph: Graph, node: Node) -> Value:
+def global_pool(graph: Graph, node: Node) -> GraphValue:
     """One window over the whole map; averages whose windows do not factor become convolutions."""
     value = graph.source(node)
     cube = graph.cube(value)
@@ -117,7 +117,7 @@ def global_pool(graph: Graph, node: Node) -> Value:
 
 
 @operator("LpPool", "GlobalLpPool", note="table and convolution")
-def lp_pool(graph: Graph, node: Node) -> Value:
+def lp_pool(graph: Graph, node: Node) -> GraphValue:
     """p 1: magnitudes by table, their sum by a convolution with ones.
 
     Any other p runs on the host: the root of a sum of powers in 8 bits would be off by many steps near zero.
@@ -127,7 +127,7 @@ def lp_pool(graph: Graph, node: Node) -> Value:
     if power != 1:
         raise Cut(f"p {power}: the root of a sum of powers is not exact enough")
     if node.op == "GlobalLpPool":
-        window = Window(graph.cube(value).shape[1:], (1, 1), (1, 1), (0, 0, 0, 0))
+        window = OnnxWindow(graph.cube(value).shape[1:], (1, 1), (1, 1), (0, 0, 0, 0))
     else:
         window = _window(node, value)
     cube, net = graph.cube(value), graph.network

@@ -7,14 +7,14 @@ import math
 import numpy as np
 
 from nvdla.builder import Tensor
-from nvdla.frontend.graph import Cut, Function, Graph, Node, Value, canonical
+from nvdla.frontend.graph import Cut, Function, Graph, GraphValue, Node, canonical
 from nvdla.frontend.operators.registry import operator
 
 MAX_KERNEL = 32
 
 
 @operator("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", note="PDP or a convolution with ones")
-def reduce(graph: Graph, node: Node) -> Value:
+def reduce(graph: Graph, node: Node) -> GraphValue:
     """Over rows and columns in the PDP (sums: a convolution with ones); over channels and any other dimensions by a
     convolution with ones, after the elements are brought into place where that is possible."""
     value, axes = _operands(graph, node)
@@ -27,7 +27,7 @@ def reduce(graph: Graph, node: Node) -> Value:
 @operator(
     "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp", note="table, convolution, table"
 )
-def reduce_function(graph: Graph, node: Node) -> Value:
+def reduce_function(graph: Graph, node: Node) -> GraphValue:
     """A table for each element, the sum as for ReduceSum, and a table for the sum where the operator has one."""
     value, axes = _operands(graph, node)
     if graph.precision == "fp16" and node.op in ("ReduceLogSum", "ReduceLogSumExp"):
@@ -36,7 +36,7 @@ def reduce_function(graph: Graph, node: Node) -> Value:
     net, source = graph.network, value
     if before is not None:
         made = net.function(graph.label(node, "each"), graph.flat(value), before)
-        source = Value("", value.shape, made, value.index)
+        source = GraphValue("", value.shape, made, value.index)
     if not axes:
         raise Cut("no axes")
     if after is None:
@@ -55,7 +55,7 @@ _AROUND: dict[str, tuple[Function | None, Function | None]] = {
 }
 
 
-def _operands(graph: Graph, node: Node) -> tuple[Value, tuple[int, ...]]:
+def _operands(graph: Graph, node: Node) -> tuple[GraphValue, tuple[int, ...]]:
     value = graph.source(node)
     axes = node.setting("axes", 1)
     axes = [axes] if isinstance(axes, int) else axes
@@ -64,12 +64,12 @@ def _operands(graph: Graph, node: Node) -> tuple[Value, tuple[int, ...]]:
     return value, tuple(sorted({axis % len(value.shape) for axis in axes}))
 
 
-def _reduced(graph: Graph, node: Node, value: Value, axes: tuple[int, ...], kind: str, name: str) -> Value:
+def _reduced(graph: Graph, node: Node, value: GraphValue, axes: tuple[int, ...], kind: str, name: str) -> GraphValue:
     count = math.prod(value.shape[axis] for axis in axes)
     if count == 1:
         shape = node.out_shape
         index = None if value.index is None else value.index.reshape(shape)
-        return Value(node.outputs[0], shape, value.tensor, index, value.boundary)
+        return GraphValue(node.outputs[0], shape, value.tensor, index, value.boundary)
     rank = len(value.shape)
     spatial = tuple(range(max(rank - 2, 1), rank)) if rank >= 4 else (rank - 1,) if rank == 3 else ()
     in_order = value.index is None and (value.tensor is None or value.tensor.shape == canonical(value.shape))

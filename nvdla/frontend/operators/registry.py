@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from nvdla.frontend.graph import Graph, Node, Value
+from nvdla.frontend.graph import Graph, GraphValue, Node
 
-Function = Callable[[Graph, Node], Value | list[Value]]
+Function = Callable[[Graph, Node], GraphValue | list[GraphValue]]
 
 
 @dataclass(frozen=True)

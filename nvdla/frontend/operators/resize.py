@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.frontend.graph import Cut, Graph, Node, Value
+from nvdla.frontend.graph import Cut, Graph, GraphValue, Node
 from nvdla.frontend.model import run_once
 from nvdla.frontend.operators.registry import operator
 
@@ -12,7 +12,7 @@ MAX_MATRIX = 1 << 20
 
 
 @operator("Resize", "Upsample", note="copies, or a fixed filter")
-def resize(graph: Graph, node: Node) -> Value:
+def resize(graph: Graph, node: Node) -> GraphValue:
     """Nearest neighbour by whole factors: SDP copies with strides. Linear by whole factors: a deconvolution. Any other
     fixed filter (cubic, sizes, all coordinate modes, antialias) of a map of few elements: a 1x1 convolution from all
     its elements to all of the result. Over rows and columns only, with constant scales or sizes."""
@@ -31,7 +31,7 @@ def resize(graph: Graph, node: Node) -> Value:
     return _filter(graph, node, value, rows, columns)
 
 
-def _matrix(node: Node, value: Value, axis: int) -> np.ndarray:
+def _matrix(node: Node, value: GraphValue, axis: int) -> np.ndarray:
     """The linear map of one dimension (out, in), asked of onnxruntime with unit vectors."""
     size = value.shape[axis]
     if len(value.shape) + axis < 2:
@@ -42,7 +42,7 @@ def _matrix(node: Node, value: Value, axis: int) -> np.ndarray:
     return responses(node, value, axis)[:, :]
 
 
-def responses(node: Node, value: Value, axis: int) -> np.ndarray:
+def responses(node: Node, value: GraphValue, axis: int) -> np.ndarray:
     """What the node makes of a ramp of unit vectors along one dimension; the others are constant."""
     import onnx
 
@@ -73,7 +73,7 @@ def responses(node: Node, value: Value, axis: int) -> np.ndarray:
     return np.stack(columns, 1)
 
 
-def _nearest(graph: Graph, node: Node, value: Value, rows: np.ndarray, columns: np.ndarray) -> Value:
+def _nearest(graph: Graph, node: Node, value: GraphValue, rows: np.ndarray, columns: np.ndarray) -> GraphValue:
     """Every result is one element: an index."""
     if any(
         not np.array_equal(np.sort(m, 1)[:, -1:], np.ones((len(m), 1))) or np.count_nonzero(m) != len(m)
@@ -85,7 +85,7 @@ def _nearest(graph: Graph, node: Node, value: Value, rows: np.ndarray, columns: 
     return graph.alias(node, value, order)
 
 
-def _filter(graph: Graph, node: Node, value: Value, rows: np.ndarray, columns: np.ndarray) -> Value:
+def _filter(graph: Graph, node: Node, value: GraphValue, rows: np.ndarray, columns: np.ndarray) -> GraphValue:
     down, across = _whole_factors(rows), _whole_factors(columns)
     if down is not None and across is not None and value.shape[0] == 1 and value.size > 64:
         return _interpolated(graph, node, value, rows, columns, (down, across))
@@ -107,8 +107,8 @@ def _whole_factors(matrix: np.ndarray) -> int | None:
 
 
 def _interpolated(
-    graph: Graph, node: Node, value: Value, rows: np.ndarray, columns: np.ndarray, factors: tuple[int, int]
-) -> Value:
+    graph: Graph, node: Node, value: GraphValue, rows: np.ndarray, columns: np.ndarray, factors: tuple[int, int]
+) -> GraphValue:
     """Linear by whole factors: the edge repeated, a deconvolution a channel, and the middle of its result.
 
     The kernel of one direction is what an element in the middle contributes to its neighbours.

@@ -7,13 +7,13 @@ from typing import Literal
 
 import numpy as np
 
-from nvdla.frontend.graph import Cut, Graph, Node, Value, canonical
+from nvdla.frontend.graph import Cut, Graph, GraphValue, Node, canonical
 from nvdla.frontend.operators.registry import operator
 
 MAX_MOVED = 1 << 24
 
 
-def order_of(value: Value) -> np.ndarray:
+def order_of(value: GraphValue) -> np.ndarray:
     """Where each element of a value lies. Raises Cut for more than can be moved."""
     if value.size > MAX_MOVED:
         raise Cut(f"moving {value.size} elements; at most {MAX_MOVED}")
@@ -21,14 +21,14 @@ def order_of(value: Value) -> np.ndarray:
 
 
 @operator("Reshape", "Flatten", "Squeeze", "Unsqueeze", note="renames")
-def rename(graph: Graph, node: Node) -> Value:
+def rename(graph: Graph, node: Node) -> GraphValue:
     """Another shape for the same elements: nothing is computed."""
     value = graph.source(node)
     return graph.alias(node, value, value.index)
 
 
 @operator("Identity", "Dropout", "Cast", "CastLike", note="renames")
-def same(graph: Graph, node: Node) -> Value:
+def same(graph: Graph, node: Node) -> GraphValue:
     """The same elements (Dropout in its inference form, Cast between real numbers)."""
     value = graph.source(node)
     training = node.constant(2) if node.op == "Dropout" and node.has(2) else None
@@ -40,7 +40,7 @@ def same(graph: Graph, node: Node) -> Value:
 
 
 @operator("Transpose", note="renames")
-def transpose(graph: Graph, node: Node) -> Value:
+def transpose(graph: Graph, node: Node) -> GraphValue:
     """Another order of the same elements. It is free at the ends of an accelerator part and where it cancels with
     others (NHWC models, channel shuffle: one 1x1 convolution); small tensors are reordered by convolutions."""
     value = graph.source(node)
@@ -49,7 +49,7 @@ def transpose(graph: Graph, node: Node) -> Value:
 
 
 @operator("DepthToSpace", note="deconvolution with ones")
-def depth_to_space(graph: Graph, node: Node) -> Value:
+def depth_to_space(graph: Graph, node: Node) -> GraphValue:
     """A deconvolution with ones and zeros: exact."""
     value = graph.source(node)
     block = int(node.get("blocksize"))
@@ -79,7 +79,7 @@ def _depth_order(node: Node, order: np.ndarray, block: int) -> np.ndarray:
 
 
 @operator("SpaceToDepth", note="convolution with ones")
-def space_to_depth(graph: Graph, node: Node) -> Value:
+def space_to_depth(graph: Graph, node: Node) -> GraphValue:
     """A convolution with ones and zeros, kernel and stride as large as the block: exact."""
     value = graph.source(node)
     block = int(node.get("blocksize"))
@@ -96,7 +96,7 @@ def space_to_depth(graph: Graph, node: Node) -> Value:
 
 
 @operator("Slice", note="copies of the SDP")
-def slice_(graph: Graph, node: Node) -> Value:
+def slice_(graph: Graph, node: Node) -> GraphValue:
     """A part of a tensor in channels, rows and columns, with steps upwards; constant bounds. Steps backwards only for
     small tensors."""
     value = graph.source(node)
@@ -116,7 +116,7 @@ def slice_(graph: Graph, node: Node) -> Value:
 
 
 @operator("Split", note="copies of the SDP")
-def split(graph: Graph, node: Node) -> list[Value]:
+def split(graph: Graph, node: Node) -> list[GraphValue]:
     """Parts of a tensor one behind the other, as for Slice."""
     value = graph.source(node)
     axis = int(node.get("axis", 0)) % len(value.shape)
@@ -132,7 +132,7 @@ def split(graph: Graph, node: Node) -> list[Value]:
 
 
 @operator("Gather", note="copies of the SDP")
-def gather(graph: Graph, node: Node) -> Value:
+def gather(graph: Graph, node: Node) -> GraphValue:
     """Rows or channels with constant indices: a channel permutation is one 1x1 convolution, a range a slice."""
     value = graph.source(node)
     indices = node.constant(1)
@@ -143,7 +143,7 @@ def gather(graph: Graph, node: Node) -> Value:
 
 
 @operator("Expand", "Tile", note="copies, or pooling of one element")
-def repeat(graph: Graph, node: Node) -> Value:
+def repeat(graph: Graph, node: Node) -> GraphValue:
     """Elements repeated: whole factors in rows and columns, channels by a 1x1 convolution."""
     value = graph.source(node)
     if math.prod(node.out_shape) > MAX_MOVED:
@@ -155,7 +155,7 @@ def repeat(graph: Graph, node: Node) -> Value:
 
 
 @operator("Concat", note="producers write side by side")
-def concat(graph: Graph, node: Node) -> Value:
+def concat(graph: Graph, node: Node) -> GraphValue:
     """Along channels, rows or columns. Channels cost nothing where each part fills whole atoms; constants are laid in
     the loadable."""
     axis = int(node.get("axis", 1)) % len(node.out_shape)
@@ -184,7 +184,7 @@ def concat(graph: Graph, node: Node) -> Value:
     return graph.result(node, made, None if plain else index)
 
 
-def _part(graph: Graph, node: Node, index: int) -> Value:
+def _part(graph: Graph, node: Node, index: int) -> GraphValue:
     """An input of Concat; a constant one is a tensor of the loadable."""
     array = node.constant(index)
     if array is None:
@@ -193,11 +193,11 @@ def _part(graph: Graph, node: Node, index: int) -> Value:
         raise Cut("one of its inputs is empty")
     values = np.asarray(array, np.float64)
     tensor = graph.network.constant(graph.label(node, "constant"), values.reshape(canonical(values.shape)))
-    return Value(node.inputs[index], values.shape, tensor)
+    return GraphValue(node.inputs[index], values.shape, tensor)
 
 
 @operator("Pad", note="into the operation after it, or constants around it")
-def pad(graph: Graph, node: Node) -> Value:
+def pad(graph: Graph, node: Node) -> GraphValue:
     """Zeros around rows and columns go into the convolution (or average) after them, the lowest number into the
     largest of windows; else the border is copied from constants of the loadable. Other constants; reflect, edge and
     wrap only for small tensors. Negative pads cut."""
@@ -213,7 +213,7 @@ def pad(graph: Graph, node: Node) -> Value:
     grown = [(max(b, 0), max(e, 0)) for b, e in zip(begins, ends, strict=True)]
     cut = tuple(slice(max(-b, 0), size - max(-e, 0)) for b, e, size in zip(begins, ends, value.shape, strict=True))
     if min(begins + ends) < 0:
-        value = Value("", tuple(s.stop - s.start for s in cut), value.tensor, order_of(value)[cut], value.boundary)
+        value = GraphValue("", tuple(s.stop - s.start for s in cut), value.tensor, order_of(value)[cut], value.boundary)
     outer = grown[: rank - 2] if rank >= 4 else grown[: rank - 1]
     inner = ([(0, 0)] if rank == 3 else []) + grown[len(outer) :]
     if rank < 3 or any(b or e for b, e in outer):
@@ -239,7 +239,7 @@ def _pads(node: Node, rank: int) -> tuple[list[int], list[int]]:
     return begins, ends
 
 
-def _mirrored(graph: Graph, node: Node, value: Value, begins: list[int], ends: list[int], mode: str) -> Value:
+def _mirrored(graph: Graph, node: Node, value: GraphValue, begins: list[int], ends: list[int], mode: str) -> GraphValue:
     forms: dict[str, Literal["reflect", "edge", "wrap"]] = {"reflect": "reflect", "edge": "edge", "wrap": "wrap"}
     form = forms.get(mode)
     if form is None or min(begins + ends) < 0:
@@ -247,7 +247,9 @@ def _mirrored(graph: Graph, node: Node, value: Value, begins: list[int], ends: l
     return graph.alias(node, value, np.pad(order_of(value), list(zip(begins, ends, strict=True)), form))
 
 
-def _in_channels(graph: Graph, node: Node, value: Value, grown: list[tuple[int, int]], number: float) -> Value:
+def _in_channels(
+    graph: Graph, node: Node, value: GraphValue, grown: list[tuple[int, int]], number: float
+) -> GraphValue:
     """A border in channels or batch: zeros by a convolution, then the number added where it belongs."""
     order = np.pad(np.arange(value.size).reshape(value.shape), grown, constant_values=-1)
     cube = canonical(node.out_shape)

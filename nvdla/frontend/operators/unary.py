@@ -5,23 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from nvdla.builder import Tensor
-from nvdla.frontend.graph import Cut, Function, Graph, Node, Value
+from nvdla.frontend.graph import Cut, Function, Graph, GraphValue, Node
 from nvdla.frontend.operators.functions import total
 
 
-def derived(value: Value) -> tuple[Value, Function]:
+def derived(value: GraphValue) -> tuple[GraphValue, Function]:
     """The value that this one is a function of, and the function (itself, where it is none)."""
     if value.base is not None and value.function is not None:
         return value.base, value.function
     return value, lambda x: x
 
 
-def is_table(value: Value) -> bool:
+def is_table(value: GraphValue) -> bool:
     """Whether a look-up table makes this value: what follows goes into the same table."""
     return value.tensor is not None and value.tensor.producer.kind == "function" and value.base is not None
 
 
-def keep(node: Node, made: Value, source: Value, function: Function) -> Value:
+def keep(node: Node, made: GraphValue, source: GraphValue, function: Function) -> GraphValue:
     """Remember what the result is a function of."""
     base, inner = derived(source)
     made.base = base
@@ -29,12 +29,12 @@ def keep(node: Node, made: Value, source: Value, function: Function) -> Value:
     return made
 
 
-def moved(node: Node, source: Value, tensor: Tensor) -> Value:
+def moved(node: Node, source: GraphValue, tensor: Tensor) -> GraphValue:
     """A result whose elements lie as those of the source: same shape, same index."""
-    return Value(node.outputs[0], source.shape, tensor, source.index)
+    return GraphValue(node.outputs[0], source.shape, tensor, source.index)
 
 
-def table(graph: Graph, node: Node, source: Value, function: Function, smooth: bool = True) -> Value:
+def table(graph: Graph, node: Node, source: GraphValue, function: Function, smooth: bool = True) -> GraphValue:
     """A look-up table, also of everything that leads to ``source`` by a table."""
     start, whole = source, function
     inner = source.function
@@ -48,7 +48,7 @@ def table(graph: Graph, node: Node, source: Value, function: Function, smooth: b
     return keep(node, moved(node, start, tensor), source, function)
 
 
-def linear(graph: Graph, node: Node, source: Value, factor: float, offset: float) -> Value:
+def linear(graph: Graph, node: Node, source: GraphValue, factor: float, offset: float) -> GraphValue:
     """factor * x + offset: goes into the table before it, else into the convolution before it or an SDP operation."""
 
     def function(x: np.ndarray) -> np.ndarray:

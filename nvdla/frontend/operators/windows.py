@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nvdla.frontend.graph import Cut, Node, Value
+from nvdla.frontend.graph import Cut, GraphValue, Node
 from nvdla.rounding import ceil_div
 
 
 @dataclass(frozen=True)
-class Window:
+class OnnxWindow:
     """Pairs (vertical, horizontal); ``padding`` (top, bottom, left, right)."""
 
     kernel: tuple[int, int]
@@ -25,7 +25,7 @@ LOWEST = float(np.finfo(np.float16).min)
 """What is below it never wins a maximum: no element of the accelerator is."""
 
 
-def trimmed(value: Value, lowest: bool = False) -> tuple[Value, tuple[int, int, int, int]]:
+def trimmed(value: GraphValue, lowest: bool = False) -> tuple[GraphValue, tuple[int, int, int, int]]:
     """The value without the zeros that a Pad put around it, and their widths (top, bottom, left, right). ``lowest``:
     numbers instead that never win a maximum."""
     plain = value.border < LOWEST if lowest else value.border == 0
@@ -34,7 +34,7 @@ def trimmed(value: Value, lowest: bool = False) -> tuple[Value, tuple[int, int, 
 
 def window_of(
     node: Node, kernel: Sequence[int], sizes: Sequence[int], outer: tuple[int, int, int, int] = (0, 0, 0, 0)
-) -> Window:
+) -> OnnxWindow:
     """The window of a Conv or pool over ``sizes``, padded by ``outer`` before."""
     count = len(kernel)
     if count not in (1, 2):
@@ -49,7 +49,7 @@ def window_of(
     whole = (top + outer[0], bottom + outer[1], left + outer[2], right + outer[3])
     if min(whole) < 0:
         raise Cut(f"negative padding {list(pads)}")
-    return Window(_pair(kernel), _pair(strides), _pair(dilations), whole)
+    return OnnxWindow(_pair(kernel), _pair(strides), _pair(dilations), whole)
 
 
 def auto_pads(

@@ -112,7 +112,7 @@ class DirectIntegers(_Direct):
 
         weights, matrix = packed
         padded = pad_lines(lines, self.settings)
-        window = conv.Window(**window_steps(self.settings))
+        window = conv.ConvolutionWindow(**window_steps(self.settings))
         if matrix is None:
             return self.deliver(conv.saturating_sums(padded, weights, window, self.sequence()))
         return self.deliver(conv.exact_sums(padded, matrix, window, weights.shape[1:]))

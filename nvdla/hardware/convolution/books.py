@@ -16,7 +16,7 @@ from nvdla.rounding import ceil_div
 
 
 @dataclass(frozen=True)
-class Layer:
+class BufferLayer:
     """What one convolution asks of the buffer. Counts are entries; ``bank`` is the entries of a bank, ``entry`` bytes.
 
     ``line``: what a line is made of; ``weights``: which weights they are. ``data``: entries that CDMA reports at a
@@ -62,7 +62,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Access:
+class BufferAccess:
     """Where one convolution finds what it works on, in entries from the first entry of its banks, ring or not.
 
     ``fetches``: whether anything is fetched, to ``written`` on. ``read``: where CSC reads. ``notes``: what is wrong
@@ -86,14 +86,14 @@ class DataBook:
 
     def __init__(self, patient: bool = True) -> None:
         self._patient = patient
-        self._layer: Layer | None = None
+        self._layer: BufferLayer | None = None
         self._free = self._planned = self._written = 0  # CDMA: as many entries may be planned, are planned
         self._read = self._available = 0  # CSC: position, entries that it knows to be there
         self._reports: deque[int] = deque()  # from CDMA, not looked at by CSC yet
         self._pending: deque[int] = deque()  # what CDMA has no room for yet
         self._left = 0  # kept by the layer before
 
-    def step(self, layer: Layer) -> Access:
+    def step(self, layer: BufferLayer) -> BufferAccess:
         """Account for one convolution. Raises ScheduleError when it waits for ever."""
         before = self._layer
         notes: list[str] = []
@@ -120,7 +120,7 @@ class DataBook:
             self._fetch_pending()
         self._wait(layer, notes)
         self._compare(layer, again, notes)
-        access = Access(fetches, self._written, self._read, tuple(notes))
+        access = BufferAccess(fetches, self._written, self._read, tuple(notes))
         released = 0 if layer.keep_data else layer.released
         self._left = layer.needed - released
         self._read += released
@@ -129,7 +129,7 @@ class DataBook:
         self._layer = layer
         return access
 
-    def _change_banks(self, before: Layer | None, layer: Layer, notes: list[str]) -> None:
+    def _change_banks(self, before: BufferLayer | None, layer: BufferLayer, notes: list[str]) -> None:
         """CDMA waits until all entries of the other banks are released (cdma:253, 3414)."""
         if before is not None and self._free < self._planned + before.data_banks * before.bank:
             missing = self._planned + before.data_banks * before.bank - self._free
@@ -139,7 +139,7 @@ class DataBook:
             notes.append(f"NVIDIA's C model waits for ever, hardware does not: {what}")
         self._free, self._planned = layer.data_banks * layer.bank, 0
 
-    def _compare(self, layer: Layer, again: bool, notes: list[str]) -> None:
+    def _compare(self, layer: BufferLayer, again: bool, notes: list[str]) -> None:
         """Note a convolution that does not read the lines that its settings mean."""
         before = self._layer
         if before is not None and again and before.line != layer.line:
@@ -161,7 +161,7 @@ class DataBook:
             self._planned += self._pending[0]
             self._reports.append(self._pending.popleft())
 
-    def _wait(self, layer: Layer, notes: list[str]) -> None:
+    def _wait(self, layer: BufferLayer, notes: list[str]) -> None:
         """CSC waits for all lines. Its difference has no sign (csc:2708): behind what was fetched it starts at once."""
         if self._available < self._read:
             notes.append(
@@ -188,13 +188,13 @@ class WeightBook:
 
     def __init__(self, patient: bool = True, lenient: bool = False) -> None:
         self._patient, self._lenient = patient, lenient
-        self._layer: Layer | None = None
+        self._layer: BufferLayer | None = None
         self._free = self._planned = self._bytes = 0
         self._read = self._first_read = 0
         self._kernels = self._used = self._first_used = 0
         self._left = 0
 
-    def step(self, layer: Layer) -> Access:
+    def step(self, layer: BufferLayer) -> BufferAccess:
         """Account for one convolution. Raises ScheduleError when it waits for ever."""
         before = self._layer
         notes: list[str] = []
@@ -230,7 +230,7 @@ class WeightBook:
             )
         self._end(layer)
         self._layer = layer
-        return Access(not again, written, read, tuple(notes))
+        return BufferAccess(not again, written, read, tuple(notes))
 
     def _begin(self, moved: bool, again: bool) -> None:
         """CSC releases what the layer before has kept, or goes back to where that began (csc:358-427)."""
@@ -249,7 +249,7 @@ class WeightBook:
             raise ScheduleError(f"NVIDIA's C model stops: {what}")
         notes.append(f"NVIDIA's C model calls it invalid, and fetches them: {what}")
 
-    def _change_banks(self, before: Layer | None, layer: Layer, notes: list[str]) -> None:
+    def _change_banks(self, before: BufferLayer | None, layer: BufferLayer, notes: list[str]) -> None:
         """CDMA waits until all entries of the other banks are released (cdma:481, 3438)."""
         if before is not None and self._free < self._planned + before.weight_banks * before.bank:
             missing = self._planned + before.weight_banks * before.bank - self._free
@@ -263,7 +263,7 @@ class WeightBook:
             notes.append(f"NVIDIA's C model waits for ever, hardware does not: {what}")
         self._free, self._planned, self._bytes = layer.weight_banks * layer.bank, 0, 0
 
-    def _fetch(self, layer: Layer) -> None:
+    def _fetch(self, layer: BufferLayer) -> None:
         """Kernel group after kernel group must find room beside what was never released (cdma:3398)."""
         room, start = self._free - self._planned, 0
         for _, end in layer.groups if not layer.compressed else ():
@@ -278,7 +278,7 @@ class WeightBook:
         self._planned = ceil_div(self._bytes, layer.entry)
         self._kernels += layer.kernels
 
-    def _end(self, layer: Layer) -> None:
+    def _end(self, layer: BufferLayer) -> None:
         """Kernels are released group by group as far as they were read, or kept (csc:483-495, 1518)."""
         self._read += layer.used
         self._used += layer.kernels

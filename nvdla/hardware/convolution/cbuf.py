@@ -11,7 +11,7 @@ import copy
 import numpy as np
 
 from nvdla.hardware.configuration import Configuration
-from nvdla.hardware.convolution.books import Access, DataBook, Layer, WeightBook
+from nvdla.hardware.convolution.books import BufferAccess, BufferLayer, DataBook, WeightBook
 from nvdla.hardware.convolution.checks import fetched_weight_bytes
 from nvdla.hardware.convolution.settings import ConvolutionSettings
 from nvdla.hardware.convolution.slices import from_entries, to_entries
@@ -33,7 +33,7 @@ class ConvolutionBuffer:
         self._cells = np.zeros((config.cbuf_banks * config.cbuf_bank_entries, config.cbuf_entry_bytes), np.uint8)
         self.steps = 0
 
-    def account(self, settings: ConvolutionSettings) -> tuple[Access, Access]:
+    def account(self, settings: ConvolutionSettings) -> tuple[BufferAccess, BufferAccess]:
         """Enter the next convolution into the books: where it finds data and weights. Raises ScheduleError."""
         layer = layer_of(settings, self.config)
         self.steps += 1
@@ -49,13 +49,13 @@ class ConvolutionBuffer:
         """The state at the beginning of a run."""
         self._cells[:] = 0
 
-    def write_lines(self, settings: ConvolutionSettings, access: Access, lines: np.ndarray) -> None:
+    def write_lines(self, settings: ConvolutionSettings, access: BufferAccess, lines: np.ndarray) -> None:
         """Put lines (batches, lines, columns, channels) where the convolution fetches them to."""
         entries = self.entries_of(settings, lines)
         entries = entries[: self.data_entries(settings)]
         self._cells[(access.written + np.arange(len(entries))) % self.data_entries(settings)] = entries
 
-    def read_lines(self, settings: ConvolutionSettings, access: Access) -> np.ndarray:
+    def read_lines(self, settings: ConvolutionSettings, access: BufferAccess) -> np.ndarray:
         """The lines (batches, lines, columns, channels) that the convolution finds where it reads."""
         count = settings.batches * settings.extended.height * settings.entries_per_slice
         return self.lines_of(settings, self._cells[(access.read + np.arange(count)) % self.data_entries(settings)])
@@ -88,7 +88,7 @@ class ConvolutionBuffer:
         rows = np.ascontiguousarray(rows).view(settings.precision.bits)
         return rows.reshape(size.height, settings.batches, *rows.shape[1:]).transpose(1, 0, 2, 3)
 
-    def write_weights(self, settings: ConvolutionSettings, access: Access, data: np.ndarray) -> None:
+    def write_weights(self, settings: ConvolutionSettings, access: BufferAccess, data: np.ndarray) -> None:
         """Put the bytes of the weights where the convolution fetches them to; of more than fit, the last stay."""
         entries = self._as_entries(data)
         first, capacity = self.weight_entries(settings)
@@ -96,7 +96,7 @@ class ConvolutionBuffer:
         at = (access.written + np.arange(skipped, len(entries))) % capacity
         self._cells[first + at] = entries[skipped:]
 
-    def read_weights(self, settings: ConvolutionSettings, access: Access, data: np.ndarray | None) -> np.ndarray:
+    def read_weights(self, settings: ConvolutionSettings, access: BufferAccess, data: np.ndarray | None) -> np.ndarray:
         """The weight elements that the convolution finds where it reads. ``data``: bytes that it fetches itself.
 
         CDMA never gets ahead of CSC by more than the banks hold, so what lies before ``data`` is still in the cells.
@@ -131,11 +131,11 @@ def _verbatim(settings: ConvolutionSettings) -> bool:
     return settings.image or settings.winograd
 
 
-def layer_of(settings: ConvolutionSettings, config: Configuration) -> Layer:
+def layer_of(settings: ConvolutionSettings, config: Configuration) -> BufferLayer:
     """What the books must know of a convolution."""
     entry, slices = config.cbuf_entry_bytes, settings.entries_per_slice
     size = fetched_weight_bytes(settings, config)
-    return Layer(
+    return BufferLayer(
         layout=settings.layout,
         data_banks=settings.banks[0],
         weight_banks=settings.banks[1],

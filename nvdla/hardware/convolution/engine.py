@@ -9,7 +9,7 @@ import numpy as np
 
 from nvdla.errors import ConfigError
 from nvdla.hardware.convolution.arithmetic import DirectDots, arithmetic
-from nvdla.hardware.convolution.books import Access
+from nvdla.hardware.convolution.books import BufferAccess
 from nvdla.hardware.convolution.cbuf import ConvolutionBuffer
 from nvdla.hardware.convolution.cdma import FeatureSource, Specials, WeightSource, input_source
 from nvdla.hardware.convolution.checks import check
@@ -78,7 +78,7 @@ class ConvolutionJob(Job):
         self.arithmetic = arithmetic(self.settings, machine.config)
         self.statistics: dict[str, int] = {}
         self.keep_weights = False
-        self.data = self.weights = Access(fetches=True, written=0, read=0)
+        self.data = self.weights = BufferAccess(fetches=True, written=0, read=0)
         self._accounted = False
         self._is_first = False
         self._packed: Any = None

@@ -37,7 +37,7 @@ class Padding:
 
 
 @dataclass(frozen=True)
-class Converter:
+class InputConverter:
     """The input converter of CDMA: ``(x - offset) * scale >> truncate`` with one offset for each of R, G, B, A."""
 
     enabled: bool
@@ -89,7 +89,7 @@ class ConvolutionSettings:
     truncate: int
     pra_truncate: int
     nan_to_zero: bool
-    converter: Converter
+    converter: InputConverter
     fetch_stride_x: int
     fetch_stride_y: int
     fetch_padding: Padding
@@ -222,7 +222,7 @@ def _precision(group: RegisterGroup, field: str) -> Precision:
     return Precision(value)
 
 
-def _converter(cdma: RegisterGroup, image: bool) -> Converter:
+def _converter(cdma: RegisterGroup, image: bool) -> InputConverter:
     """Mean and CVT_OFFSET are alternatives, never added (cmod/cdma/NV_NVDLA_cdma.cpp:2493).
 
     Only images have a mean: feature data always take CVT_OFFSET (:1450).
@@ -237,7 +237,7 @@ def _converter(cdma: RegisterGroup, image: bool) -> Converter:
         first, second, third, fourth = (cdma.signed(field) for field in fields)
     else:
         first = second = third = fourth = cdma.signed("D_CVT_OFFSET.CVT_OFFSET")
-    return Converter(
+    return InputConverter(
         enabled=bool(cdma["D_CVT_CFG.CVT_EN"]),
         offsets=(first, second, third, fourth),
         scale=cdma.signed("D_CVT_SCALE.CVT_SCALE"),

@@ -65,10 +65,10 @@ class IntegerPipeline:
         return counts
 
     def _x_pass(
-        self, data: np.ndarray, stages: list[sdp.Stage], converter: sdp.Converter, out: np.ndarray
+        self, data: np.ndarray, stages: list[sdp.StageValues], converter: sdp.Converter, out: np.ndarray
     ) -> tuple[np.ndarray, int]:
         """X1, X2 (as ``stages`` say) and a converter. Returns ``out`` and the number of saturated elements."""
-        blocks: list[tuple[np.ndarray, np.ndarray, sdp.Stage]] = []
+        blocks: list[tuple[np.ndarray, np.ndarray, sdp.StageValues]] = []
         for index, block in enumerate((self.settings.x1, self.settings.x2)):
             alu, mul = self._registers[index]
             source = self._sources[index]
@@ -79,7 +79,9 @@ class IntegerPipeline:
             blocks.append((alu, mul, stages[index]))
         return out, int(sdp.x_and_convert(data, *blocks[0], *blocks[1], converter, out))
 
-    def _to_fp16(self, data: np.ndarray, stages: list[sdp.Stage], out: np.ndarray, counts: dict[str, int]) -> None:
+    def _to_fp16(
+        self, data: np.ndarray, stages: list[sdp.StageValues], out: np.ndarray, counts: dict[str, int]
+    ) -> None:
         """17-bit integers from the converter to fp16; the saturation counter counts the largest number then
         (cmod/hls_wrapper/sdp_hls_wrapper.cpp:490)."""
         from nvdla.kernels.sdp_fp16_output import integers_to_fp16
@@ -115,12 +117,12 @@ class IntegerPipeline:
         return sdp.Converter(float(converter.offset), converter.scale * 2.0**-converter.shift, low, high)
 
 
-def x_stage(block: XBlock) -> sdp.Stage:
+def x_stage(block: XBlock) -> sdp.StageValues:
     """Kernel settings of an X block."""
     if block.bypass:
         return sdp.BYPASS
     algorithm = Algorithm.SUM if block.algorithm is Algorithm.EQL else block.algorithm
-    return sdp.Stage(
+    return sdp.StageValues(
         active=1,
         algorithm=sdp.NO_ALU if block.alu_bypass else int(algorithm),
         operand_scale=2.0**block.alu_shift,

@@ -46,11 +46,11 @@ def _lookup(group: RegisterGroup, tables: LookupTables, floating: bool) -> Looku
     return lookup
 
 
-def _table(group: RegisterGroup, name: str, bias: int, floating: bool) -> sdp_lut.Table:
+def _table(group: RegisterGroup, name: str, bias: int, floating: bool) -> sdp_lut.SdpTable:
     """Integers are signed; fp16 processing holds fp32 (range) and fp16 (slope) bit patterns."""
     read = group.__getitem__ if floating else group.signed
     scale, shift = f"S_LUT_{name}_SLOPE_SCALE.LUT_{name}_SLOPE", f"S_LUT_{name}_SLOPE_SHIFT.LUT_{name}_SLOPE"
-    return sdp_lut.Table(
+    return sdp_lut.SdpTable(
         start=read(f"S_LUT_{name}_START"),
         end=read(f"S_LUT_{name}_END"),
         select=group.signed(f"S_LUT_INFO.LUT_{name}_INDEX_SELECT"),

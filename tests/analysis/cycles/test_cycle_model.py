@@ -11,7 +11,7 @@ from nvdla.analysis.cycles.constants import Memory, constants
 from nvdla.analysis.cycles.model import chain_time, least_cycles
 from nvdla.analysis.cycles.shapes import (
     CdpShape,
-    Chain,
+    ChainShape,
     ConvolutionShape,
     PdpShape,
     SdpShape,
@@ -135,7 +135,7 @@ def test_a_convolution_is_never_faster_than_its_macs_and_its_memory(
     weights = kernels * kernel * channels
     shape = ConvolutionShape(width, height, kernels, kernel, 1, channels, 4096, weights, 2, 4)
     memory = Memory(latency)
-    time = chain_time(Chain(conv=shape, sdp=SdpShape(width, height, 1)), values, memory)
+    time = chain_time(ChainShape(conv=shape, sdp=SdpShape(width, height, 1)), values, memory)
     assert time.total >= mac_cycles(shape, values)
     assert time.total >= least_cycles(4096 + weights, 0, values, memory) + 2 * latency
     assert 0 < time.first_mac <= time.last_mac <= time.total
@@ -148,9 +148,9 @@ def test_slower_memory_never_makes_an_operation_faster(width, height, surfaces, 
     traffic = width * height * surfaces * values.atom
     fast, slow = Memory(latency), Memory(latency + 10, rate, shared=True)
     for chain in (
-        Chain(sdp=SdpShape(width, height, surfaces, 1, False, traffic, 0, traffic)),
-        Chain(pdp=PdpShape(width, height, width, height, surfaces, 0, 0, traffic, traffic)),
-        Chain(cdp=CdpShape(width, height, surfaces)),
+        ChainShape(sdp=SdpShape(width, height, surfaces, 1, False, traffic, 0, traffic)),
+        ChainShape(pdp=PdpShape(width, height, width, height, surfaces, 0, 0, traffic, traffic)),
+        ChainShape(cdp=CdpShape(width, height, surfaces)),
     ):
         assert chain_time(chain, values, slow).total >= chain_time(chain, values, fast).total
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nvdla.analysis.cycles.simulation import Activity, Event, Port, Simulation
+from nvdla.analysis.cycles.simulation import Activity, Port, SimulatedEvent, Simulation
 
 
 def finish(port, *activities):
@@ -64,7 +64,7 @@ def test_the_port_never_moves_more_than_it_can_and_everything_ends(wanted, rate,
 
 def test_an_event_that_has_happened_holds_nobody_up():
     simulation, seen = Simulation(Port(8, False)), []
-    event = Event()
+    event = SimulatedEvent()
 
     def waits():
         yield event

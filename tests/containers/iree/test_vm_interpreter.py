@@ -14,8 +14,8 @@ from support.iree_assembler import Code, goto, module
 from nvdla.containers.vmfb import module as modules
 from nvdla.containers.vmfb.arithmetic import operation, round_f32, siphash, wrap
 from nvdla.containers.vmfb.disassembler import disassemble
-from nvdla.containers.vmfb.interpreter import Limits, Machine
-from nvdla.containers.vmfb.values import Memory, VmBuffer, VmList
+from nvdla.containers.vmfb.interpreter import MachineLimits, VirtualMachine
+from nvdla.containers.vmfb.values import VmBuffer, VmList, VmMemory
 from nvdla.containers.vmfb.verify import verify
 from nvdla.errors import FormatError
 
@@ -24,10 +24,10 @@ INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 
 
-def machine(*functions: Code, limits: Limits | None = None, imports=None, **parts) -> Machine:
+def machine(*functions: Code, limits: MachineLimits | None = None, imports=None, **parts) -> VirtualMachine:
     parsed = modules.read(module(functions, **parts))
     assert [f.message for f in verify(parsed, strict=True)] == []
-    return Machine(parsed, imports or {}, limits or Limits())
+    return VirtualMachine(parsed, imports or {}, limits or MachineLimits())
 
 
 def run(code: list, convention: str, arguments=(), **parts):
@@ -193,7 +193,7 @@ def test_imports_are_called_with_their_types():
     seen = []
     code = Code("f", "0iIfFr_I", [("block",), ("call", 1 << 31, (0, 2, 4, 6, R0), (8,)), ("return", (8,))])
     provided = {"host.sum": lambda a, b, c, d, e: seen.append(e) or int(a + b + c + d)}
-    state = Machine(modules.read(module([code], imports=[("host.sum", "0iIfFr_I")])), provided)
+    state = VirtualMachine(modules.read(module([code], imports=[("host.sum", "0iIfFr_I")])), provided)
     buffer = VmBuffer(bytearray(b"x"))
     assert state.call("f", [1, 2, 3.0, 4.0, buffer]) == [10] and seen == [buffer]
 
@@ -213,7 +213,7 @@ def test_a_missing_import_is_named_when_it_is_reached(name, why):
             ("return", (0,)),
         ],
     )
-    state = Machine(modules.read(module([code], imports=[(name, "0i_i")])))
+    state = VirtualMachine(modules.read(module([code], imports=[(name, "0i_i")])))
     assert state.call("f", [0]) == [0]
     with pytest.raises(FormatError, match=why) as refusal:
         state.call("f", [1])
@@ -231,19 +231,19 @@ def test_vm_fail_stops_with_its_message_unless_its_status_is_zero():
 @pytest.mark.parametrize(
     ("code", "convention", "limits", "why"),
     [
-        ([("br", goto(0))], "0v_v", Limits(instructions=1000), "option instructions"),
-        ([("call", 0, (), ()), ("return", ())], "0v_v", Limits(depth=50), "option depth"),
+        ([("br", goto(0))], "0v_v", MachineLimits(instructions=1000), "option instructions"),
+        ([("call", 0, (), ()), ("return", ())], "0v_v", MachineLimits(depth=50), "option depth"),
         (
             [("const.i64", 1 << 40, 0), ("const.i32", 1, 2), ("buffer.alloc", 0, 2, R0), ("return", ())],
             "0v_v",
-            Limits(),
+            MachineLimits(),
             "option memory",
         ),
-        ([("const.i32", -1, 0), ("list.alloc", 0, 0, R0), ("return", ())], "0v_v", Limits(), "option memory"),
+        ([("const.i32", -1, 0), ("list.alloc", 0, 0, R0), ("return", ())], "0v_v", MachineLimits(), "option memory"),
         (
             [("const.i64", -1, 0), ("const.i32", 1, 2), ("buffer.alloc", 0, 2, R0), ("return", ())],
             "0v_v",
-            Limits(),
+            MachineLimits(),
             "of -1 bytes",
         ),
     ],
@@ -270,7 +270,7 @@ def test_memory_comes_back_when_nothing_refers_to_it():
             ("return", (0,)),
         ],
     )
-    assert machine(loop, limits=Limits(memory=1 << 18)).call("f", [100]) == [0]
+    assert machine(loop, limits=MachineLimits(memory=1 << 18)).call("f", [100]) == [0]
 
 
 def test_large_fills_count_as_many_instructions():
@@ -289,7 +289,7 @@ def test_large_fills_count_as_many_instructions():
             ("br", goto(1)),
         ],
     )
-    state = machine(loop, limits=Limits(instructions=200_000))
+    state = machine(loop, limits=MachineLimits(instructions=200_000))
     with pytest.raises(FormatError, match="option instructions"):
         state.call("f", [])
 
@@ -309,7 +309,7 @@ def test_broken_code_is_found_by_verification_and_by_running():
     def findings(instructions, **parts) -> str:
         parsed = modules.read(module([Code("f", "0v_v", instructions, **parts)]))
         with pytest.raises(FormatError):
-            Machine(parsed, limits=Limits(instructions=10_000)).call("f", [])
+            VirtualMachine(parsed, limits=MachineLimits(instructions=10_000)).call("f", [])
         return " ".join(f.message for f in verify(parsed))
 
     assert "register 40" in findings([("block",), ("const.i32", 1, 40), ("return", ())])
@@ -391,14 +391,14 @@ def test_special_cases_of_floats_are_those_of_c(kind):
 
 def test_lists_take_what_is_no_number_as_an_integer():
     items = [0.5, -3.99, math.inf, -math.inf, math.nan, 3e9]
-    held = VmList("f64", Memory(1000))
+    held = VmList("f64", VmMemory(1000))
     held.resize(len(items))
     for index, value in enumerate(items):
         held.set(index, value)
     least = -(1 << 31)
     assert [held.get(n, "i32") for n in range(len(items))] == [0, -3, least, least, least, least]
     assert held.get(5, "i64") == 3_000_000_000
-    whole = VmList("i32", Memory(1000))
+    whole = VmList("i32", VmMemory(1000))
     whole.resize(1)
     whole.set(0, math.inf)
     assert whole.get(0, "i32") == least
@@ -406,7 +406,7 @@ def test_lists_take_what_is_no_number_as_an_integer():
 
 def test_lists_nested_without_end_are_results_like_others():
     inner = None
-    memory = Memory(1 << 28)
+    memory = VmMemory(1 << 28)
     for _ in range(100_000):
         outer = VmList("?", memory)
         outer.resize(1)

@@ -133,10 +133,10 @@ def test_functions_answer_what_iree_answered_or_say_what_they_lack(name, run, mo
 
 
 def test_an_import_can_be_provided(formats):
-    from nvdla.containers.vmfb.interpreter import Machine
+    from nvdla.containers.vmfb.interpreter import VirtualMachine
 
     module = modules.read(read("3.13.0/imports.vmfb"))
-    assert Machine(module, {"custom.ext_add": lambda a, b: a + b}).call("call_ext", [1]) == [8]
+    assert VirtualMachine(module, {"custom.ext_add": lambda a, b: a + b}).call("call_ext", [1]) == [8]
 
 
 @pytest.mark.parametrize("name", sorted(RECORDS))

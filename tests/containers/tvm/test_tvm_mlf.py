@@ -18,7 +18,7 @@ from support.tvm_library import SOURCE, graph, library, metadata
 from nvdla.containers import registry
 from nvdla.containers.parameters import Parameter
 from nvdla.containers.tvm import mlf, mlf_verify, params, tar
-from nvdla.containers.tvm.tar import Member
+from nvdla.containers.tvm.tar import TarMember
 from nvdla.errors import FormatError
 
 ENTRIES = [pytest.param(entry, id=entry["name"]) for entry in manifest("mlf")]
@@ -144,12 +144,12 @@ def test_metadata_that_cannot_be_understood_is_refused(document, word):
 
 def test_a_tar_without_metadata_is_no_library():
     with pytest.raises(FormatError, match=r"no metadata\.json"):
-        mlf.read(memoryview(tar.write([Member("./x", "file", memoryview(b"1"))])))
+        mlf.read(memoryview(tar.write([TarMember("./x", "file", memoryview(b"1"))])))
 
 
 @pytest.mark.parametrize("path", ["../escape", "/etc/escape", "a/../../escape", "..\\escape", "C:escape"])
 def test_a_path_that_leads_out_is_never_extracted(tmp_path, path):
-    data = tar.write([*tar.read(memoryview(library())).members, Member(path, "file", memoryview(b"evil"))])
+    data = tar.write([*tar.read(memoryview(library())).members, TarMember(path, "file", memoryview(b"evil"))])
     with pytest.raises(FormatError, match="nothing is extracted"):
         registry.open(data).extract(tmp_path / "inside")
     assert list(tmp_path.rglob("*escape*")) == []
@@ -219,8 +219,8 @@ def test_archives_of_every_kind_read_as_the_standard_library_reads_them(format):
 
 def test_what_we_write_the_standard_library_reads():
     members = [
-        Member("./d", "dir", memoryview(b""), 0o755, 5),
-        Member("./" + "e/" * 70 + "f" * 60, "file", memoryview(b"data"), mtime=7),
+        TarMember("./d", "dir", memoryview(b""), 0o755, 5),
+        TarMember("./" + "e/" * 70 + "f" * 60, "file", memoryview(b"data"), mtime=7),
     ]
     data = tar.write(members)
     assert len(data) % tar.RECORD == 0

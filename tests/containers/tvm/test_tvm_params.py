@@ -16,7 +16,7 @@ from support.tvm_corpus import manifest
 from nvdla.containers import registry
 from nvdla.containers.parameters import Parameter
 from nvdla.containers.tvm import params
-from nvdla.containers.tvm.dtype import DIALECTS, DataType, parse
+from nvdla.containers.tvm.dtype import DIALECTS, TvmDataType, parse
 from nvdla.errors import FormatError
 
 #: What the corpus holds that TVM refuses, and the word our message must contain.
@@ -116,7 +116,7 @@ def test_the_canonical_order_is_by_name_so_equal_contents_give_equal_files():
 def test_a_bool_is_code_6_today_and_a_one_bit_integer_in_old_tvm():
     flags = [Parameter.from_array("f", np.array([True, False, True]))]
     today, old = params.read(params.write(flags)), params.read(params.write(flags, dialect="0.8"), dialect="0.8")
-    assert (today.tensors[0].dtype, old.tensors[0].dtype) == (DataType(6, 8), DataType(1, 1))
+    assert (today.tensors[0].dtype, old.tensors[0].dtype) == (TvmDataType(6, 8), TvmDataType(1, 1))
     for file in (today, old):
         assert file.tensors[0].array().tolist() == [True, False, True]
 
@@ -149,7 +149,7 @@ def test_type_names_and_codes_are_inverse(dialect):
     for code in DIALECTS[dialect]:
         for bits in (1, 4, 6, 8, 16, 32, 64):
             for lanes in (1, 4):
-                name = DataType(code, bits, lanes).name(dialect)
+                name = TvmDataType(code, bits, lanes).name(dialect)
                 if not name.startswith("code") and name != "boolx4":
                     assert parse(name, dialect).name(dialect) == name
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 import nvdla
 from nvdla.containers.tvm.crt import CrtModule, CrtRuntime, FuncRegistry, FunctionHandle, ModuleHandle
-from nvdla.containers.tvm.dtype import DataType
+from nvdla.containers.tvm.dtype import TvmDataType
 from nvdla.containers.tvm.rpc_functions import Service
 from nvdla.containers.tvm.rpc_memory import RemoteMemory
 from nvdla.containers.tvm.rpc_protocol import (
@@ -37,7 +37,7 @@ from nvdla.containers.tvm.rpc_protocol import (
     packet,
     read_sequence,
 )
-from nvdla.containers.tvm.rpc_server import Limits, RpcServer
+from nvdla.containers.tvm.rpc_server import CallerLimits, RpcServer
 from nvdla.containers.tvm.rpc_session import RpcSession
 from nvdla.errors import FormatError, LoadableError, NvdlaError
 from nvdla.limits import RunBudget
@@ -56,9 +56,9 @@ VALUES = st.one_of(
     st.none(), st.integers(-(1 << 63), (1 << 63) - 1), st.floats(allow_nan=False), st.text(max_size=20),
     st.binary(max_size=20), st.builds(Pointer, st.integers(0, (1 << 64) - 1)),
     st.builds(Device, st.integers(0, 20), st.integers(0, 3)),
-    st.builds(DataType, st.integers(0, 6), st.integers(1, 64), st.integers(1, 4)),
+    st.builds(TvmDataType, st.integers(0, 6), st.integers(1, 64), st.integers(1, 4)),
     st.builds(ModuleHandle, st.integers(0, 99)), st.builds(FunctionHandle, st.integers(0, 99)),
-    st.builds(TensorView, st.integers(0, 1 << 40), st.just(DataType(0, 8, 1)),
+    st.builds(TensorView, st.integers(0, 1 << 40), st.just(TvmDataType(0, 8, 1)),
               st.lists(st.integers(0, 9), max_size=4).map(tuple), st.just(Device()), st.integers(0, 9)),
 )  # fmt: skip
 
@@ -129,14 +129,14 @@ def test_tensors_of_vectors_and_of_other_devices_are_refused():
     session = RpcSession(CrtRuntime(), RemoteMemory(100))
     address = session.memory.allocate(16)
     with pytest.raises(FormatError, match="int8x4"):
-        session.array(TensorView(address, DataType(0, 8, 4), (4,)))
+        session.array(TensorView(address, TvmDataType(0, 8, 4), (4,)))
     with pytest.raises(FormatError, match="device type 2"):
-        session.array(TensorView(address, DataType(0, 8), (4,), Device(2)))
+        session.array(TensorView(address, TvmDataType(0, 8), (4,), Device(2)))
 
 
 @pytest.fixture
 def server():
-    limits = Limits(connections=4, message=1 << 20, handshake=0.5, packet=0.5, idle=0.8)
+    limits = CallerLimits(connections=4, message=1 << 20, handshake=0.5, packet=0.5, idle=0.8)
     server = RpcServer(demo_session, limits=limits)
     thread = threading.Thread(target=server.serve)
     thread.start()
@@ -589,7 +589,7 @@ def views(session: RpcSession, network: ModuleHandle) -> list[TensorView]:
 
 
 def test_idle_callers_give_way_to_new_ones():
-    server = RpcServer(demo_session, limits=Limits(connections=2, patience=0.3))
+    server = RpcServer(demo_session, limits=CallerLimits(connections=2, patience=0.3))
     thread = threading.Thread(target=server.serve)
     thread.start()
     try:
