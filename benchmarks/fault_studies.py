@@ -142,10 +142,10 @@ def models(path: str, data: str, operation: str, count: int) -> None:
 
 def elements(runtime: nvdla.Runtime, value: np.ndarray) -> np.ndarray:
     """A sample of pixels as elements of the input."""
-    from nvdla.tensors.images import Preprocessing, convert_pixels
+    from nvdla.tensors.images import PixelConversion, convert_pixels
 
     shape = runtime.inputs[0].shape
-    return convert_pixels(np.asarray(value).reshape(shape), runtime.inputs[0].dtype, Preprocessing())
+    return convert_pixels(np.asarray(value).reshape(shape), runtime.inputs[0].dtype, PixelConversion())
 
 
 def reach(wrong: np.ndarray) -> tuple[int, int, int]:

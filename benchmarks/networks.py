@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from nvdla.builder import Built, Network, Tensor, build, calibrate
+from nvdla.builder import Built, Network, NetworkTensor, build, calibrate
 
 # Pads of a 3x3 pooling with stride 2 that rounds up: one row and one column at the end.
 CEIL = (0, 1, 0, 1)
@@ -26,22 +26,22 @@ class Maker:
         self.data = self.net.input("data", shape)
 
     def conv(
-        self, name: str, x: Tensor, kernels: int, size: int, stride: int = 1, pad: int = 0, groups: int = 1
-    ) -> Tensor:
+        self, name: str, x: NetworkTensor, kernels: int, size: int, stride: int = 1, pad: int = 0, groups: int = 1
+    ) -> NetworkTensor:
         fan_in = x.shape[0] // groups * size * size
         weights = self.random.standard_normal((kernels, x.shape[0] // groups, size, size)) * np.sqrt(2 / fan_in)
         bias = self.random.standard_normal(kernels) * 0.05
         return self.net.convolution(name, x, weights, bias, stride=stride, padding=pad, groups=groups)
 
-    def conv_relu(self, name: str, x: Tensor, *shape: int, **settings: int) -> Tensor:
+    def conv_relu(self, name: str, x: NetworkTensor, *shape: int, **settings: int) -> NetworkTensor:
         return self.net.relu(name + "_relu", self.conv(name, x, *shape, **settings))
 
-    def full(self, name: str, x: Tensor, kernels: int) -> Tensor:
+    def full(self, name: str, x: NetworkTensor, kernels: int) -> NetworkTensor:
         size = int(np.prod(x.shape))
         weights = self.random.standard_normal((kernels, size)) * np.sqrt(2 / size)
         return self.net.fully_connected(name, x, weights, np.zeros(kernels))
 
-    def done(self, x: Tensor) -> Network:
+    def done(self, x: NetworkTensor) -> Network:
         self.net.output(x)
         return self.net
 

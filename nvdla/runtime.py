@@ -38,7 +38,7 @@ from nvdla.execution.plan import Plan, Recorder
 from nvdla.execution.steps import OnOperation, OnStep, Resumable
 from nvdla.firmware.budget import RunBudget, check_budget
 from nvdla.firmware.csb import CsbLog
-from nvdla.firmware.operation import Operation
+from nvdla.firmware.operation import FirmwareOperation
 from nvdla.firmware.scheduler import ScheduleStep
 from nvdla.firmware.task import FirmwareTask
 from nvdla.hardware.job import Job
@@ -54,10 +54,10 @@ from nvdla.notebook import table
 from nvdla.program.choice import check_atoms
 from nvdla.program.naming import Names, names_for
 from nvdla.program.program import Program
-from nvdla.tensors.images import Preprocessing
+from nvdla.tensors.images import PixelConversion
 from nvdla.tensors.inputs import InputForm, is_image, per_run
 from nvdla.tensors.pixel_numbers import pixels_of
-from nvdla.tensors.preprocessing import Preprocessing as ModelPreprocessing
+from nvdla.tensors.preprocessing import Preprocessing
 from nvdla.tensors.real import ScaleMissing, to_real
 from nvdla.threads import limited
 
@@ -187,7 +187,7 @@ class Runtime:
         self,
         inputs: Input | Sequence[Input] | Mapping[str, Input],
         on_operation: OnOperation | None = None,
-        preprocessing: Preprocessing | None = None,
+        preprocessing: PixelConversion | None = None,
         *,
         real: bool = False,
         faults: Sequence[Fault] = (),
@@ -214,7 +214,7 @@ class Runtime:
         return outputs[0] if len(outputs) == 1 else {name: _joined(outputs, name) for name in outputs[0]}
 
     def surfaces(
-        self, inputs: Input | Sequence[Input] | Mapping[str, Input], preprocessing: Preprocessing | None = None
+        self, inputs: Input | Sequence[Input] | Mapping[str, Input], preprocessing: PixelConversion | None = None
     ) -> list[bytes]:
         """The raw surfaces, in bind order, of the inputs of one run, given as to :meth:`run`."""
         images = self.surfaces_of_runs(inputs, preprocessing)
@@ -224,7 +224,7 @@ class Runtime:
 
     @says_when_memory_ends
     def surfaces_of_runs(
-        self, inputs: Input | Sequence[Input] | Mapping[str, Input], preprocessing: Preprocessing | None = None
+        self, inputs: Input | Sequence[Input] | Mapping[str, Input], preprocessing: PixelConversion | None = None
     ) -> list[list[bytes]]:
         """The raw surfaces, in bind order, of every run that inputs given as to :meth:`run` stand for."""
         given = [
@@ -279,7 +279,7 @@ class Runtime:
     def run_many(
         self,
         images: Iterable[Any],
-        preprocessing: Preprocessing | None = None,
+        preprocessing: PixelConversion | None = None,
         *,
         real: bool = False,
         faults: Sequence[Fault] = (),
@@ -323,7 +323,7 @@ class Runtime:
             self._injector = Injector(setup)
         return self._injector
 
-    def operations(self) -> list[tuple[Operation, Job | None]]:
+    def operations(self) -> list[tuple[FirmwareOperation, Job | None]]:
         """Every operation of the latest run with the job that did it; empty where there is nothing to repeat."""
         self.linked.remember()
         return self._plan.operations() if self._plan else []
@@ -551,7 +551,7 @@ class Runtime:
             return per_run(images, tensor.shape, tensor.name) if images.ndim == 4 else list(images)
         return images_of_batch(images)
 
-    def _surface(self, tensor: Tensor, value: Input, preprocessing: Preprocessing | None) -> bytes:
+    def _surface(self, tensor: Tensor, value: Input, preprocessing: PixelConversion | None) -> bytes:
         """The raw surface of an input."""
         found = self._form(tensor, value, preprocessing).elements(value)
         if isinstance(found, bytes):
@@ -560,14 +560,14 @@ class Runtime:
         tensor.layout.pack(found, buffer)
         return buffer.tobytes()
 
-    def _form(self, tensor: Tensor, value: Input, preprocessing: Preprocessing | None) -> InputForm:
+    def _form(self, tensor: Tensor, value: Input, preprocessing: PixelConversion | None) -> InputForm:
         """What an input takes. The layer file is read only where a value may need it: for raw surfaces never."""
         if isinstance(value, (bytes, bytearray, memoryview)) or getattr(value, "dtype", None) == tensor.dtype:
             return InputForm(tensor.name, tensor.shape, tensor.dtype)
         scale, model = self.names.scale(tensor.name), None
-        only_resize = Preprocessing(resize=True)
+        only_resize = PixelConversion(resize=True)
         if preprocessing in (None, only_resize) and self.names.preprocessing is not None:
-            model = ModelPreprocessing.of(self.names.preprocessing)
+            model = Preprocessing.of(self.names.preprocessing)
             model = replace(model, resize=model.resize or preprocessing == only_resize)
         numbers = pixels_of(self.names.pixels).get(tensor.name)
         return InputForm(tensor.name, tensor.shape, tensor.dtype, scale, model, preprocessing, numbers)

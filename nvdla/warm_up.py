@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from nvdla.builder import Network, build, calibrate
-from nvdla.builder.network import Tensor
+from nvdla.builder.network import NetworkTensor
 from nvdla.errors import BuildError
 from nvdla.execution.steps import OperationEvent
 from nvdla.hardware.configuration import configuration
@@ -70,7 +70,7 @@ def _network(size: int, softmax: bool = True) -> Network:
     random = np.random.default_rng(size)
     net = Network(f"warm-up-{size}")
 
-    def convolution(name: str, x: Tensor, kernels: int, width: int, stride: int = 1) -> Tensor:
+    def convolution(name: str, x: NetworkTensor, kernels: int, width: int, stride: int = 1) -> NetworkTensor:
         weights = random.standard_normal((kernels, x.shape[0], width, width)) / width
         bias = random.standard_normal(kernels)
         return net.convolution(name, x, weights, bias, padding=width // 2, stride=stride)

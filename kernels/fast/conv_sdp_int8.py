@@ -67,11 +67,11 @@ RESULTS, OTHER, OTHER_SURFACE, OTHER_PIXEL, OTHER_IMAGE, OTHER_SHIFT, OTHER_LOW 
 CHUNK, CHUNKS, IS_NARROW, NARROW = range(33, 37)
 NARROW_NUMBERS = 6
 FIELDS = NARROW + NARROW_NUMBERS
-"""... the fields of :class:`Stage` and :class:`Place`, results and summand (addresses) with those of :class:`Summand`,
-tiles of a chunk, chunks of an image, and :func:`narrow_settings`, if any."""
+"""... the fields of :class:`FusedStage` and :class:`Place`, results and summand (addresses) with those of
+:class:`Summand`, tiles of a chunk, chunks of an image, and :func:`narrow_settings`, if any."""
 
 
-class Stage(NamedTuple):
+class FusedStage(NamedTuple):
     """X1's multiplier part and the output converter. ``multiply`` 0: no multiplier; ``low`` is 0 with ReLU.
 
     The converter is ``(x - offset) * scale >> shift``, rounded half away from zero and clamped to int8.
@@ -117,7 +117,7 @@ class Summand(NamedTuple):
 NO_SUMMAND = Summand(0, 0, 0, 0, INT32_LOW)
 
 
-def narrow_settings(stage: Stage) -> np.ndarray:
+def narrow_settings(stage: FusedStage) -> np.ndarray:
     """How a tile can end: floor, ceiling, offset, scale, rounding, shift (int64), or an empty array where 32 bits do
     not suffice.
 
@@ -154,7 +154,7 @@ def _convert(
     rows: int,
     alu: np.ndarray,
     factors: np.ndarray,
-    stage: Stage,
+    stage: FusedStage,
     others: np.ndarray,
     summand: Summand,
     out: np.ndarray,
@@ -237,7 +237,7 @@ def _tiles(record: np.ndarray, image: int, first: int, last: int, block: int) ->
     end = ending.ctypes.data if record[IS_NARROW] else 0
     source = record[DATA] + image * record[IMAGE_STEP]
     begin = record[RESULTS] + image * record[OUT_STEP]
-    stage = Stage(
+    stage = FusedStage(
         record[MULTIPLY],
         record[X1_SHIFT],
         record[LOW],
@@ -300,7 +300,7 @@ def convolution(
     packed: np.ndarray,
     alu: np.ndarray,
     mul: np.ndarray,
-    stage: Stage,
+    stage: FusedStage,
     narrow: np.ndarray,
     out: np.ndarray,
     place: Place,

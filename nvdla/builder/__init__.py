@@ -1,7 +1,7 @@
 """Build loadables in Python: a float network, calibration, one call (docs/build.md)."""
 
 from nvdla.builder.compiler import Built, build, layer_errors
-from nvdla.builder.network import Layer, Network, Tensor
+from nvdla.builder.network import Layer, Network, NetworkTensor
 from nvdla.builder.quantize import Calibration, calibrate, quantize
 from nvdla.builder.refine import Recipe, Refined, refine
 from nvdla.builder.search import SearchLimits
@@ -14,11 +14,11 @@ __all__ = [
     "Calibration",
     "Layer",
     "Network",
+    "NetworkTensor",
     "PixelNumbers",
     "Recipe",
     "Refined",
     "SearchLimits",
-    "Tensor",
     "build",
     "calibrate",
     "layer_errors",

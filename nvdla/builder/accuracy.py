@@ -10,8 +10,8 @@ import numpy as np
 from nvdla.builder import reference
 from nvdla.builder.compiler import Built
 from nvdla.builder.fuse import Group, group_layers
-from nvdla.builder.ir import Convolve, Operation, Program, Surface
-from nvdla.builder.network import Network, Tensor
+from nvdla.builder.ir import Convolve, LoweredProgram, Operation, Surface
+from nvdla.builder.network import Network, NetworkTensor
 from nvdla.builder.quantize import LARGEST, quantize
 
 # Signal to noise, in dB, from which a layer needs no advice: the rounding of a well used int8 range gives about 40.
@@ -73,15 +73,15 @@ def worst(rows: list[LayerAccuracy], count: int = 5) -> list[LayerAccuracy]:
 class _Unit(Group):
     """A group as it is computed: with the convolutions before a sum, where all are one operation."""
 
-    sources: list[Tensor] = field(default_factory=list)
+    sources: list[NetworkTensor] = field(default_factory=list)
 
 
-def _as_computed(groups: list[Group], program: Program) -> list[_Unit]:
+def _as_computed(groups: list[Group], program: LoweredProgram) -> list[_Unit]:
     makers = {group.output.name: group for group in groups}
     return [_unit(group, makers, program) for group in groups if group.output.name in program.tensors]
 
 
-def _unit(group: Group, makers: Mapping[str, Group], program: Program) -> _Unit:
+def _unit(group: Group, makers: Mapping[str, Group], program: LoweredProgram) -> _Unit:
     """With everything before it that has no tensor of its own."""
     kept = [tensor for tensor in group.layer.inputs if tensor.name in program.tensors]
     taken = [
@@ -98,9 +98,9 @@ def _unit(group: Group, makers: Mapping[str, Group], program: Program) -> _Unit:
 class _Alone:
     """Runs the operations of one layer on rounded float inputs."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: LoweredProgram) -> None:
         self.program = program
-        self.memory = reference.Memory()
+        self.memory = reference.ReferenceMemory()
         self.operations: dict[str, list[Operation]] = {}
         for operation in program.operations:
             self.operations.setdefault(operation.layer, []).append(operation)
@@ -118,10 +118,10 @@ class _Alone:
 
 def _add(
     sums: _Sums,
-    program: Program,
+    program: LoweredProgram,
     group: _Unit,
     values: Mapping[str, np.ndarray],
-    chain: reference.Memory,
+    chain: reference.ReferenceMemory,
     alone: _Alone,
 ) -> None:
     surface = program.tensors[group.output.name]

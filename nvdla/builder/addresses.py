@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from nvdla.builder import pixels
-from nvdla.builder.ir import BYTES, AtomSurface, PositionSurface, Program, Root, Surface
-from nvdla.builder.planner import ALIGNMENT, Layout, Plan, layout_of
+from nvdla.builder.ir import BYTES, AtomSurface, LoweredProgram, PositionSurface, Root, Surface
+from nvdla.builder.planner import ALIGNMENT, MemoryLayout, SurfacePlan, layout_of
 from nvdla.builder.schedule import ColumnSurface
 from nvdla.hardware.configuration import Configuration
 from nvdla.loadable.enums import PixelFormat
@@ -81,14 +81,14 @@ class Constants:
 class Addresses:
     """Memories by name: constants, pool, and one for each bound tensor."""
 
-    def __init__(self, program: Program, config: Configuration, plan: Plan) -> None:
+    def __init__(self, program: LoweredProgram, config: Configuration, plan: SurfacePlan) -> None:
         self.config = config
         self.constants = Constants()
         self._plan = plan
         self.bound = [*program.inputs, *program.outputs]
         self.memories = [CONSTANTS, POOL, CVSRAM, *(self._memory(root) for root in self.bound)]
 
-    def layout(self, root: Root) -> Layout:
+    def layout(self, root: Root) -> MemoryLayout:
         """Strides and size of a tensor in memory."""
         return layout_of(root, self.config)
 

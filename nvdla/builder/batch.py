@@ -12,11 +12,11 @@ from typing import Any
 from nvdla.builder.ir import (
     Contract,
     Convolve,
+    LoweredProgram,
     Normalize,
     Operation,
     Pool,
     Process,
-    Program,
     Root,
     Softmax,
     Stage,
@@ -28,7 +28,7 @@ from nvdla.builder.ir import (
 _PARTS = (Convolve, Process, Pool, Normalize, Contract, Softmax, Stage)
 
 
-def batched(program: Program, images: int) -> Program:
+def batched(program: LoweredProgram, images: int) -> LoweredProgram:
     """The program for so many images, which lie one after the other in every bound tensor."""
     if images == 1:
         return program

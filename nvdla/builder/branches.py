@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from nvdla.builder.fuse import Group
-from nvdla.builder.network import Layer, Network, Tensor
+from nvdla.builder.network import Layer, Network, NetworkTensor
 from nvdla.builder.quantize import Calibration
 
 
@@ -68,7 +68,7 @@ def _one(branches: list[Group], total: Group) -> Group | None:
     settings = {**first.settings, "weights": weights, "bias": bias, "padding": padding}
     members = [name for each in branches for name in each.members]
     layer = Layer("+".join(members), "convolution", first.inputs, settings)
-    layer.made = Tensor(layer.name, total.output.shape, layer)
+    layer.made = NetworkTensor(layer.name, total.output.shape, layer)
     return replace(
         branches[0],
         layer=layer,

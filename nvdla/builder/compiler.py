@@ -13,10 +13,10 @@ from nvdla.analysis.cycles.constants import Memory
 from nvdla.builder import reference, sidecar
 from nvdla.builder.batch import batched
 from nvdla.builder.emit import emit
-from nvdla.builder.ir import Program, Root, Surface
+from nvdla.builder.ir import LoweredProgram, Root, Surface
 from nvdla.builder.lower import lower
 from nvdla.builder.network import Network
-from nvdla.builder.planner import Plan
+from nvdla.builder.planner import SurfacePlan
 from nvdla.builder.quantize import Calibration, quantize
 from nvdla.builder.search import SearchLimits
 from nvdla.builder.search import search as look_further
@@ -37,9 +37,9 @@ class Built:
     """
 
     loadable: Loadable
-    program: Program
+    program: LoweredProgram
     sidecar: dict[str, Any]
-    memory: Plan
+    memory: SurfacePlan
 
     @property
     def input_scales(self) -> dict[str, float]:

@@ -24,7 +24,7 @@ from nvdla.builder.ir import (
     Stage,
     Surface,
 )
-from nvdla.builder.lut import Lut, Table
+from nvdla.builder.lut import Lut, LutTable
 from nvdla.builder.packing import PackedWeights
 from nvdla.builder.schedule import HardwareOperation, widest_pool
 from nvdla.descriptors.abi import NEW
@@ -296,7 +296,7 @@ def lut_param(lut: Lut) -> Any:
     return param
 
 
-def _entries(table: Table, half: bool) -> list[int]:
+def _entries(table: LutTable, half: bool) -> list[int]:
     values = table.values.astype(np.float16).view(np.int16) if half else table.values
     return [int(value) for value in values]
 

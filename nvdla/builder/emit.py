@@ -8,10 +8,10 @@ from typing import Any
 from nvdla.builder.addresses import CONSTANTS, CVSRAM, POOL, Addresses, Extent
 from nvdla.builder.describe import Describer, lut_param
 from nvdla.builder.graph import Links, link
-from nvdla.builder.ir import BYTES, Program, Root, reads
+from nvdla.builder.ir import BYTES, LoweredProgram, Root, reads
 from nvdla.builder.packing import PackedWeights
-from nvdla.builder.planner import Plan, plan
-from nvdla.builder.schedule import CpuTask, DlaTask, HardwareOperation, Task, schedule
+from nvdla.builder.planner import SurfacePlan, plan
+from nvdla.builder.schedule import HardwareOperation, ScheduledCpuTask, ScheduledDlaTask, Task, schedule
 from nvdla.builder.weigh import Weigher
 from nvdla.descriptors.abi import NEW
 from nvdla.descriptors.enums import EmuFormat, EmuOpType, Event, OpType
@@ -51,12 +51,12 @@ _DLA_VERSION, _EMU_VERSION, _RAW_VERSION = Version(0, 12, 3), Version(0, 0, 1), 
 
 
 def emit(
-    program: Program,
+    program: LoweredProgram,
     config: Configuration,
     weigher: Weigher | None = None,
     packed: PackedWeights | None = None,
     cvsram: int = 0,
-) -> tuple[Loadable, list[Task], Plan]:
+) -> tuple[Loadable, list[Task], SurfacePlan]:
     """The loadable of a program, the tasks as scheduled (for the sidecar), and where surfaces lie.
 
     ``weigher``: who chooses forms (None: as level 1 does); ``packed``: weights that were packed before, of the same
@@ -69,13 +69,13 @@ def emit(
     return emitter.loadable(), tasks, layout
 
 
-def memory_plan(program: Program, config: Configuration, tasks: list[Task], cvsram: int = 0) -> Plan:
+def memory_plan(program: LoweredProgram, config: Configuration, tasks: list[Task], cvsram: int = 0) -> SurfacePlan:
     """Where inner surfaces lie. What goes on the fly needs no memory; a chain on the fly reads and writes at one
     time."""
     chained = [
         hardware
         for task in tasks
-        if isinstance(task, DlaTask)
+        if isinstance(task, ScheduledDlaTask)
         for hardware in task.operations
         if hardware.type == OpType.PDP and hardware.source_flies
     ]
@@ -94,11 +94,11 @@ class _Emitter:
 
     def __init__(
         self,
-        program: Program,
+        program: LoweredProgram,
         config: Configuration,
         tasks: list[Task],
         addresses: Addresses,
-        layout: Plan,
+        layout: SurfacePlan,
         packed: PackedWeights,
     ) -> None:
         self.program, self.config, self.tasks, self.addresses = program, config, tasks, addresses
@@ -119,7 +119,7 @@ class _Emitter:
         events: list[EventEntry] = []
         lists: list[tuple[int, list[Blob]]] = []
         for number, task in enumerate(self.tasks):
-            if isinstance(task, DlaTask):
+            if isinstance(task, ScheduledDlaTask):
                 interface, made = Interface.DLA1, self._dla_lists(number, task, ids)
             else:
                 interface, made = Interface.EMU1, self._cpu_lists(number, task, ids)
@@ -220,7 +220,7 @@ class _Emitter:
 
     # ---- DLA tasks
 
-    def _dla_lists(self, number: int, task: DlaTask, ids: dict[str, int]) -> list[Blob]:
+    def _dla_lists(self, number: int, task: ScheduledDlaTask, ids: dict[str, int]) -> list[Blob]:
         """Blobs of network descriptor, dependency graph, operations, surfaces and tables."""
         indices = {name: 1 + each for name, each in ids.items()}
         describer = Describer(self.addresses, self.constants, indices, self.packed)
@@ -236,7 +236,7 @@ class _Emitter:
         blobs = [self._blob(number, "addr0", Interface.DLA1, SubInterface.ADDR0, bytes(network))]
         return blobs + [self._blob(number, name, Interface.DLA1, sub, data) for name, sub, data in lists]
 
-    def _network(self, task: DlaTask, shared: int, luts: int) -> Any:
+    def _network(self, task: ScheduledDlaTask, shared: int, luts: int) -> Any:
         network = NEW.NetworkDesc()
         first = 1 + shared
         network.dependency_graph_index, network.operation_desc_index, network.surface_desc_index = (
@@ -274,7 +274,7 @@ class _Emitter:
 
     # ---- CPU tasks
 
-    def _cpu_lists(self, number: int, task: CpuTask, ids: dict[str, int]) -> list[Blob]:
+    def _cpu_lists(self, number: int, task: ScheduledCpuTask, ids: dict[str, int]) -> list[Blob]:
         indices = {name: 1 + each for name, each in ids.items()}
         network = NEW.EmuNetworkDesc()
         network.operation_desc_index, network.operation_buffer_desc_index = 1 + len(ids), 2 + len(ids)
@@ -311,7 +311,7 @@ class _Emitter:
         found = []
         for task, (first, blobs) in zip(self.tasks, lists, strict=True):
             position = next(i for i, blob in enumerate(blobs) if blob.sub_interface == SubInterface.SURFS)
-            interface = Interface.DLA1 if isinstance(task, DlaTask) else Interface.EMU1
+            interface = Interface.DLA1 if isinstance(task, ScheduledDlaTask) else Interface.EMU1
             for root in self.addresses.bound:
                 name = f"{root.role} {root.name}"
                 for offset, kind in _stride_fields(task, blobs[position], 1 + ids[name], self.addresses, root):
@@ -355,7 +355,7 @@ def _stride_fields(
         if root.pixels is None and field.surf_stride == layout.surface_stride:
             found.append((base + kind.surf_stride.offset, RelocType.SURFACE))
 
-    if isinstance(task, CpuTask):
+    if isinstance(task, ScheduledCpuTask):
         buffers = NEW.EmuBuffers.from_buffer_copy(blob.data)
         for name in ("src_data", "dst_data"):
             look(getattr(buffers, name), NEW.EmuBuffer, getattr(NEW.EmuBuffers, name).offset, "address_index")

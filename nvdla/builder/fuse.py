@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from nvdla.builder.ir import Surface
-from nvdla.builder.network import Layer, Network, Tensor
+from nvdla.builder.network import Layer, Network, NetworkTensor
 
 ACTIVATIONS = ("relu", "prelu", "clip")
 # What an activation can follow within one SDP operation.
@@ -25,7 +25,7 @@ class Group:
     """
 
     layer: Layer
-    output: Tensor
+    output: NetworkTensor
     members: list[str] = field(default_factory=list)
     activation: Layer | None = None
     weights: np.ndarray | None = None
@@ -70,7 +70,7 @@ def group_layers(network: Network) -> list[Group]:
     return groups
 
 
-def _only_follower(network: Network, tensor: Tensor) -> Layer | None:
+def _only_follower(network: Network, tensor: NetworkTensor) -> Layer | None:
     consumers = network.consumers(tensor)
     if tensor in network.outputs or len(consumers) != 1 or len(consumers[0].inputs) != 1:
         return None

@@ -296,7 +296,7 @@ class Quantised:
 
 
 @dataclass
-class Program:
+class LoweredProgram:
     """A lowered network: operations in an order that respects the data, and the roots that the application binds.
 
     ``tensors`` maps a layer's name to the surface that holds its result, for those that exist after fusion.

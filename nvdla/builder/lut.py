@@ -19,7 +19,7 @@ Function = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(eq=False)
-class Table:
+class LutTable:
     """One table. Integers: ``values`` int16, ``start`` and ``select`` whole numbers. fp16: halves, ``start`` a real
     number.
 
@@ -51,8 +51,8 @@ class Table:
 class Lut:
     """Both tables; ``prefer_lo`` says which answers where both hit, ``low_lo`` and ``high_lo`` where both miss."""
 
-    le: Table
-    lo: Table
+    le: LutTable
+    lo: LutTable
     precision: str
     prefer_lo: bool = True
     low_lo: bool = True
@@ -67,7 +67,7 @@ def exact_int8(function: Function, scale_in: float, scale_out: float) -> Lut:
     """
     x = np.arange(-128, 129, dtype=np.float64)
     values = np.clip(np.floor(_finite(function, x * scale_in) / scale_out + 0.5), -128, 127).astype(np.int16)
-    return Lut(Table(values[::4], -128, 2), Table(values, -128, 0), "int8")
+    return Lut(LutTable(values[::4], -128, 2), LutTable(values, -128, 0), "int8")
 
 
 def fit_integers(function: Function, low: int, high: int, finest: int = 0) -> Lut:
@@ -117,29 +117,29 @@ def fit_normalisation_halves(size: int, alpha: float, beta: float, k: float) -> 
     lo = _half_table(function, 0.0, select, LO_SEGMENTS)
     first = max(select + 4, -60)
     edges = 2.0 ** np.minimum(first + np.arange(LE_SEGMENTS + 1), 127)
-    le = Table(function(edges).astype(np.float16), 0.0, first, exponent=True)
+    le = LutTable(function(edges).astype(np.float16), 0.0, first, exponent=True)
     lut = Lut(le, lo, "fp16", high_lo=False)
     probe = np.linspace(0, lo.end, 8193)
     lut.error = float(np.abs(_interpolate(lo, probe) - function(probe)).max())
     return lut
 
 
-def _linear(function: Function, start: int, select: int, segments: int) -> Table:
+def _linear(function: Function, start: int, select: int, segments: int) -> LutTable:
     edges = start + np.arange(segments + 1, dtype=np.float64) * 2.0**select
     values = np.floor(_finite(function, edges) + 0.5)
-    return Table(np.clip(values, -32768, 32767).astype(np.int16), start, select)
+    return LutTable(np.clip(values, -32768, 32767).astype(np.int16), start, select)
 
 
-def _half_table(function: Function, start: float, select: int, segments: int) -> Table:
+def _half_table(function: Function, start: float, select: int, segments: int) -> LutTable:
     start = float(np.float32(start))
     edges = start + np.arange(segments + 1) * 2.0**select
     exact = _finite(function, edges)
     values = np.clip(exact, -65504, 65504).astype(np.float16)
     slopes = np.clip((exact[1:] - exact[:-1]) / 2.0**select, -65504, 65504)
-    return Table(values, start, select, False, float(np.float16(slopes[0])), float(np.float16(slopes[-1])))
+    return LutTable(values, start, select, False, float(np.float16(slopes[0])), float(np.float16(slopes[-1])))
 
 
-def _interpolate(table: Table, x: np.ndarray) -> np.ndarray:
+def _interpolate(table: LutTable, x: np.ndarray) -> np.ndarray:
     """The table in real numbers (the hardware rounds to a table unit, or to fp17)."""
     position = (x - table.start) / 2.0**table.select
     return np.interp(position, np.arange(table.segments + 1), table.values.astype(np.float64))

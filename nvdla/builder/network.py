@@ -30,7 +30,7 @@ MAX_SIZE = 8192
 
 
 @dataclass(eq=False)
-class Tensor:
+class NetworkTensor:
     """A cube (channels, height, width) that one layer makes and others take."""
 
     name: str
@@ -47,12 +47,12 @@ class Layer:
 
     name: str
     kind: str
-    inputs: list[Tensor]
+    inputs: list[NetworkTensor]
     settings: dict[str, Any] = field(default_factory=dict)
-    made: Tensor | None = None
+    made: NetworkTensor | None = None
 
     @property
-    def output(self) -> Tensor:
+    def output(self) -> NetworkTensor:
         """The tensor that it makes."""
         assert self.made is not None, "a layer has its tensor from the network that it is added to"
         return self.made
@@ -70,18 +70,18 @@ class Network:
     def __init__(self, name: str = "network") -> None:
         self.name = name
         self.layers: list[Layer] = []
-        self.inputs: list[Tensor] = []
-        self.outputs: list[Tensor] = []
+        self.inputs: list[NetworkTensor] = []
+        self.outputs: list[NetworkTensor] = []
 
     # ---- ends
 
-    def input(self, name: str, shape: Sequence[int]) -> Tensor:
+    def input(self, name: str, shape: Sequence[int]) -> NetworkTensor:
         """A tensor (channels, height, width) that the application binds."""
         tensor = self._add(name, "input", [], tuple(shape))
         self.inputs.append(tensor)
         return tensor
 
-    def output(self, tensor: Tensor) -> Tensor:
+    def output(self, tensor: NetworkTensor) -> NetworkTensor:
         """Declare a tensor as an output of the network; outputs are bound in the order of these calls."""
         self._own(tensor, "output")
         if tensor in self.outputs:
@@ -94,14 +94,14 @@ class Network:
     def convolution(
         self,
         name: str,
-        source: Tensor,
+        source: NetworkTensor,
         weights: np.ndarray,
         bias: np.ndarray | None = None,
         stride: int | tuple[int, int] = 1,
         padding: Padding = 0,
         dilation: int | tuple[int, int] = 1,
         groups: int = 1,
-    ) -> Tensor:
+    ) -> NetworkTensor:
         """A convolution. ``weights`` (kernels, channels / groups, rows, columns), ``bias`` (kernels,).
 
         Pairs are (vertical, horizontal); ``padding`` is one number, a pair, or (top, bottom, left, right).
@@ -110,12 +110,14 @@ class Network:
         return self.add_layer("convolution", name, [source], weights=weights, bias=bias, **settings)
 
     def depthwise(
-        self, name: str, source: Tensor, weights: np.ndarray, bias: np.ndarray | None = None, **settings: Any
-    ) -> Tensor:
+        self, name: str, source: NetworkTensor, weights: np.ndarray, bias: np.ndarray | None = None, **settings: Any
+    ) -> NetworkTensor:
         """A depthwise convolution: ``weights`` (channels, 1, rows, columns), one kernel a channel."""
         return self.convolution(name, source, weights, bias, groups=source.shape[0], **settings)
 
-    def fully_connected(self, name: str, source: Tensor, weights: np.ndarray, bias: np.ndarray | None = None) -> Tensor:
+    def fully_connected(
+        self, name: str, source: NetworkTensor, weights: np.ndarray, bias: np.ndarray | None = None
+    ) -> NetworkTensor:
         """An inner product; ``weights`` (kernels, channels * height * width) in the order channel, row, column."""
         weights = np.asarray(weights)
         size = int(np.prod(self._own(source, name).shape))
@@ -126,12 +128,12 @@ class Network:
     def deconvolution(
         self,
         name: str,
-        source: Tensor,
+        source: NetworkTensor,
         weights: np.ndarray,
         bias: np.ndarray | None = None,
         stride: int | tuple[int, int] = 1,
         padding: Padding = 0,
-    ) -> Tensor:
+    ) -> NetworkTensor:
         """A transposed convolution; ``weights`` (channels, kernels, rows, columns), ``padding`` is cut off the
         result."""
         settings = {"stride": stride, "padding": padding}
@@ -139,24 +141,26 @@ class Network:
 
     # ---- per-channel and activation layers
 
-    def scale(self, name: str, source: Tensor, factors: np.ndarray, bias: np.ndarray | None = None) -> Tensor:
+    def scale(
+        self, name: str, source: NetworkTensor, factors: np.ndarray, bias: np.ndarray | None = None
+    ) -> NetworkTensor:
         """``factors * x + bias`` a channel; both (channels,) or numbers."""
         return self.add_layer("scale", name, [source], factors=factors, bias=bias)
 
-    def bias(self, name: str, source: Tensor, bias: np.ndarray) -> Tensor:
+    def bias(self, name: str, source: NetworkTensor, bias: np.ndarray) -> NetworkTensor:
         """Add (channels,) numbers."""
         return self.scale(name, source, np.ones(self._own(source, name).shape[0]), bias)
 
     def batch_norm(
         self,
         name: str,
-        source: Tensor,
+        source: NetworkTensor,
         mean: np.ndarray,
         variance: np.ndarray,
         gamma: np.ndarray | None = None,
         beta: np.ndarray | None = None,
         epsilon: float = 1e-5,
-    ) -> Tensor:
+    ) -> NetworkTensor:
         """``gamma * (x - mean) / sqrt(variance + epsilon) + beta``, all (channels,)."""
         channels = self._own(source, name).shape[0]
         mean, variance = (numbers_of(name, what, v, channels) for what, v in (("mean", mean), ("variance", variance)))
@@ -168,49 +172,49 @@ class Network:
         shift = -mean * factors + numbers_of(name, "beta", beta, channels)
         return self.scale(name, source, factors, shift)
 
-    def relu(self, name: str, source: Tensor) -> Tensor:
+    def relu(self, name: str, source: NetworkTensor) -> NetworkTensor:
         """max(x, 0)."""
         return self.add_layer("relu", name, [source])
 
-    def prelu(self, name: str, source: Tensor, slopes: np.ndarray | float) -> Tensor:
+    def prelu(self, name: str, source: NetworkTensor, slopes: np.ndarray | float) -> NetworkTensor:
         """``x`` where positive, ``slope * x`` elsewhere; slopes a number or (channels,)."""
         return self.add_layer("prelu", name, [source], slopes=slopes)
 
-    def clip(self, name: str, source: Tensor, low: float = 0.0, high: float | np.ndarray = 6.0) -> Tensor:
+    def clip(self, name: str, source: NetworkTensor, low: float = 0.0, high: float | np.ndarray = 6.0) -> NetworkTensor:
         """Limit to low..high; the defaults are ReLU6. ``high`` may be (channels,) numbers."""
         return self.add_layer("clip", name, [source], low=low, high=high)
 
-    def function(self, name: str, source: Tensor, function: Callable[[np.ndarray], np.ndarray]) -> Tensor:
+    def function(self, name: str, source: NetworkTensor, function: Callable[[np.ndarray], np.ndarray]) -> NetworkTensor:
         """Any function of one number, by look-up table. ``function`` maps a float64 array to one of the same shape."""
         return self.add_layer("function", name, [source], function=function)
 
-    def sigmoid(self, name: str, source: Tensor) -> Tensor:
+    def sigmoid(self, name: str, source: NetworkTensor) -> NetworkTensor:
         """1 / (1 + exp(-x)), by a lookup table."""
         return self.function(name, source, lambda x: 1.0 / (1.0 + np.exp(-np.clip(x, -700, 700))))
 
-    def tanh(self, name: str, source: Tensor) -> Tensor:
+    def tanh(self, name: str, source: NetworkTensor) -> NetworkTensor:
         """tanh(x), by a lookup table."""
         return self.function(name, source, np.tanh)
 
     # ---- several inputs
 
-    def add(self, name: str, *sources: Tensor) -> Tensor:
+    def add(self, name: str, *sources: NetworkTensor) -> NetworkTensor:
         """The sum of two or more tensors, element by element."""
         return self.add_layer("elementwise", name, sources, operation="add")
 
-    def multiply(self, name: str, *sources: Tensor) -> Tensor:
+    def multiply(self, name: str, *sources: NetworkTensor) -> NetworkTensor:
         """The product of two or more tensors, element by element."""
         return self.add_layer("elementwise", name, sources, operation="multiply")
 
-    def maximum(self, name: str, *sources: Tensor) -> Tensor:
+    def maximum(self, name: str, *sources: NetworkTensor) -> NetworkTensor:
         """The largest of two or more tensors, element by element."""
         return self.add_layer("elementwise", name, sources, operation="maximum")
 
-    def minimum(self, name: str, *sources: Tensor) -> Tensor:
+    def minimum(self, name: str, *sources: NetworkTensor) -> NetworkTensor:
         """The smallest of two or more tensors, element by element."""
         return self.add_layer("elementwise", name, sources, operation="minimum")
 
-    def concat(self, name: str, *sources: Tensor, axis: int = 0) -> Tensor:
+    def concat(self, name: str, *sources: NetworkTensor, axis: int = 0) -> NetworkTensor:
         """Join along the channels (``axis`` 0), rows (1) or columns (2)."""
         if axis not in (0, 1, 2):
             raise BuildError(f"layer {name}: concat axis {axis} is not 0 (channels), 1 (rows) or 2 (columns)")
@@ -220,22 +224,22 @@ class Network:
 
     # ---- parts, borders, constants
 
-    def constant(self, name: str, values: np.ndarray) -> Tensor:
+    def constant(self, name: str, values: np.ndarray) -> NetworkTensor:
         """A tensor (channels, height, width) of fixed numbers, kept in the loadable."""
         return self.add_layer("constant", name, [], values=values)
 
     def slice(
         self,
         name: str,
-        source: Tensor,
+        source: NetworkTensor,
         channels: tuple[int, int] | None = None,
         rows: tuple[int, int, int] | None = None,
         columns: tuple[int, int, int] | None = None,
-    ) -> Tensor:
+    ) -> NetworkTensor:
         """A part of a tensor: ``channels`` (first, count), ``rows`` and ``columns`` (first, step, count)."""
         return self.add_layer("slice", name, [source], channels=channels, rows=rows, columns=columns)
 
-    def pad(self, name: str, source: Tensor, padding: Padding, value: float = 0.0) -> Tensor:
+    def pad(self, name: str, source: NetworkTensor, padding: Padding, value: float = 0.0) -> NetworkTensor:
         """A border of one number around rows and columns."""
         return self.add_layer("pad", name, [source], padding=padding, value=value)
 
@@ -244,34 +248,34 @@ class Network:
     def max_pool(
         self,
         name: str,
-        source: Tensor,
+        source: NetworkTensor,
         kernel: int | tuple[int, int],
         stride: int | tuple[int, int] | None = None,
         padding: Padding = 0,
-    ) -> Tensor:
+    ) -> NetworkTensor:
         """Largest value of each window; ``stride`` defaults to the kernel; padding never wins."""
         return self.add_layer("pool", name, [source], mode="max", kernel=kernel, stride=stride, padding=padding)
 
     def min_pool(
         self,
         name: str,
-        source: Tensor,
+        source: NetworkTensor,
         kernel: int | tuple[int, int],
         stride: int | tuple[int, int] | None = None,
         padding: Padding = 0,
-    ) -> Tensor:
+    ) -> NetworkTensor:
         """The smallest value of each window; padding is left out."""
         return self.add_layer("pool", name, [source], mode="min", kernel=kernel, stride=stride, padding=padding)
 
     def average_pool(
         self,
         name: str,
-        source: Tensor,
+        source: NetworkTensor,
         kernel: int | tuple[int, int],
         stride: int | tuple[int, int] | None = None,
         padding: Padding = 0,
         counted: Padding | None = None,
-    ) -> Tensor:
+    ) -> NetworkTensor:
         """Mean of each window; padding counts as zeros (the hardware always divides by the whole kernel).
 
         ``counted``: the part of the padding that counts, where that is not all; windows that reach beyond it are
@@ -280,25 +284,25 @@ class Network:
         window = {"kernel": kernel, "stride": stride, "padding": padding, "counted": counted}
         return self.add_layer("pool", name, [source], mode="average", **window)
 
-    def global_average_pool(self, name: str, source: Tensor) -> Tensor:
+    def global_average_pool(self, name: str, source: NetworkTensor) -> NetworkTensor:
         """The average of each channel."""
         return self.average_pool(name, source, self._own(source, name).shape[1:])
 
-    def global_max_pool(self, name: str, source: Tensor) -> Tensor:
+    def global_max_pool(self, name: str, source: NetworkTensor) -> NetworkTensor:
         """The largest value of each channel."""
         return self.max_pool(name, source, self._own(source, name).shape[1:])
 
     def lrn(
-        self, name: str, source: Tensor, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
-    ) -> Tensor:
+        self, name: str, source: NetworkTensor, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+    ) -> NetworkTensor:
         """Local response normalisation across channels: ``x * (k + alpha / size * sum(x^2)) ** -beta``."""
         return self.add_layer("lrn", name, [source], size=size, alpha=alpha, beta=beta, k=k)
 
-    def upsample(self, name: str, source: Tensor, factor: int | tuple[int, int]) -> Tensor:
+    def upsample(self, name: str, source: NetworkTensor, factor: int | tuple[int, int]) -> NetworkTensor:
         """Nearest neighbour by whole factors (vertical, horizontal)."""
         return self.add_layer("upsample", name, [source], factor=factor)
 
-    def add_layer(self, kind: str, name: str, sources: Sequence[Tensor], **settings: Any) -> Tensor:
+    def add_layer(self, kind: str, name: str, sources: Sequence[NetworkTensor], **settings: Any) -> NetworkTensor:
         """A layer of a kind (:mod:`nvdla.builder.layer_types`). Raises BuildError."""
         shapes = [self._own(source, name).shape for source in sources]
         made = layer_type(kind)
@@ -310,7 +314,7 @@ class Network:
             raise BuildError(f"layer {name}: a {kind} needs the setting {missing}") from None
         return self._add(name, kind, list(sources), shape, settings)
 
-    def softmax(self, name: str, source: Tensor) -> Tensor:
+    def softmax(self, name: str, source: NetworkTensor) -> NetworkTensor:
         """Softmax over the channels of a 1x1 cube, on the CPU (the emulated task of NVIDIA's runtime)."""
         return self.add_layer("softmax", name, [source])
 
@@ -326,23 +330,28 @@ class Network:
     def changed(self, settings: Mapping[str, Mapping[str, Any]]) -> Network:
         """A network of the same layers, some of them (by name) with other settings; this one stays as it is."""
         result = Network(self.name)
-        made: dict[str, Tensor] = {}
+        made: dict[str, NetworkTensor] = {}
         for old in self.layers:
             inputs = [made[tensor.name] for tensor in old.inputs]
             layer = Layer(old.name, old.kind, inputs, {**old.settings, **settings.get(old.name, {})})
-            made[old.name] = layer.made = Tensor(old.name, old.output.shape, layer)
+            made[old.name] = layer.made = NetworkTensor(old.name, old.output.shape, layer)
             result.layers.append(layer)
         result.inputs = [made[tensor.name] for tensor in self.inputs]
         result.outputs = [made[tensor.name] for tensor in self.outputs]
         return result
 
-    def consumers(self, tensor: Tensor) -> list[Layer]:
+    def consumers(self, tensor: NetworkTensor) -> list[Layer]:
         """The layers that take a tensor."""
         return [layer for layer in self.layers if tensor in layer.inputs]
 
     def _add(
-        self, name: str, kind: str, inputs: list[Tensor], shape: tuple[int, ...], settings: dict[str, Any] | None = None
-    ) -> Tensor:
+        self,
+        name: str,
+        kind: str,
+        inputs: list[NetworkTensor],
+        shape: tuple[int, ...],
+        settings: dict[str, Any] | None = None,
+    ) -> NetworkTensor:
         if any(layer.name == name for layer in self.layers):
             raise BuildError(f"layer {name}: another layer has this name; names must be unique")
         if len(shape) != 3 or any(not 1 <= int(size) <= MAX_SIZE for size in shape):
@@ -352,11 +361,11 @@ class Network:
             )
         layer = Layer(name, kind, inputs, settings or {})
         channels, height, width = (int(size) for size in shape)
-        layer.made = Tensor(name, (channels, height, width), layer)
+        layer.made = NetworkTensor(name, (channels, height, width), layer)
         self.layers.append(layer)
         return layer.made
 
-    def _own(self, tensor: Tensor, name: str) -> Tensor:
-        if not isinstance(tensor, Tensor) or tensor.producer not in self.layers:
+    def _own(self, tensor: NetworkTensor, name: str) -> NetworkTensor:
+        if not isinstance(tensor, NetworkTensor) or tensor.producer not in self.layers:
             raise BuildError(f"layer {name}: its input is not a tensor of network {self.name}")
         return tensor

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from nvdla.builder.ir import Operation, Program, Softmax, Surface, reads, writes
-from nvdla.builder.schedule import DlaTask, Task
+from nvdla.builder.ir import LoweredProgram, Operation, Softmax, Surface, reads, writes
+from nvdla.builder.schedule import ScheduledDlaTask, Task
 
 
 @dataclass(frozen=True)
@@ -22,12 +22,12 @@ class Movable:
     after: frozenset[int]
 
 
-def units_of(program: Program, tasks: list[Task]) -> list[Movable]:
+def units_of(program: LoweredProgram, tasks: list[Task]) -> list[Movable]:
     """The units of a program, in its order. ``tasks``: as scheduled, which says what works on the fly."""
     behind = {
         hardware.position
         for task in tasks
-        if isinstance(task, DlaTask)
+        if isinstance(task, ScheduledDlaTask)
         for hardware in task.operations
         if hardware.position != hardware.chain[0].position
     }

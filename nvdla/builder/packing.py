@@ -6,7 +6,7 @@ import numpy as np
 
 from nvdla.builder import pixels, winograd
 from nvdla.builder.cbuf import kernel_group, rounded
-from nvdla.builder.ir import Convolve, Program
+from nvdla.builder.ir import Convolve, LoweredProgram
 from nvdla.hardware.configuration import Configuration
 from nvdla.memory.weights import pack_direct, pack_image, pack_winograd
 
@@ -14,7 +14,7 @@ from nvdla.memory.weights import pack_direct, pack_image, pack_winograd
 class PackedWeights:
     """The packed weights of one program for one configuration."""
 
-    def __init__(self, program: Program, config: Configuration) -> None:
+    def __init__(self, program: LoweredProgram, config: Configuration) -> None:
         self.config = config
         # The program keeps these arrays, so what they are called (by identity) stays theirs.
         self._lasting = {id(each.weights) for each in program.operations if isinstance(each, Convolve)}

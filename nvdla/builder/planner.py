@@ -6,7 +6,7 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
 from nvdla.builder import pixels
-from nvdla.builder.ir import BYTES, Operation, Program, Root, Softmax, Surface, reads, writes
+from nvdla.builder.ir import BYTES, LoweredProgram, Operation, Root, Softmax, Surface, reads, writes
 from nvdla.hardware.configuration import Configuration
 from nvdla.rounding import align, ceil_div
 
@@ -15,7 +15,7 @@ ALIGNMENT = 256
 
 
 @dataclass(frozen=True)
-class Layout:
+class MemoryLayout:
     """Bytes of a root: packed lines and surfaces of whole atoms."""
 
     line_stride: int
@@ -23,16 +23,16 @@ class Layout:
     size: int
 
 
-def layout_of(root: Root, config: Configuration) -> Layout:
+def layout_of(root: Root, config: Configuration) -> MemoryLayout:
     """Strides and size of a tensor in the layout of features, or of an image."""
     if root.pixels is not None:
         line = pixels.line_stride(root.pixels, root.width)
-        return Layout(line, 0, line * root.height)
+        return MemoryLayout(line, 0, line * root.height)
     atom = config.memory_atom
     line = root.width * atom
     surfaces = ceil_div(root.channels * BYTES[root.precision], atom)
     surfaces += surfaces % 2 if root.paired else 0
-    return Layout(line, line * root.height, line * root.height * surfaces)
+    return MemoryLayout(line, line * root.height, line * root.height * surfaces)
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Life:
 
 
 @dataclass
-class Plan:
+class SurfacePlan:
     """Offsets of inner roots in the pool, by identity, and the pool's size. ``least``: the largest sum of surfaces that
     live at one time, below which no plan can come.
     ``cvsram``: offsets of those that lie in CVSRAM instead, ``cvsram_size`` bytes of it."""
@@ -74,13 +74,13 @@ def lives(operations: list[Operation], together: Mapping[int, int] | None = None
 
 
 def plan(
-    program: Program,
+    program: LoweredProgram,
     config: Configuration,
     kept: Set[int] = frozenset(),
     together: Mapping[int, int] | None = None,
     cvsram: int = 0,
     idle: int = 0,
-) -> Plan:
+) -> SurfacePlan:
     """Place inner roots by first fit in order of falling size; ``kept`` roots (by identity) need no memory.
 
     ``together`` as for :func:`lives`; ``cvsram``: bytes of CVSRAM that there are (:func:`_in_cvsram`). ``idle``:
@@ -104,7 +104,7 @@ def plan(
         offsets[id(root)] = offset
         placed.append((offset, offset + size, life))
     end = max((end for _, end, _ in placed), default=0)
-    return Plan(offsets, _aligned(end), least, fast, _aligned(most))
+    return SurfacePlan(offsets, _aligned(end), least, fast, _aligned(most))
 
 
 def _in_cvsram(

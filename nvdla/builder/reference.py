@@ -17,17 +17,17 @@ from nvdla.builder.ir import (
     DTYPES,
     Contract,
     Convolve,
+    LoweredProgram,
     Normalize,
     Operation,
     Pool,
     Process,
-    Program,
     Root,
     Softmax,
     Stage,
     Surface,
 )
-from nvdla.builder.lut import Lut, Table
+from nvdla.builder.lut import Lut, LutTable
 from nvdla.errors import BuildError
 
 LIMITS = {"int8": (-128, 127), "int16": (-32768, 32767)}
@@ -36,7 +36,7 @@ _INT32 = (-(1 << 31), (1 << 31) - 1)
 RECIPROCALS = (0x10000, 0x8000, 0x5555, 0x4000, 0x3333, 0x2AAA, 0x2492, 0x2000)
 
 
-class Memory:
+class ReferenceMemory:
     """The arrays (C, H, W) of the roots."""
 
     def __init__(self) -> None:
@@ -59,9 +59,9 @@ class Memory:
         surface.put(self.array(surface.root), values)
 
 
-def evaluate(program: Program, inputs: Mapping[str, np.ndarray]) -> Memory:
+def evaluate(program: LoweredProgram, inputs: Mapping[str, np.ndarray]) -> ReferenceMemory:
     """Run the program on elements (C, H, W) or (1, C, H, W) by input name; gives all arrays."""
-    memory = Memory()
+    memory = ReferenceMemory()
     for root in program.inputs:
         if root.name not in inputs:
             raise BuildError(f"input {root.name} is missing")
@@ -82,9 +82,9 @@ def _of_pixels(elements: np.ndarray, root: Root) -> np.ndarray:
     return _limit(round_half_away(product, converter.shift), LIMITS[root.precision])
 
 
-def step(operation: Operation, memory: Memory) -> None:
+def step(operation: Operation, memory: ReferenceMemory) -> None:
     """One operation on the arrays."""
-    forms: dict[type, Callable[[Any, Memory], None]] = {
+    forms: dict[type, Callable[[Any, ReferenceMemory], None]] = {
         Convolve: _convolve,
         Process: _process,
         Pool: _pool,
@@ -108,7 +108,7 @@ def _limit(x: np.ndarray, limits: tuple[int, int]) -> np.ndarray:
     return np.clip(x, *limits)
 
 
-def _convolve(operation: Convolve, memory: Memory) -> None:
+def _convolve(operation: Convolve, memory: ReferenceMemory) -> None:
     x = memory.load(operation.source)[None]
     total = convolve(x, operation.weights, operation.stride, operation.padding, operation.dilation)[0]
     if operation.source.precision != "fp16":
@@ -116,11 +116,11 @@ def _convolve(operation: Convolve, memory: Memory) -> None:
     _finish(operation.process, total, memory)
 
 
-def _process(operation: Process, memory: Memory) -> None:
+def _process(operation: Process, memory: ReferenceMemory) -> None:
     _finish(operation, memory.load(operation.taken), memory)
 
 
-def _finish(process: Process, x: np.ndarray, memory: Memory) -> None:
+def _finish(process: Process, x: np.ndarray, memory: ReferenceMemory) -> None:
     """Stages, table and output converter of the SDP."""
     for stage in process.stages:
         x = (_half_stage if x.dtype == np.float64 else _integer_stage)(stage, x, memory)
@@ -134,7 +134,7 @@ def _finish(process: Process, x: np.ndarray, memory: Memory) -> None:
     memory.store(process.destination, _limit(x, LIMITS[process.destination.precision]))
 
 
-def _operand(operand: object, memory: Memory) -> np.ndarray:
+def _operand(operand: object, memory: ReferenceMemory) -> np.ndarray:
     if isinstance(operand, Surface):
         return memory.load(operand)
     values = np.asarray(operand)
@@ -142,7 +142,7 @@ def _operand(operand: object, memory: Memory) -> np.ndarray:
     return values[:, None, None] if values.ndim else values
 
 
-def _integer_stage(stage: Stage, x: np.ndarray, memory: Memory) -> np.ndarray:
+def _integer_stage(stage: Stage, x: np.ndarray, memory: ReferenceMemory) -> np.ndarray:
     if stage.alu is not None:
         operand = _limit(_operand(stage.alu_operand, memory) << stage.alu_shift, _INT32)
         x = {"add": np.add, "max": np.maximum, "min": np.minimum}[stage.alu](x, operand)
@@ -154,7 +154,7 @@ def _integer_stage(stage: Stage, x: np.ndarray, memory: Memory) -> np.ndarray:
     return np.maximum(x, 0) if stage.relu else x
 
 
-def _half_stage(stage: Stage, x: np.ndarray, memory: Memory) -> np.ndarray:
+def _half_stage(stage: Stage, x: np.ndarray, memory: ReferenceMemory) -> np.ndarray:
     if stage.alu is not None:
         x = {"add": np.add, "max": np.maximum, "min": np.minimum}[stage.alu](x, _operand(stage.alu_operand, memory))
     if stage.multiplier is not None:
@@ -181,7 +181,7 @@ def look_up(lut: Lut, x: np.ndarray, fraction_bits: int | None = None) -> np.nda
 
 
 def _table(
-    table: Table, x: np.ndarray, half: bool, fraction_bits: int | None
+    table: LutTable, x: np.ndarray, half: bool, fraction_bits: int | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(value, underflow, overflow) of one table."""
     index: np.ndarray
@@ -224,7 +224,7 @@ def _interpolated(
     return y0 + round_half_away((y1 - y0) * fraction, fraction_bits)
 
 
-def _pool(operation: Pool, memory: Memory) -> None:
+def _pool(operation: Pool, memory: ReferenceMemory) -> None:
     x = memory.load(operation.source)[None]
     if operation.mode == "average":
         view = windows(pad(x, operation.padding), operation.kernel, operation.stride)[0]
@@ -244,7 +244,7 @@ def _average(view: np.ndarray, half: bool) -> np.ndarray:
     return round_half_away(across * RECIPROCALS[rows - 1], 16)
 
 
-def _normalize(operation: Normalize, memory: Memory) -> None:
+def _normalize(operation: Normalize, memory: ReferenceMemory) -> None:
     x = memory.load(operation.source)
     total = x
     if not operation.direct:
@@ -262,7 +262,7 @@ def _normalize(operation: Normalize, memory: Memory) -> None:
     memory.store(operation.destination, _limit(result, LIMITS[operation.destination.precision]))
 
 
-def _contract(operation: Contract, memory: Memory) -> None:
+def _contract(operation: Contract, memory: ReferenceMemory) -> None:
     """No arithmetic (rubik/NV_NVDLA_rbk.cpp:302)."""
     sy, sx = operation.stride
     x, result = memory.load(operation.source), operation.destination
@@ -281,7 +281,7 @@ def half_away(x: np.ndarray) -> np.ndarray:
     return np.where(tie & np.isfinite(outward), outward, nearest)
 
 
-def _softmax(operation: Softmax, memory: Memory) -> None:
+def _softmax(operation: Softmax, memory: ReferenceMemory) -> None:
     """As NVIDIA's runtime does it on the CPU (umd/core/src/runtime/Emulator.cpp)."""
     x = memory.load(operation.source)[:, 0, 0]
     integer = operation.source.precision != "fp16"

@@ -16,11 +16,11 @@ from nvdla.builder.ir import (
     BYTES,
     Contract,
     Convolve,
+    LoweredProgram,
     Normalize,
     Operand,
     Pool,
     Process,
-    Program,
     Softmax,
     Stage,
     Surface,
@@ -92,24 +92,24 @@ class HardwareOperation:
 
 
 @dataclass
-class DlaTask:
+class ScheduledDlaTask:
     """Hardware operations between two CPU operations."""
 
     operations: list[HardwareOperation]
 
 
 @dataclass
-class CpuTask:
+class ScheduledCpuTask:
     """A task of the CPU: its operation and its place in the order of the network."""
 
     operation: Softmax
     position: int
 
 
-Task = DlaTask | CpuTask
+Task = ScheduledDlaTask | ScheduledCpuTask
 
 
-def schedule(program: Program, config: Configuration, weigher: Weigher | None = None) -> list[Task]:
+def schedule(program: LoweredProgram, config: Configuration, weigher: Weigher | None = None) -> list[Task]:
     """Tasks in the order of submission. ``weigher``: who chooses forms (None: as level 1 does)."""
     tasks: list[Task] = []
     chosen = weigher or Weigher(config, 1)
@@ -120,17 +120,17 @@ def schedule(program: Program, config: Configuration, weigher: Weigher | None = 
         operation = program.operations[position]
         if isinstance(operation, Softmax):
             if current:
-                tasks.append(DlaTask(current))
-            tasks.append(CpuTask(operation, position))
+                tasks.append(ScheduledDlaTask(current))
+            tasks.append(ScheduledCpuTask(operation, position))
             current, position = [], position + 1
             continue
         chain, used = chains.make(operation, position)
         current += chain
         position += used
     if current:
-        tasks.append(DlaTask(current))
+        tasks.append(ScheduledDlaTask(current))
     for task in tasks:
-        if isinstance(task, DlaTask):
+        if isinstance(task, ScheduledDlaTask):
             for index, hardware in enumerate(task.operations):
                 hardware.index = index
             if chosen.level:
@@ -156,7 +156,7 @@ def _share_weights(operations: list[HardwareOperation], config: Configuration) -
 class _Chains:
     """Turns operations into chains."""
 
-    def __init__(self, program: Program, config: Configuration, weigher: Weigher) -> None:
+    def __init__(self, program: LoweredProgram, config: Configuration, weigher: Weigher) -> None:
         self.program, self.config, self.weigher = program, config, weigher
 
     def make(self, operation: EngineOperation, position: int) -> tuple[list[HardwareOperation], int]:

@@ -17,7 +17,7 @@ from typing import Any
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.study import Study
 from nvdla.builder.emit import emit
-from nvdla.builder.ir import Program
+from nvdla.builder.ir import LoweredProgram
 from nvdla.builder.orders import Movable, moves, units_of
 from nvdla.builder.packing import PackedWeights
 from nvdla.builder.trials import Trials
@@ -75,7 +75,7 @@ class CodePlan:
     forms: Mapping[int, int]
     order: tuple[int, ...]
 
-    def program(self, program: Program) -> Program:
+    def program(self, program: LoweredProgram) -> LoweredProgram:
         """The program in this order."""
         return replace(program, operations=[program.operations[each] for each in self.order])
 
@@ -97,7 +97,7 @@ class Cost:
 class Evaluator:
     """What a point costs: it is built, and studied as ``nvdla cycles`` does."""
 
-    program: Program
+    program: LoweredProgram
     config: Configuration
     memory: Memory
     cvsram: int = 0
@@ -118,13 +118,13 @@ class Found:
     """Where a search ended: ``program`` in its order, ``wanted`` forms for the weigher, and ``record``, plain data for
     the layer file, which says nothing of the machine."""
 
-    program: Program
+    program: LoweredProgram
     wanted: Mapping[int, int]
     record: dict[str, Any]
 
 
 def search(
-    program: Program, config: Configuration, memory: Memory | None, settings: SearchLimits, cvsram: int = 0
+    program: LoweredProgram, config: Configuration, memory: Memory | None, settings: SearchLimits, cvsram: int = 0
 ) -> Found:
     """The fastest point that was found from that of level 1 on. ``cvsram``: bytes of it that surfaces may lie in."""
     deadline = math.inf if settings.time_limit is None else time.monotonic() + settings.time_limit

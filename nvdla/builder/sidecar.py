@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from nvdla.analysis.cycles.constants import Memory
-from nvdla.builder.ir import Program
-from nvdla.builder.schedule import DlaTask, Task
+from nvdla.builder.ir import LoweredProgram
+from nvdla.builder.schedule import ScheduledDlaTask, Task
 from nvdla.builder.weigh import Weigher
 from nvdla.descriptors.enums import OpType
 from nvdla.files import whole_file
@@ -17,7 +17,7 @@ from nvdla.program.sidecar import FORMAT, VERSION, path_of
 
 
 def describe(
-    program: Program, config: str, tasks: list[Task], weigher: Weigher, search: dict[str, Any] | None = None
+    program: LoweredProgram, config: str, tasks: list[Task], weigher: Weigher, search: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """The sidecar of a program as plain data. ``search``: the record of level 2's."""
     return {
@@ -44,7 +44,7 @@ def _weighed(tasks: list[Task], weigher: Weigher, search: dict[str, Any] | None)
     memory = weigher.memory or Memory()
     operations: dict[int, list[str]] = {}
     for number, task in enumerate(tasks):
-        for each in task.operations if isinstance(task, DlaTask) else ():
+        for each in task.operations if isinstance(task, ScheduledDlaTask) else ():
             if each.type == OpType.CONV:
                 operations.setdefault(each.position, []).append(f"{number}/{each.index}")
     layers = [
@@ -60,7 +60,7 @@ def _weighed(tasks: list[Task], weigher: Weigher, search: dict[str, Any] | None)
 
 
 def _task(number: int, task: Task) -> dict[str, Any]:
-    if not isinstance(task, DlaTask):
+    if not isinstance(task, ScheduledDlaTask):
         operation = {"index": 0, "engine": "cpu", "layer": task.operation.layer, "part": ""}
         return {"task": number, "kind": "cpu", "operations": [operation]}
     operations = [

@@ -21,7 +21,7 @@ from nvdla.rounding import align
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
-    from nvdla.builder.network import Tensor
+    from nvdla.builder.network import NetworkTensor
 
 BLOCK = WinogradGeometry.grain
 _KERNELS = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0.0, 0.0, 1.0]])
@@ -102,7 +102,7 @@ def _more(padding: tuple[int, int, int, int], below: int, right: int) -> tuple[i
     return padding[0], padding[1] + below, padding[2], padding[3] + right
 
 
-def _place(lowering: Lowering, tensor: Tensor) -> bool | None:
+def _place(lowering: Lowering, tensor: NetworkTensor) -> bool | None:
     """Whether the result's place is given (an output, a part of a concatenation), which must then be of whole blocks;
     None where the method cannot write it, or where a pool takes it on the fly."""
     consumers = lowering.network.consumers(tensor)

@@ -14,7 +14,7 @@ import numpy as np
 
 import nvdla
 from nvdla.errors import FormatError
-from nvdla.tensors.images import ORDERS, Preprocessing
+from nvdla.tensors.images import ORDERS, PixelConversion
 from nvdla.tensors.real import ScaleMissing
 
 
@@ -118,10 +118,10 @@ def add_image_options(parser: argparse.ArgumentParser) -> None:
     image.add_argument("--resize", action="store_true", help="scale an image of another size to the input's")
 
 
-def preprocessing_of(args: argparse.Namespace) -> Preprocessing | None:
+def preprocessing_of(args: argparse.Namespace) -> PixelConversion | None:
     """How images become tensors, from the arguments of :func:`add_image_options`; None where they say nothing, and
     the layer file may."""
-    given = Preprocessing(args.mean or (), 1.0 if args.normalize is None else args.normalize, args.order or "bgr")
+    given = PixelConversion(args.mean or (), 1.0 if args.normalize is None else args.normalize, args.order or "bgr")
     said = args.mean is not None or args.normalize is not None or args.order is not None
     return replace(given, resize=args.resize) if said or args.resize else None
 

@@ -13,7 +13,7 @@ from nvdla.cli.arguments import add_input_options, add_machine_options, surfaces
 from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.cli.rows import Place, add_row_options, chosen
 from nvdla.cli.working import working
-from nvdla.compare.comparison import Comparison, Limits, Region, Row, compare_run
+from nvdla.compare.comparison import Comparison, DifferingRegion, Row, Tolerances, compare_run
 from nvdla.errors import FormatError
 from nvdla.program.naming import Names, names_for
 
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     if len(runs) > 1:
         raise FormatError(f"{len(runs)} inputs were given; one run is compared at a time")
     reference = _reference(args, runtime, runs[0], names)
-    limits = Limits(args.tolerance, args.min_cosine, args.min_snr)
+    limits = Tolerances(args.tolerance, args.min_cosine, args.min_snr)
     with working(f"comparing {args.loadable}"):
         found = compare_run(runtime, runs[0], reference, names.layers, limits, args.fail_fast)
     if not found.rows:
@@ -273,7 +273,7 @@ def _cells(row: Row) -> dict[str, Any]:
     return cells
 
 
-def _print_region(region: Region) -> None:
+def _print_region(region: DifferingRegion) -> None:
     fixed = ", ".join(f"{axis.upper()}={at}" for axis, at in region.fixed.items())
     down, across = (axis.upper() for axis in region.axes)
     print(f"Around it ({fixed}; {down} down from {region.origin[0]}, {across} across from {region.origin[1]}):")

@@ -12,7 +12,7 @@ from nvdla.cli.output import print_document, print_table, say
 from nvdla.errors import FormatError
 
 if TYPE_CHECKING:
-    from nvdla.csb.logs import Access, AccessLog
+    from nvdla.csb.logs import AccessLog, LoggedAccess
     from nvdla.memory.address_space import Space
 
 COMMAND = "csb"
@@ -99,7 +99,7 @@ def _show(words: list[str], args: argparse.Namespace) -> int:
     return 0
 
 
-def _access(log: AccessLog, access: Access) -> dict[str, Any]:
+def _access(log: AccessLog, access: LoggedAccess) -> dict[str, Any]:
     register = log.map.by_address.get(access.address)
     fields = {}
     if register is not None and access.value is not None:

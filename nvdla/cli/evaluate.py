@@ -47,12 +47,12 @@ def run(args: argparse.Namespace) -> int:
     """0, also with damaged samples (they are counted apart); 2 where nothing could be judged."""
     from nvdla.campaign.journal import read
     from nvdla.evaluation import Evaluation, open_network, open_source, summarise
-    from nvdla.tensors.images import Preprocessing
+    from nvdla.tensors.images import PixelConversion
 
     if args.limit is not None and args.limit < 1:
         raise FormatError(f"--limit {args.limit}: must be at least 1")
     source = open_source(args.data, args.labels)
-    pixels = preprocessing_of(args) or Preprocessing()
+    pixels = preprocessing_of(args) or PixelConversion()
     open_network(args.network, args.config, 1, pixels, args.input_scale)  # what is wrong is said here, once
     table = Evaluation(
         str(Path(args.network).resolve()),

@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the command; 1 when faults could not be tried."""
     from nvdla.campaign.journal import read
     from nvdla.evaluation import open_network, open_source
-    from nvdla.tensors.images import Preprocessing
+    from nvdla.tensors.images import PixelConversion
     from nvdla.vulnerability import FaultCampaign, summarise
     from nvdla.vulnerability.statistics import normal_quantile
     from nvdla.vulnerability.table import loadable_of
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     if args.images < 1:
         raise FormatError(f"--images {args.images}: must be at least 1")
     source = open_source(args.data, args.labels)
-    pixels = preprocessing_of(args) or Preprocessing()
+    pixels = preprocessing_of(args) or PixelConversion()
     network = loadable_of(open_network(args.network, args.config, 1, pixels, args.input_scale), args.network)
     faults = _faults(network, args)
     positions = _positions(len(source), args)

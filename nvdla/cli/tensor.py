@@ -157,9 +157,9 @@ def _read(args: argparse.Namespace, form: Form | None) -> np.ndarray:
 
 def _read_image(path: str, shape: tuple[int, int, int, int] | None) -> np.ndarray:
     """Pixels as they are, uint8 (1, C, H, W), colour as R, G, B."""
-    from nvdla.tensors.images import Preprocessing, image_shape, read_pixels
+    from nvdla.tensors.images import PixelConversion, image_shape, read_pixels
 
-    return read_pixels(path, shape or image_shape(path), Preprocessing(order="rgb"))
+    return read_pixels(path, shape or image_shape(path), PixelConversion(order="rgb"))
 
 
 def _with_values(args: argparse.Namespace, array: np.ndarray, form: Form | None, suffix: str) -> np.ndarray:

@@ -50,7 +50,7 @@ class Reference(Protocol):
 
 
 @dataclass(frozen=True)
-class Limits:
+class Tolerances:
     """What is let pass: ``tolerance`` for elements; for real numbers the least ``cosine`` and ``snr_db``."""
 
     tolerance: float = 0.0
@@ -116,7 +116,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Region:
+class DifferingRegion:
     """The surroundings of a position in both tensors: two axes, the first index of each, values by row."""
 
     axes: tuple[str, str]
@@ -141,7 +141,7 @@ class Comparison:
     """All rows in completion order, the surroundings of the first divergence, and what was not compared."""
 
     rows: list[Row] = field(default_factory=list)
-    region: Region | None = None
+    region: DifferingRegion | None = None
     skipped: list[str] = field(default_factory=list)
 
     @property
@@ -193,11 +193,11 @@ def compare_run(
     surfaces: Sequence[bytes],
     reference: Reference,
     layers: dict[tuple[int, int], str] | None = None,
-    limits: Limits | None = None,
+    limits: Tolerances | None = None,
     fail_fast: bool = False,
 ) -> Comparison:
     """Run and compare. With ``fail_fast`` the run ends at the first tensor that does not pass. Raises NvdlaError."""
-    limits = limits or Limits()
+    limits = limits or Tolerances()
     found = Comparison()
 
     def look(observation: Observation) -> None:
@@ -242,7 +242,7 @@ def _operation_row(observation: Observation) -> dict[str, Any]:
 
 
 def _judge(
-    found: Comparison, limits: Limits, expected: Expected, array: np.ndarray, raw: bytes, who: dict[str, Any]
+    found: Comparison, limits: Tolerances, expected: Expected, array: np.ndarray, raw: bytes, who: dict[str, Any]
 ) -> None:
     """Add the row of one tensor."""
     what = {**who, "against": expected.name, "shape": array.shape, "dtype": str(array.dtype)}
@@ -262,7 +262,7 @@ def _judge(
     found.add(row, golden, ours)
 
 
-def _close(difference: Difference, limits: Limits) -> bool:
+def _close(difference: Difference, limits: Tolerances) -> bool:
     """Real numbers: never equal bit by bit, so the angle and the noise decide. All zero on both sides is equal."""
     if difference.exact or difference.max_abs == 0:
         return True
@@ -295,7 +295,9 @@ def padding_note(ours: Observation, surface: np.ndarray, tensor: np.ndarray) -> 
     return PADDING if np.array_equal(ours.tensor, tensor) else None
 
 
-def region_around(expected: np.ndarray, actual: np.ndarray, first: tuple[int, ...], reach: int = REGION) -> Region:
+def region_around(
+    expected: np.ndarray, actual: np.ndarray, first: tuple[int, ...], reach: int = REGION
+) -> DifferingRegion:
     """Values of both tensors around ``first``: rows and columns, or channels where the image is a single pixel."""
     shape = [1] * (4 - expected.ndim) + list(expected.shape)
     expected, actual = expected.reshape(shape), actual.reshape(shape)
@@ -304,7 +306,7 @@ def region_around(expected: np.ndarray, actual: np.ndarray, first: tuple[int, ..
     index: list[Any] = list(place)
     for axis in axes:
         index[axis] = slice(max(place[axis] - reach, 0), place[axis] + reach + 1)
-    return Region(
+    return DifferingRegion(
         axes=(AXES[axes[0]].lower(), AXES[axes[1]].lower()),
         origin=(index[axes[0]].start, index[axes[1]].start),
         fixed={AXES[axis].lower(): place[axis] for axis in range(4) if axis not in axes},

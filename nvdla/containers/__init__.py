@@ -10,13 +10,15 @@ from typing import Any
 
 __all__ = ["Container", "Finding", "Format", "Parameter", "Severity", "Source", "detect", "formats", "open", "register"]
 
-_LAZY = dict.fromkeys(__all__, "nvdla.containers.registry") | {"Parameter": "nvdla.containers.parameters"}
+_HOME = dict.fromkeys(__all__, "nvdla.containers.registry") | {"Parameter": "nvdla.containers.parameters"}
+#: What has a name of its own where a lint rule's finding is another class.
+_CLASS = {"Finding": "FileFinding"}
 
 
 def __getattr__(name: str) -> Any:
     # Resolved on first use: the registry imports this package to find its formats.
-    if name not in _LAZY:
+    if name not in _HOME:
         raise AttributeError(f"module 'nvdla.containers' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_LAZY[name]), name)
+    return getattr(importlib.import_module(_HOME[name]), _CLASS.get(name, name))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from nvdla.containers.parameters import Parameter, element_count, packed_size
-from nvdla.containers.registry import Container, Format, Options, Remark, Severity, Source, register
+from nvdla.containers.registry import Container, FileFinding, Format, Options, Severity, Source, register
 from nvdla.errors import FormatError
 from nvdla.rounding import align
 
@@ -175,14 +175,14 @@ class GgufContainer(Container):
             for p in self.tensors
         ]
 
-    def verify(self, strict: bool = False) -> list[Remark]:
+    def verify(self, strict: bool = False) -> list[FileFinding]:
         """What is wrong or unusual in the file; ``strict``: also what other readers would refuse."""
         found = []
         ordered = sorted((p for p in self.tensors if p.length), key=lambda p: p.origin[0])
         for before, after in itertools.pairwise(ordered):
             if after.origin[0] < before.origin[0] + before.length:
                 found.append(
-                    Remark(
+                    FileFinding(
                         Severity.ERROR,
                         f"tensor {after.name!r}",
                         after.origin[0],
@@ -192,7 +192,7 @@ class GgufContainer(Container):
         for p in self.tensors:
             if p.origin[0] % self.alignment:
                 found.append(
-                    Remark(
+                    FileFinding(
                         Severity.ERROR if strict else Severity.WARNING,
                         f"tensor {p.name!r}",
                         p.origin[0],

@@ -13,7 +13,7 @@ from nvdla.containers.irpa.reader import IrpaArchive, IrpaItem, read
 from nvdla.containers.irpa.verify import verify
 from nvdla.containers.irpa.writer import EntrySpec, chunks
 from nvdla.containers.parameters import Parameter
-from nvdla.containers.registry import Container, Format, Options, Remark, Source, register
+from nvdla.containers.registry import Container, FileFinding, Format, Options, Source, register
 from nvdla.containers.source import write_data
 from nvdla.errors import FormatError
 
@@ -62,7 +62,7 @@ class IrpaContainer(Container):
             "metadata": extra,
         }
 
-    def verify(self, strict: bool = False) -> list[Remark]:
+    def verify(self, strict: bool = False) -> list[FileFinding]:
         """What is wrong or unusual in the file; ``strict``: also what other readers would refuse."""
         return verify(self.archive, strict, self.external)
 
@@ -104,7 +104,7 @@ class IrpaFormat(Format):
         chosen = self.check_options(options)
         return IrpaContainer(self, read(source, number(chosen, "offset", 0)), _folder(chosen))
 
-    def verify(self, source: Source, strict: bool = False, options: Options | None = None) -> list[Remark]:
+    def verify(self, source: Source, strict: bool = False, options: Options | None = None) -> list[FileFinding]:
         """What is wrong or unusual in the file; ``strict``: also what other readers would refuse."""
         chosen = self.check_options(options)
         archive = read(source, number(chosen, "offset", 0), keep_going=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar
 
 from nvdla.containers.parameters import Parameter
-from nvdla.containers.registry import Container, Format, Options, Remark, Severity, Source, register
+from nvdla.containers.registry import Container, FileFinding, Format, Options, Severity, Source, register
 from nvdla.containers.source import write_data
 from nvdla.errors import FormatError, NvdlaError
 
@@ -69,12 +69,12 @@ class LoadableContainer(Container):
             for slot in self.decoded.slots
         ]
 
-    def verify(self, strict: bool = False) -> list[Remark]:
+    def verify(self, strict: bool = False) -> list[FileFinding]:
         """The container was verified on opening; here its descriptors and parameters."""
         try:
             self.parameters()
         except FormatError as error:
-            return [Remark(Severity.ERROR, "descriptors", None, str(error))]
+            return [FileFinding(Severity.ERROR, "descriptors", None, str(error))]
         return []
 
     def load_parameters(self) -> list[Parameter]:

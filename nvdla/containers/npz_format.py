@@ -12,7 +12,7 @@ import numpy as np
 
 from nvdla.containers.npz_members import Member, check, members, shaped, unpack
 from nvdla.containers.parameters import ELEMENT_BITS, Parameter, numpy_dtype
-from nvdla.containers.registry import Container, Format, Options, Remark, Severity, Source, register
+from nvdla.containers.registry import Container, FileFinding, Format, Options, Severity, Source, register
 from nvdla.errors import FormatError
 
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -44,11 +44,11 @@ class NpzContainer(Container):
             for m in self.members
         ]
 
-    def verify(self, strict: bool = False) -> list[Remark]:
+    def verify(self, strict: bool = False) -> list[FileFinding]:
         """Headers and names; strict, the data's checksums, too (they are always checked when data are read out)."""
         counts = Counter(m.name for m in self.members)
         found = [
-            Remark(Severity.ERROR, f"member {name!r}", None, "the name appears more than once")
+            FileFinding(Severity.ERROR, f"member {name!r}", None, "the name appears more than once")
             for name, count in counts.items()
             if count > 1
         ]
@@ -56,7 +56,7 @@ class NpzContainer(Container):
             try:
                 check(member)
             except FormatError as error:
-                found.append(Remark(Severity.ERROR, f"member {member.name!r}", None, str(error)))
+                found.append(FileFinding(Severity.ERROR, f"member {member.name!r}", None, str(error)))
         return found
 
     def load_parameters(self) -> list[Parameter]:

@@ -54,7 +54,7 @@ class Severity(str, Enum):
 
 
 @dataclass(frozen=True)
-class Remark:
+class FileFinding:
     """One thing that verification has to say: ``where`` names the table, entry and field, ``offset`` is the byte
     offset in the file (None where there is none)."""
 
@@ -85,7 +85,7 @@ class Container(ABC):
         stable keys, plain JSON values."""
 
     @abstractmethod
-    def verify(self, strict: bool = False) -> list[Remark]:
+    def verify(self, strict: bool = False) -> list[FileFinding]:
         """Everything wrong or odd; no finding of severity ERROR means the file passes."""
 
     def parameters(self) -> list[Parameter]:
@@ -184,12 +184,12 @@ class Format(ABC):
     def open(self, source: Source, options: Options | None = None) -> Container:
         """Parses; FormatError where it cannot be read."""
 
-    def verify(self, source: Source, strict: bool = False, options: Options | None = None) -> list[Remark]:
+    def verify(self, source: Source, strict: bool = False, options: Options | None = None) -> list[FileFinding]:
         """What ``verify`` prints. Default: opens the file and asks it; a file that cannot be opened is one finding."""
         try:
             container = self.open(source, options)
         except FormatError as error:
-            return [Remark(Severity.ERROR, "file", None, str(error))]
+            return [FileFinding(Severity.ERROR, "file", None, str(error))]
         return container.verify(strict)
 
     def write(self, file: IO[bytes], parameters: Sequence[Parameter], options: Options | None = None) -> None:

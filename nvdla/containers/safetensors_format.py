@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar, TypeGuard
 
 from nvdla.containers.parameters import Parameter, packed_size
-from nvdla.containers.registry import Container, Format, Options, Remark, Severity, Source, register
+from nvdla.containers.registry import Container, FileFinding, Format, Options, Severity, Source, register
 from nvdla.errors import FormatError
 
 #: The reference implementation's limit on the JSON header, in bytes.
@@ -92,7 +92,7 @@ class SafetensorsContainer(Container):
             for p in self.tensors
         ]
 
-    def verify(self, strict: bool = False) -> list[Remark]:
+    def verify(self, strict: bool = False) -> list[FileFinding]:
         """Tensors must cover the data without gap or overlap."""
         found, position = [], 0
         for tensor in self.tensors:
@@ -100,7 +100,7 @@ class SafetensorsContainer(Container):
             if begin != position:
                 word = "overlaps the tensor before it" if begin < position else "leaves a gap before it"
                 found.append(
-                    Remark(
+                    FileFinding(
                         Severity.ERROR,
                         f"tensor {tensor.name!r}",
                         self.data_start + begin,
@@ -111,9 +111,9 @@ class SafetensorsContainer(Container):
         left = len(self.source.data) - self.data_start - position
         if left:
             at = self.data_start + position
-            found.append(Remark(Severity.ERROR, "file", at, f"the last {left} bytes belong to no tensor"))
+            found.append(FileFinding(Severity.ERROR, "file", at, f"the last {left} bytes belong to no tensor"))
         if strict and self.data_start % 8:
-            found.append(Remark(Severity.WARNING, "header", 0, "data do not begin at a multiple of 8 bytes"))
+            found.append(FileFinding(Severity.WARNING, "header", 0, "data do not begin at a multiple of 8 bytes"))
         return found
 
     def load_parameters(self) -> list[Parameter]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar
 
 from nvdla.containers.parameters import Parameter
-from nvdla.containers.registry import Container, Format, Options, Remark, Source, register
+from nvdla.containers.registry import Container, FileFinding, Format, Options, Source, register
 from nvdla.containers.tvm import mlf, mlf_verify, params, tar
 from nvdla.errors import FormatError
 
@@ -47,7 +47,7 @@ class LibraryContainer(Container):
             for member in self.library.archive.members
         ]
 
-    def verify(self, strict: bool = False) -> list[Remark]:
+    def verify(self, strict: bool = False) -> list[FileFinding]:
         """What is wrong or unusual in the file; ``strict``: also what other readers would refuse."""
         return mlf_verify.verify(self.library, strict)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import IO, Any, ClassVar
 
 from nvdla.containers.parameters import Parameter
-from nvdla.containers.registry import Container, Format, Options, Remark, Source, register
+from nvdla.containers.registry import Container, FileFinding, Format, Options, Source, register
 from nvdla.containers.source import write_data
 from nvdla.containers.tvm import params
 from nvdla.containers.tvm.dtype import CURRENT_DIALECT
@@ -43,7 +43,7 @@ class ParamsContainer(Container):
             for t in self.file.tensors
         ]
 
-    def verify(self, strict: bool = False) -> list[Remark]:
+    def verify(self, strict: bool = False) -> list[FileFinding]:
         """What is wrong or unusual in the file; ``strict``: also what other readers would refuse."""
         return self.file.verify(strict)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, ClassVar
 
-from nvdla.containers.registry import Container, Format, Options, Remark, Source, register
+from nvdla.containers.registry import Container, FileFinding, Format, Options, Source, register
 from nvdla.containers.vmfb import module as modules
 from nvdla.containers.vmfb.generations import loaders
 from nvdla.containers.vmfb.module import Module, ModuleDependency, ModuleFeatures, ModuleFunction, Signature
@@ -48,7 +48,7 @@ class VmfbContainer(Container):
         """Imports, exports, functions, rodata and nested modules' functions, told apart by ``kind``."""
         return list(_rows(self.module, ""))
 
-    def verify(self, strict: bool = False) -> list[Remark]:
+    def verify(self, strict: bool = False) -> list[FileFinding]:
         """What is wrong or unusual in the file; ``strict``: also what other readers would refuse."""
         from nvdla.containers.vmfb.verify import verify
 

@@ -27,7 +27,7 @@ MAPS = ("nv_small", "nv_full")
 
 
 @dataclass(frozen=True)
-class Access:
+class LoggedAccess:
     """``kind`` "write" (``value``), "read" (``value`` seen, None: not said) or "wait" (until value & mask matches).
 
     ``looks``: how often a wait may read before it has failed (None: for ever)."""
@@ -58,12 +58,12 @@ class AccessLog:
     path: Path
     form: str
     map: RegisterMap
-    events: tuple[Access | LoggedTransfer, ...]
+    events: tuple[LoggedAccess | LoggedTransfer, ...]
 
     @property
-    def accesses(self) -> list[Access]:
+    def accesses(self) -> list[LoggedAccess]:
         """Reads and writes of registers, without other events."""
-        return [each for each in self.events if isinstance(each, Access)]
+        return [each for each in self.events if isinstance(each, LoggedAccess)]
 
 
 _OWN = re.compile(r"W\s+(0x[0-9a-fA-F]{1,8})\s+(0x[0-9a-fA-F]{1,8})\s*$")
@@ -89,7 +89,7 @@ _HALF = {
     )
 }
 
-Line = Callable[[int, str], Access | LoggedTransfer | None]
+Line = Callable[[int, str], LoggedAccess | LoggedTransfer | None]
 
 
 def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: int | None = None) -> AccessLog:
@@ -102,7 +102,7 @@ def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: in
     text = read_file(path, LOG_LIMIT, "log").decode("utf-8", "replace")
     form = _form(path.name, text)
     reader = _Reader(path, form)
-    events: list[Access | LoggedTransfer] = []
+    events: list[LoggedAccess | LoggedTransfer] = []
     for number, line in enumerate(text.split("\n"), 1):
         try:
             event = reader.line(number, line)
@@ -117,7 +117,7 @@ def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: in
     events = _based(events, base)
     chosen = register_map(map_name) if map_name else _known_best(events, reader)
     events = [reader.named(each, chosen) for each in events]
-    if not any(isinstance(each, Access) for each in events):
+    if not any(isinstance(each, LoggedAccess) for each in events):
         raise TraceError(f"{path.name}: no register access in it")
     return AccessLog(path, form, chosen, tuple(events))
 
@@ -156,30 +156,30 @@ class _Reader:
         }
         self.line = lines[form]
 
-    def named(self, event: Access | LoggedTransfer, registers: RegisterMap) -> Access | LoggedTransfer:
+    def named(self, event: LoggedAccess | LoggedTransfer, registers: RegisterMap) -> LoggedAccess | LoggedTransfer:
         """The event with the address of the register that it names."""
-        if not isinstance(event, Access) or event.line not in self.names:
+        if not isinstance(event, LoggedAccess) or event.line not in self.names:
             return event
         register = registers.register(*self.names[event.line])
         return replace(event, address=register.address)
 
-    def _own(self, number: int, line: str) -> Access | None:
+    def _own(self, number: int, line: str) -> LoggedAccess | None:
         match = _OWN.match(line)
-        return Access(number, "write", int(match[1], 16), int(match[2], 16)) if match else None
+        return LoggedAccess(number, "write", int(match[1], 16), int(match[2], 16)) if match else None
 
-    def _platform(self, number: int, line: str) -> Access | LoggedTransfer | None:
+    def _platform(self, number: int, line: str) -> LoggedAccess | LoggedTransfer | None:
         match = _PLATFORM.search(line)
         if not match:
             return None
         words = [int(word, 16) for word in match[5].split()]
         address, write = int(match[3], 16), match[2] == "1"
         if match[1] == "csb":
-            return Access(number, "write" if write else "read", address, words[0] if words else None)
+            return LoggedAccess(number, "write" if write else "read", address, words[0] if words else None)
         data = b"".join(word.to_bytes(4, "little") for word in words)[: int(match[4])]
         space = Space.DRAM if match[1] == "dbb" else Space.CVSRAM
         return LoggedTransfer(number, space, address, write, data)
 
-    def _transaction(self, number: int, line: str) -> Access | LoggedTransfer | None:
+    def _transaction(self, number: int, line: str) -> LoggedAccess | LoggedTransfer | None:
         match = _TRANSACTION.match(line.partition("#")[0].strip())
         if not match:
             return None
@@ -190,13 +190,13 @@ class _Reader:
         if address >> 16 == 0xFFFF:
             address = (address & 0xFFFF) << 2
         if command == "write_reg":
-            return Access(number, "write", address, _number(second))
+            return LoggedAccess(number, "write", address, _number(second))
         if third is None:
-            return Access(number, "read", address, None)
+            return LoggedAccess(number, "read", address, None)
         looks = None if bound is None else _number(bound)
         if looks is not None and looks <= 0:
             raise TraceError(f"read_reg may look {looks} times: the bound must be 1 or more, or left out")
-        return Access(number, "wait", address, _number(third), _number(second), looks)
+        return LoggedAccess(number, "wait", address, _number(third), _number(second), looks)
 
     def _file(self, number: int, command: str, address: int, size: int, name: str | None) -> LoggedTransfer:
         from nvdla.trace.images import TraceFolder
@@ -208,7 +208,7 @@ class _Reader:
         space = Space.CVSRAM if address >> 28 == 5 else Space.DRAM
         return LoggedTransfer(number, space, address, command == "dump_mem", bytes(data))
 
-    def _statement(self, number: int, line: str) -> Access | None:
+    def _statement(self, number: int, line: str) -> LoggedAccess | None:
         match = _STATEMENT.search(line)
         if not match:
             return None
@@ -217,12 +217,12 @@ class _Reader:
             for unit, registers in register_map(each).units.items():
                 if name.startswith(f"{unit}_") and name[len(unit) + 1 :] in registers:
                     self.names[number] = (unit, name[len(unit) + 1 :])
-                    return Access(number, "write", 0, _number(match[3].rstrip("uUlL")))
+                    return LoggedAccess(number, "write", 0, _number(match[3].rstrip("uUlL")))
         raise TraceError(f"no register is called {name}")
 
-    def _plain(self, number: int, line: str) -> Access | None:
+    def _plain(self, number: int, line: str) -> LoggedAccess | None:
         match = _PLAIN.match(line.partition("#")[0].partition("//")[0].strip())
-        return Access(number, "write", int(match[1], 16), int(match[2], 16)) if match else None
+        return LoggedAccess(number, "write", int(match[1], 16), int(match[2], 16)) if match else None
 
 
 def _number(word: str) -> int:
@@ -232,9 +232,9 @@ def _number(word: str) -> int:
         raise TraceError(f"{word[:40]!r} is no number") from None
 
 
-def _based(events: list[Access | LoggedTransfer], base: int | None) -> list[Access | LoggedTransfer]:
+def _based(events: list[LoggedAccess | LoggedTransfer], base: int | None) -> list[LoggedAccess | LoggedTransfer]:
     """Register addresses from the start of the CSB."""
-    accesses = [each for each in events if isinstance(each, Access)]
+    accesses = [each for each in events if isinstance(each, LoggedAccess)]
     if base is None:
         lowest = min((each.address for each in accesses), default=0)
         base = lowest // CSB_SPAN * CSB_SPAN
@@ -244,16 +244,16 @@ def _based(events: list[Access | LoggedTransfer], base: int | None) -> list[Acce
                 f"line {each.line}: register address 0x{each.address:x} is not within 0x{CSB_SPAN:x} bytes of "
                 f"0x{base:x}; --csb-base says where the registers begin"
             )
-    return [replace(each, address=each.address - base) if isinstance(each, Access) else each for each in events]
+    return [replace(each, address=each.address - base) if isinstance(each, LoggedAccess) else each for each in events]
 
 
-def _known_best(events: list[Access | LoggedTransfer], reader: _Reader) -> RegisterMap:
+def _known_best(events: list[LoggedAccess | LoggedTransfer], reader: _Reader) -> RegisterMap:
     """The register map that has most of the log's registers; enabling a unit counts most."""
 
     def score(registers: RegisterMap) -> tuple[int, int]:
         known = enables = 0
         for each in events:
-            if not isinstance(each, Access):
+            if not isinstance(each, LoggedAccess):
                 continue
             if each.line in reader.names:
                 unit, name = reader.names[each.line]

@@ -35,7 +35,7 @@ from nvdla.descriptors.enums import EmuFormat, EmuOpType, OpType
 from nvdla.errors import ScheduleError
 from nvdla.firmware.csb import Csb, CsbLog
 from nvdla.firmware.processor import GraphNode, Processor
-from nvdla.firmware.scheduler import CompletedOperation, Observer, Scheduler
+from nvdla.firmware.scheduler import CompletedOperation, Scheduler, SchedulerObserver
 from nvdla.firmware.task import FirmwareTask
 from nvdla.hardware.machine import ChainStage, Completion, Machine
 from nvdla.hardware.register_file import RegisterMap, register_map
@@ -145,7 +145,7 @@ class _Recorder:
         for tensor, data in zip(self._runtime.inputs, self._inputs, strict=True):
             linked.bind(tensor.memory, data)
 
-    def _parallel(self, observer: Observer | None = None) -> Work:
+    def _parallel(self, observer: SchedulerObserver | None = None) -> Work:
         """What the firmware does for a task, in its own order."""
 
         def start(machine: Machine) -> Callable[[FirmwareTask, CsbLog], None]:
@@ -163,7 +163,7 @@ class _Recorder:
         """All tasks once more from reset, one chain of engines at a time, in the order in which they ran."""
         chains = _Chains()
         states, self._states = self._states, None
-        self._run(self._parallel(Observer(chains.completed, chains.ran)), chains)
+        self._run(self._parallel(SchedulerObserver(chains.completed, chains.ran)), chains)
         self._states = states
         self._renew()
 

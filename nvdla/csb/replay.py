@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from nvdla.csb.logs import Access, AccessLog
+from nvdla.csb.logs import AccessLog, LoggedAccess
 from nvdla.errors import NvdlaError, TraceError
 from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.machine import Machine
@@ -139,7 +139,7 @@ def _memory_of(log: AccessLog) -> tuple[list[Stretch], list[Stretch]]:
     """What lay in memory before, and what lies there after: of every byte the first read and the last write."""
     before, after = _Bytes(), _Bytes()
     for event in log.events:
-        if isinstance(event, Access):
+        if isinstance(event, LoggedAccess):
             continue
         given, start = np.frombuffer(event.data, np.uint8), 0
         while start < given.size:

@@ -65,7 +65,7 @@ def checks() -> list[Rule]:
 
 
 @dataclass
-class Recording:
+class FirstRun:
     """The first run of an examination: its raw inputs and outputs, and what was written to memory. ``runtime`` is None
     where there was none that came to its end."""
 
@@ -84,7 +84,7 @@ def examine(
     calibration: dict[str, dict[str, Any]] | None = None,
     inputs: Inputs | None = None,
     threads: int | None = None,
-    recording: Recording | None = None,
+    recording: FirstRun | None = None,
     random: bool = False,
 ) -> Examination:
     """Examine a loadable: the linter's rules, the doctor's checks, and with ``inputs`` a run on each.
@@ -99,7 +99,7 @@ def examine(
     accumulators: dict[tuple[int, int], int] = {}
     if inputs is not None:
         patient = _Patient(loadable, report.config.name, abi, threads, names.layers)
-        runs, run_error = _run(patient, inputs, checkup, accumulators, recording or Recording())
+        runs, run_error = _run(patient, inputs, checkup, accumulators, recording or FirstRun())
     chart = Chart(
         Program.of(loadable, report.config, abi, names.layers, checked=False),
         names,
@@ -147,7 +147,7 @@ def _run(
     inputs: Inputs,
     checkup: Checkup,
     accumulators: dict[tuple[int, int], int],
-    recording: Recording,
+    recording: FirstRun,
 ) -> tuple[int, str | None]:
     """Run on every input. Returns how many runs there were, and why the loadable cannot run."""
     from nvdla.runtime import Runtime

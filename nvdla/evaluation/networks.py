@@ -17,7 +17,7 @@ from nvdla.errors import FormatError
 from nvdla.files import read_file
 from nvdla.program.naming import names_for
 from nvdla.tensors.files import IMAGE_ENDINGS, fit
-from nvdla.tensors.images import Preprocessing, convert_pixels
+from nvdla.tensors.images import PixelConversion, convert_pixels
 from nvdla.tensors.inputs import InputForm
 from nvdla.tensors.pixel_numbers import pixels_of
 from nvdla.tensors.real import to_elements
@@ -27,7 +27,7 @@ WARM_RUNS = 3
 """The first run goes through the firmware, the others go together."""
 
 
-class Network(ABC):
+class EvaluatedNetwork(ABC):
     """``shape`` of a sample without batch axis; ``outputs``: how many numbers a result has."""
 
     shape: tuple[int, ...]
@@ -50,7 +50,7 @@ class Network(ABC):
         """A prepared sample as the real numbers that a float model takes."""
 
 
-class LoadableNetwork(Network):
+class LoadableNetwork(EvaluatedNetwork):
     """A loadable with one input; the first output is the result.
 
     uint8 arrays are pixels and become elements as images do; other integers are elements; floats are quantised with
@@ -58,7 +58,7 @@ class LoadableNetwork(Network):
     """
 
     def __init__(
-        self, path: str, config: str, threads: int | None, pixels: Preprocessing, scale: float | None = None
+        self, path: str, config: str, threads: int | None, pixels: PixelConversion, scale: float | None = None
     ) -> None:
         if scale is not None and not 0 < scale < np.inf:
             raise FormatError(f"--input-scale {scale:g}: must be a positive number, the value of one step")
@@ -153,7 +153,7 @@ class LoadableNetwork(Network):
         return result.astype(np.float64) * (self._result_scale or 1.0)
 
 
-class PackageNetwork(Network):
+class PackageNetwork(EvaluatedNetwork):
     """A package of ``nvdla compile``: real numbers in and out, the first output is the result."""
 
     def __init__(self, path: str) -> None:
@@ -172,16 +172,16 @@ class PackageNetwork(Network):
 
     def prepare(self, value: Any) -> np.ndarray:
         """A sample as an array of the input's elements."""
-        from nvdla.tensors.preprocessing import Preprocessing as ModelPreprocessing
+        from nvdla.tensors.preprocessing import Preprocessing
 
-        given = ModelPreprocessing.of(self._preprocessing) if self._preprocessing else ModelPreprocessing()
+        given = Preprocessing.of(self._preprocessing) if self._preprocessing else Preprocessing()
         if isinstance(value, str | os.PathLike):
             if Path(value).suffix.lower() == ".npy":
                 return read_npy_sample(value, self._whole)
             return given.image(value, self._whole)
         array = np.asarray(value)
         if array.dtype == np.uint8 and array.ndim >= 2:
-            array = given.numbers(_planes(array, self.shape, Preprocessing(resize=given.resize)).astype(np.float32))
+            array = given.numbers(_planes(array, self.shape, PixelConversion(resize=given.resize)).astype(np.float32))
         if array.size != np.prod(self._whole):
             raise FormatError(f"a sample has the shape {array.shape}, the model takes {self._whole}")
         return array.astype(np.float32).reshape(self._whole)
@@ -201,13 +201,15 @@ def open_network(
     path: str,
     config: str = "auto",
     threads: int | None = None,
-    pixels: Preprocessing | None = None,
+    pixels: PixelConversion | None = None,
     scale: float | None = None,
-) -> Network:
+) -> EvaluatedNetwork:
     """A loadable or a package. Raises NvdlaError."""
     with open(path, "rb") as stream:
         packed = stream.read(4) == b"PK\x03\x04"
-    return PackageNetwork(path) if packed else LoadableNetwork(path, config, threads, pixels or Preprocessing(), scale)
+    return (
+        PackageNetwork(path) if packed else LoadableNetwork(path, config, threads, pixels or PixelConversion(), scale)
+    )
 
 
 def _preprocessing_of(path: str) -> Any:
@@ -217,9 +219,9 @@ def _preprocessing_of(path: str) -> Any:
     data = sidecar.load(path) or {}
     if not isinstance(data.get("preprocessing"), dict):
         return None
-    from nvdla.tensors.preprocessing import Preprocessing as ModelPreprocessing
+    from nvdla.tensors.preprocessing import Preprocessing
 
-    return ModelPreprocessing.of(data["preprocessing"])
+    return Preprocessing.of(data["preprocessing"])
 
 
 def content_hash(path: str | os.PathLike[str]) -> str:
@@ -237,7 +239,7 @@ def read_npy_sample(path: str | os.PathLike[str], shape: tuple[int, ...]) -> np.
     return array.astype(np.float32).reshape(shape)
 
 
-def _planes(array: np.ndarray, shape: tuple[int, ...], pixels: Preprocessing) -> np.ndarray:
+def _planes(array: np.ndarray, shape: tuple[int, ...], pixels: PixelConversion) -> np.ndarray:
     """Pixels (H, W), (H, W, C), (C, H, W) or flat as (1, C, H, W); of another size where ``pixels`` asks to resize.
 
     Raises FormatError."""

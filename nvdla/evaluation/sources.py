@@ -39,7 +39,7 @@ class Sample:
     label: Label
 
 
-class Source(ABC):
+class SampleSource(ABC):
     """Samples by position. ``classes``: their names, where the source has any."""
 
     classes: list[str] | None = None
@@ -60,7 +60,7 @@ class Source(ABC):
         return ((position, None) for position in positions)
 
 
-class Files(Source):
+class Files(SampleSource):
     """Images and tensors in files, with labels."""
 
     def __init__(self, name: str, entries: list[tuple[str, Label]], root: Path, classes: list[str] | None) -> None:
@@ -82,7 +82,7 @@ class Files(Source):
         return {"data": self.name, "samples": len(self), "entries": hashlib.sha256(text.encode()).hexdigest()[:16]}
 
 
-class Arrays(Source):
+class Arrays(SampleSource):
     """One array of samples (samples first) and one of labels, mapped from .npy files or read from a .npz."""
 
     def __init__(self, name: str, samples: np.ndarray, labels: np.ndarray | None) -> None:
@@ -123,7 +123,7 @@ class MappedArrays(Arrays):
         return MappedArrays, (self._path, self._given)
 
 
-class Function(Source):
+class Function(SampleSource):
     """Samples of a Python function ``module:function`` that yields (sample, label) or (sample, label, id).
 
     The function runs in this process; samples travel to the workers. ``len`` is not known before the end.
@@ -163,7 +163,7 @@ class Function(Source):
         return _NoSamples, (self.name,)
 
 
-class _NoSamples(Source):
+class _NoSamples(SampleSource):
     """What workers get of a Function: nothing, samples come with the tasks."""
 
     def __init__(self, name: str) -> None:
@@ -179,7 +179,7 @@ class _NoSamples(Source):
         return {"data": self.name}
 
 
-def open_source(data: str, labels: str | None = None) -> Source:
+def open_source(data: str, labels: str | None = None) -> SampleSource:
     """A folder (a sub-folder a class, or files alone), a .csv or .jsonl manifest (path, label), a .npz with samples and
     labels, a .npy with samples (and ``labels``, a .npy), or ``module:function``. Raises FormatError."""
     path = Path(data)
@@ -213,7 +213,7 @@ def python_function(name: str) -> Any:
     return found
 
 
-def _folder(path: Path) -> Source:
+def _folder(path: Path) -> SampleSource:
     classes = sorted(each.name for each in path.iterdir() if each.is_dir())
     if not classes:
         return Files(str(path), [(name, None) for name in _files(path)], path.resolve(), None)
@@ -227,7 +227,7 @@ def _files(folder: Path) -> list[str]:
     return sorted(each.name for each in folder.iterdir() if each.suffix.lower() in INPUT_ENDINGS and each.is_file())
 
 
-def _manifest(path: Path) -> Source:
+def _manifest(path: Path) -> SampleSource:
     text = read_file(path, MAX_MANIFEST, "manifest").decode("utf-8", "replace")
     entries: list[tuple[str, int | str | list[float]]] = []
     for number, row in _rows(path, text):
@@ -272,7 +272,7 @@ def _number(label: Any) -> Any:
         return str(label).strip()
 
 
-def _npz(path: Path) -> Source:
+def _npz(path: Path) -> SampleSource:
     from nvdla.containers.npz_members import read_npz
 
     arrays = read_npz(path)

@@ -12,9 +12,9 @@ import numpy as np
 
 from nvdla.campaign import Record, Table, Task, worker
 from nvdla.errors import FormatError, NvdlaError
-from nvdla.evaluation.networks import LoadableNetwork, Network, content_hash, open_network
-from nvdla.evaluation.sources import Sample, Source, python_function
-from nvdla.tensors.images import Preprocessing
+from nvdla.evaluation.networks import EvaluatedNetwork, LoadableNetwork, content_hash, open_network
+from nvdla.evaluation.sources import Sample, SampleSource, python_function
+from nvdla.tensors.images import PixelConversion
 
 TOP = 5
 KEY_DIGITS = 9
@@ -27,9 +27,9 @@ class Evaluation(Table):
     be read ends the run."""
 
     network: str
-    source: Source
+    source: SampleSource
     config: str = "auto"
-    pixels: Preprocessing = field(default_factory=Preprocessing)
+    pixels: PixelConversion = field(default_factory=PixelConversion)
     input_scale: float | None = None
     metric: str | None = None
     against: str | None = None
@@ -37,7 +37,7 @@ class Evaluation(Table):
     limit: int | None = None
     shuffle: int | None = None
     strict: bool = False
-    _network: Network | None = field(default=None, init=False, repr=False, compare=False)
+    _network: EvaluatedNetwork | None = field(default=None, init=False, repr=False, compare=False)
     name = "evaluate"
 
     def settings(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class Evaluation(Table):
         """A worker's function from tasks to records; it opens the network once."""
         return _Worker(self, self._network or self._opened()).records
 
-    def _opened(self) -> Network:
+    def _opened(self) -> EvaluatedNetwork:
         return open_network(self.network, self.config, worker.threads, self.pixels, self.input_scale)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -87,7 +87,7 @@ class Evaluation(Table):
 class _Worker:
     """An evaluation in a worker: the network is loaded once."""
 
-    def __init__(self, table: Evaluation, network: Network) -> None:
+    def __init__(self, table: Evaluation, network: EvaluatedNetwork) -> None:
         self._table = table
         self._network = network
         self._metric = python_function(table.metric) if table.metric else None

@@ -60,7 +60,7 @@ class FusedConvolution(Job):
         shared: Shared,
     ) -> None:
         from nvdla.kernels.fast import conv_int8_dot as dot
-        from nvdla.kernels.fast.conv_sdp_int8 import Stage, narrow_settings
+        from nvdla.kernels.fast.conv_sdp_int8 import FusedStage, narrow_settings
 
         self.conv, self.sdp = conv, sdp
         self.destination = sdp.destination
@@ -79,7 +79,7 @@ class FusedConvolution(Job):
         alu, mul = operands
         self._alu = (_padded(alu, correction.size, 0) - correction).astype(np.int32)
         self._mul = _padded(mul, correction.size, 1).astype(np.int32)
-        self._stage = Stage(*_stage(sdp.settings))
+        self._stage = FusedStage(*_stage(sdp.settings))
         # X2 works between the two parts of a narrow ending.
         self._narrow = narrow_settings(self._stage) if sdp.settings.x2.bypass else np.empty(0, np.int64)
         self._in_place = self._lies_ready()

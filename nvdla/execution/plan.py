@@ -17,8 +17,8 @@ from nvdla.execution.fusing import fuse_steps
 from nvdla.execution.steps import Chain, Completed, CpuStep, OnOperation, OnStep, Step
 from nvdla.execution.validate import Validated, validates
 from nvdla.firmware.csb import CsbLog
-from nvdla.firmware.operation import Operation
-from nvdla.firmware.scheduler import CompletedOperation, Observer, Scheduler
+from nvdla.firmware.operation import FirmwareOperation
+from nvdla.firmware.scheduler import CompletedOperation, Scheduler, SchedulerObserver
 from nvdla.firmware.task import FirmwareTask
 from nvdla.hardware.job import Job
 from nvdla.hardware.machine import Completion, Machine
@@ -38,7 +38,7 @@ class Recorder:
 
     def run(self, tasks: Sequence[FirmwareTask | CpuTask], machine: Machine, log: CsbLog | None = None) -> Scheduler:
         """Let firmware and hardware go through the tasks. ``log`` takes every register write."""
-        scheduler = Scheduler(machine, log, Observer(completed=self.completed, ran=self.ran))
+        scheduler = Scheduler(machine, log, SchedulerObserver(completed=self.completed, ran=self.ran))
         for task in tasks:
             if isinstance(task, FirmwareTask):
                 scheduler.run(task)
@@ -147,7 +147,7 @@ class Plan:
             self._calls = compiled_steps(fused)
         return self._calls
 
-    def operations(self) -> list[tuple[Operation, Job | None]]:
+    def operations(self) -> list[tuple[FirmwareOperation, Job | None]]:
         """Every operation of the hardware with the job that does it (None: nothing was to do)."""
         return [(each.operation, each.job) for each in self._recorded if isinstance(each, Completed)]
 

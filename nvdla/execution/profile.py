@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from nvdla.errors import FormatError
 from nvdla.execution.steps import CpuStep, Step
-from nvdla.firmware.operation import Operation
+from nvdla.firmware.operation import FirmwareOperation
 
 if TYPE_CHECKING:
     from nvdla.runtime import Runtime
@@ -84,7 +84,7 @@ def _rows(runtime: Runtime, steps: list[Step], seconds: list[float]) -> list[Pro
     return [_row(known, step, each, each / total) for step, each in zip(steps, seconds, strict=True)]
 
 
-def _row(known: dict[int, Operation], step: Step, seconds: float, share: float) -> ProfileRow:
+def _row(known: dict[int, FirmwareOperation], step: Step, seconds: float, share: float) -> ProfileRow:
     if isinstance(step, CpuStep):
         task = step.task
         indices = tuple(operation.index for operation in task.operations)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from nvdla.cpu import CpuTask
-from nvdla.firmware.operation import Operation
+from nvdla.firmware.operation import FirmwareOperation
 from nvdla.hardware.job import Handed, Job
 from nvdla.memory.lanes import Lanes, Move
 
@@ -34,7 +34,7 @@ class OperationEvent:
     group: int
     destination: np.ndarray | None
     statistics: dict[str, int]
-    descriptor: Operation
+    descriptor: FirmwareOperation
 
 
 OnOperation = Callable[[OperationEvent], None]
@@ -122,7 +122,7 @@ class CpuStep:
 class Completed:
     """A completed operation and the job that did it (None: nothing was to do)."""
 
-    operation: Operation
+    operation: FirmwareOperation
     engine: str
     group: int
     job: Job | None

@@ -18,7 +18,7 @@ from nvdla.analysis.study import Study
 from nvdla.campaign import Record, Table, Task
 from nvdla.errors import BuildError, NvdlaError
 from nvdla.evaluation.networks import content_hash
-from nvdla.evaluation.sources import Source
+from nvdla.evaluation.sources import SampleSource
 from nvdla.loadable import Loadable, load
 
 MODELS = (".onnx", ".prototxt")
@@ -51,7 +51,7 @@ class Exploration(Table):
     points: list[Point]
     calibration: str | None = None
     weights: str | None = None
-    source: Source | None = None
+    source: SampleSource | None = None
     limit: int | None = None
     clock: float = 1000.0
     name = "explore"
@@ -167,7 +167,7 @@ def _buffer_use(study: Study) -> float | None:
     return max(shares, default=None)
 
 
-def _evaluated(network: Loadable, config: str, source: Source | None, limit: int | None) -> dict[str, Any]:
+def _evaluated(network: Loadable, config: str, source: SampleSource | None, limit: int | None) -> dict[str, Any]:
     import tempfile
     from pathlib import Path
 

@@ -19,7 +19,7 @@ from nvdla.execution.plan import Plan, Recorder
 from nvdla.execution.steps import Chain, Step
 from nvdla.faults.convolution import accesses
 from nvdla.faults.setup import Setup, TaskList
-from nvdla.firmware.operation import Operation
+from nvdla.firmware.operation import FirmwareOperation
 from nvdla.firmware.task import FirmwareTask
 from nvdla.hardware.convolution.engine import ConvolutionJob
 from nvdla.hardware.job import Job
@@ -33,7 +33,7 @@ from nvdla.memory.linker import LinkedLoadable, bounds
 class OperationPlace:
     """An operation, the number of the step that does it and its job."""
 
-    operation: Operation
+    operation: FirmwareOperation
     step: int
     job: Job
 

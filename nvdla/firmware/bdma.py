@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from nvdla.errors import ScheduleError
 from nvdla.firmware.csb import Csb
 from nvdla.firmware.driver import ram_type, unmask_interrupts
-from nvdla.firmware.operation import MEMORY_CVSRAM, Operation
+from nvdla.firmware.operation import MEMORY_CVSRAM, FirmwareOperation
 
 if TYPE_CHECKING:
     from nvdla.firmware.processor import GroupState, Processor
@@ -24,7 +24,7 @@ class BdmaDriver:
     status_unit = "BDMA"
     read_dma = None
 
-    def needs_read_dma(self, operation: Operation) -> bool:
+    def needs_read_dma(self, operation: FirmwareOperation) -> bool:
         """Whether the operation needs the engine's read DMA."""
         return False
 
@@ -36,7 +36,7 @@ class BdmaDriver:
     def set_producer(self, csb: Csb, group: int, read_dma_group: int) -> None:
         """BDMA has none."""
 
-    def enable(self, csb: Csb, operation: Operation, group: int, read_dma: bool, statistics: bool) -> None:
+    def enable(self, csb: Csb, operation: FirmwareOperation, group: int, read_dma: bool, statistics: bool) -> None:
         """Start what a group has been programmed with."""
         if not operation.surface.num_transfers:
             return
@@ -44,7 +44,7 @@ class BdmaDriver:
             csb.write_fields("BDMA", "CFG_STATUS", STALL_COUNT_EN=1)
         csb.write("BDMA", f"CFG_LAUNCH{group}", 1)
 
-    def check(self, operation: Operation) -> None:
+    def check(self, operation: FirmwareOperation) -> None:
         """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
         operation.needs("bdma", "the operation is a BDMA transfer")
         surface = operation.surface
@@ -58,7 +58,7 @@ class BdmaDriver:
         for number in range(count):
             _check_transfer(operation, number, surface.transfers[number])
 
-    def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None:
+    def program(self, csb: Csb, operation: FirmwareOperation, read_dma: bool) -> None:
         """Write the operation's registers in the order in which the firmware does."""
         surface = operation.surface
         if not surface.num_transfers:
@@ -70,7 +70,7 @@ class BdmaDriver:
         unmask_interrupts(csb, "BDMA_DONE")
 
 
-def _check_transfer(operation: Operation, number: int, transfer: Any) -> None:
+def _check_transfer(operation: FirmwareOperation, number: int, transfer: Any) -> None:
     what = f"transfer {number}"
     for name in ("line_repeat", "surface_repeat"):
         value = getattr(transfer, name)
@@ -87,7 +87,7 @@ def _check_transfer(operation: Operation, number: int, transfer: Any) -> None:
         operation.address_of(getattr(transfer, f"{side}_address"), f"{what}: {side}_address")
 
 
-def _program_transfer(csb: Csb, operation: Operation, number: int, transfer: Any) -> None:
+def _program_transfer(csb: Csb, operation: FirmwareOperation, number: int, transfer: Any) -> None:
     what = f"transfer {number}"
     source = operation.address_of(transfer.source_address, what)
     destination = operation.address_of(transfer.destination_address, what)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from nvdla.descriptors.enums import OpType
 from nvdla.errors import ScheduleError
-from nvdla.firmware.operation import Operation
+from nvdla.firmware.operation import FirmwareOperation
 from nvdla.limits import RunBudget
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def check_budget(tasks: Iterable[FirmwareTask], budget: RunBudget) -> int:
     return multiplications
 
 
-def multiplications_of(operation: Operation) -> int:
+def multiplications_of(operation: FirmwareOperation) -> int:
     """Multiplications of a convolution, 0 for other operations."""
     if operation.type != OpType.CONV:
         return 0

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nvdla.firmware.csb import Csb
 from nvdla.firmware.driver import lut_is_free, ram_type, unmask_interrupts
 from nvdla.firmware.lut import CDP_PORT, load_lut, require_lut
-from nvdla.firmware.operation import Operation
+from nvdla.firmware.operation import FirmwareOperation
 from nvdla.precision import Precision
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ class CdpDriver:
     status_unit = "CDP"
     read_dma = "CDP_RDMA"
 
-    def needs_read_dma(self, operation: Operation) -> bool:
+    def needs_read_dma(self, operation: FirmwareOperation) -> bool:
         """Whether the operation needs the engine's read DMA."""
         return True
 
@@ -37,14 +37,14 @@ class CdpDriver:
         csb.write("CDP", "S_POINTER", group)
         csb.write("CDP_RDMA", "S_POINTER", group)
 
-    def enable(self, csb: Csb, operation: Operation, group: int, read_dma: bool, statistics: bool) -> None:
+    def enable(self, csb: Csb, operation: FirmwareOperation, group: int, read_dma: bool, statistics: bool) -> None:
         """Start what a group has been programmed with."""
         if statistics:
             csb.write_fields("CDP", "D_PERF_ENABLE", DMA_EN=1, LUT_EN=1)
         csb.write("CDP_RDMA", "D_OP_ENABLE", 1)
         csb.write("CDP", "D_OP_ENABLE", 1)
 
-    def check(self, operation: Operation) -> None:
+    def check(self, operation: FirmwareOperation) -> None:
         """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
         op, surface = operation.op, operation.surface
         operation.require_memory(surface.src_data, "src_data")
@@ -59,7 +59,7 @@ class CdpDriver:
         if op.lut_index >= 0:
             require_lut(operation)
 
-    def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None:
+    def program(self, csb: Csb, operation: FirmwareOperation, read_dma: bool) -> None:
         """Write the operation's registers in the order in which the firmware does."""
         unmask_interrupts(csb, "CDP_DONE")
         _program_read_dma(csb, operation)
@@ -69,7 +69,7 @@ class CdpDriver:
         _program_arithmetic(csb, operation)
 
 
-def _program_read_dma(csb: Csb, operation: Operation) -> None:
+def _program_read_dma(csb: Csb, operation: FirmwareOperation) -> None:
     op, src = operation.op, operation.surface.src_data
     csb.write("CDP_RDMA", "D_DATA_CUBE_WIDTH", src.width - 1)
     csb.write("CDP_RDMA", "D_DATA_CUBE_HEIGHT", src.height - 1)
@@ -81,7 +81,7 @@ def _program_read_dma(csb: Csb, operation: Operation) -> None:
     csb.write("CDP_RDMA", "D_DATA_FORMAT", op.in_precision)
 
 
-def _program_output(csb: Csb, operation: Operation) -> None:
+def _program_output(csb: Csb, operation: FirmwareOperation) -> None:
     dst = operation.surface.dst_data
     csb.write_address("CDP", "D_DST_BASE_ADDR_LOW", "D_DST_BASE_ADDR_HIGH", operation.address(dst, "dst_data"))
     csb.write("CDP", "D_DST_LINE_STRIDE", dst.line_stride)
@@ -90,7 +90,7 @@ def _program_output(csb: Csb, operation: Operation) -> None:
     csb.write("CDP", "D_DATA_FORMAT", operation.op.in_precision)
 
 
-def _program_arithmetic(csb: Csb, operation: Operation) -> None:
+def _program_arithmetic(csb: Csb, operation: FirmwareOperation) -> None:
     op = operation.op
     csb.write("CDP", "D_LRN_CFG", (op.local_size - 1) // 2 - 1)
     for prefix, converter in (("DATIN", op.in_cvt), ("DATOUT", op.out_cvt)):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from nvdla.firmware.csb import Csb
 from nvdla.firmware.driver import ram_type
-from nvdla.firmware.operation import CONV_WINOGRAD, MEMORY_ON_THE_FLY, Operation
+from nvdla.firmware.operation import CONV_WINOGRAD, MEMORY_ON_THE_FLY, FirmwareOperation
 
 if TYPE_CHECKING:
     from nvdla.firmware.processor import GroupState, Processor
@@ -24,7 +24,7 @@ class ConvDriver:
     status_unit = "CACC"
     read_dma = None
 
-    def needs_read_dma(self, operation: Operation) -> bool:
+    def needs_read_dma(self, operation: FirmwareOperation) -> bool:
         """Whether the operation needs the engine's read DMA."""
         return False
 
@@ -37,14 +37,14 @@ class ConvDriver:
         for unit in UNITS:
             csb.write(unit, "S_POINTER", group)
 
-    def enable(self, csb: Csb, operation: Operation, group: int, read_dma: bool, statistics: bool) -> None:
+    def enable(self, csb: Csb, operation: FirmwareOperation, group: int, read_dma: bool, statistics: bool) -> None:
         """Start what a group has been programmed with."""
         if statistics:
             csb.write("CDMA", "D_PERF_ENABLE", 1)
         for unit in UNITS:
             csb.write(unit, "D_OP_ENABLE", 1)
 
-    def check(self, operation: Operation) -> None:
+    def check(self, operation: FirmwareOperation) -> None:
         """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
         op, surface = operation.op, operation.surface
         operation.require_precision(op.in_precision, "in_precision")
@@ -76,7 +76,7 @@ class ConvDriver:
         for name in ("batch", "conv_stride_x", "conv_stride_y", "dilation_x", "dilation_y"):
             operation.require(getattr(op, name) >= 1, f"{name} is 0; it must be at least 1")
 
-    def _check_weights(self, operation: Operation) -> None:
+    def _check_weights(self, operation: FirmwareOperation) -> None:
         op, surface = operation.op, operation.surface
         if surface.weight_data.address != -1:
             address = operation.address(surface.weight_data, "weight_data")
@@ -90,7 +90,7 @@ class ConvDriver:
             operation.require_aligned(operation.address(cube, name), operation.atom, f"{name} address")
             operation.require_aligned(cube.size, alignment, f"{name} size")
 
-    def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None:
+    def program(self, csb: Csb, operation: FirmwareOperation, read_dma: bool) -> None:
         """Write the operation's registers in the order in which the firmware does."""
         for unit in UNITS:
             busy = csb.read(unit, "S_STATUS") >> (16 * csb.read_field(unit, "S_POINTER", "PRODUCER")) & 3
@@ -110,7 +110,7 @@ def _is_pixel(op: Any) -> int:
     return int(op.data_format != FORMAT_FEATURE)
 
 
-def _program_accumulator(csb: Csb, operation: Operation) -> None:
+def _program_accumulator(csb: Csb, operation: FirmwareOperation) -> None:
     op, dst = operation.op, operation.surface.dst_data
     address = operation.address(dst, "dst_data") if dst.address != -1 else 0
     csb.write_fields("CACC", "D_MISC_CFG", CONV_MODE=op.conv_mode, PROC_PRECISION=op.out_precision)
@@ -129,7 +129,7 @@ def _program_accumulator(csb: Csb, operation: Operation) -> None:
     csb.write("CACC", "D_CLIP_CFG", op.out_cvt.truncate)
 
 
-def _program_sequencer(csb: Csb, operation: Operation) -> None:
+def _program_sequencer(csb: Csb, operation: FirmwareOperation) -> None:
     op, surface = operation.op, operation.surface
     dst = surface.dst_data
     csb.write_fields(
@@ -202,7 +202,7 @@ def _reuse(op: Any) -> dict[str, int]:
     }
 
 
-def _program_input(csb: Csb, operation: Operation) -> None:
+def _program_input(csb: Csb, operation: FirmwareOperation) -> None:
     op, surface = operation.op, operation.surface
     src = surface.src_data
     csb.write_fields(
@@ -249,7 +249,7 @@ def _program_input(csb: Csb, operation: Operation) -> None:
     csb.write("CDMA", "D_FETCH_GRAIN", op.fetch_grain - 1)
 
 
-def _program_weights(csb: Csb, operation: Operation) -> None:
+def _program_weights(csb: Csb, operation: FirmwareOperation) -> None:
     op, surface = operation.op, operation.surface
     weights = surface.weight_data
     csb.write("CDMA", "D_WEIGHT_FORMAT", op.weight_format)
@@ -266,7 +266,7 @@ def _program_weights(csb: Csb, operation: Operation) -> None:
         csb.write("CDMA", "D_WMB_BYTES", surface.wmb_data.size)
 
 
-def _program_conversion(csb: Csb, operation: Operation) -> None:
+def _program_conversion(csb: Csb, operation: FirmwareOperation) -> None:
     """Mean, input converter, strides, padding, banks of CDMA."""
     op = operation.op
     csb.write("CDMA", "D_MEAN_FORMAT", op.mean_format)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from nvdla.descriptors.enums import OpType
 from nvdla.firmware.csb import Csb
-from nvdla.firmware.operation import MEMORY_CVSRAM, Operation
+from nvdla.firmware.operation import MEMORY_CVSRAM, FirmwareOperation
 
 if TYPE_CHECKING:
     from nvdla.firmware.processor import GroupState, Processor
@@ -20,10 +20,10 @@ class Driver(Protocol):
     status_unit: str
     read_dma: str | None
 
-    def needs_read_dma(self, operation: Operation) -> bool:
+    def needs_read_dma(self, operation: FirmwareOperation) -> bool:
         """Whether the operation occupies a register group of the read DMA."""
 
-    def check(self, operation: Operation) -> None:
+    def check(self, operation: FirmwareOperation) -> None:
         """Refuse what the firmware or the hardware cannot do. Raises DescriptorError or ConfigError."""
 
     def is_ready(self, processor: Processor, group: GroupState) -> bool:
@@ -32,10 +32,10 @@ class Driver(Protocol):
     def set_producer(self, csb: Csb, group: int, read_dma_group: int) -> None:
         """Point the next register writes at a group of the engine, and of its read DMA."""
 
-    def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None:
+    def program(self, csb: Csb, operation: FirmwareOperation, read_dma: bool) -> None:
         """Write the operation's registers in the order in which the firmware does."""
 
-    def enable(self, csb: Csb, operation: Operation, group: int, read_dma: bool, statistics: bool) -> None:
+    def enable(self, csb: Csb, operation: FirmwareOperation, group: int, read_dma: bool, statistics: bool) -> None:
         """Start what a group has been programmed with."""
 
 

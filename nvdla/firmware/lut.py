@@ -7,7 +7,7 @@ from typing import Any
 
 from nvdla.descriptors.enums import LutMethod
 from nvdla.firmware.csb import Csb
-from nvdla.firmware.operation import Operation
+from nvdla.firmware.operation import FirmwareOperation
 
 LE, LO = 0, 1
 WRITE = 1
@@ -26,7 +26,7 @@ SDP_PORT = LutPort("SDP", wide=False)
 CDP_PORT = LutPort("CDP", wide=True)
 
 
-def require_lut(operation: Operation) -> None:
+def require_lut(operation: FirmwareOperation) -> None:
     """The operation's table exists and its enumerations are known."""
     lut = operation.lut
     operation.require(lut is not None, f"lut_index is {operation.op.lut_index}, but the task has no such table")

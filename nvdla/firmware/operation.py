@@ -22,7 +22,7 @@ MAX_CUBE_SIDE = 8192
 
 
 @dataclass
-class Operation:
+class FirmwareOperation:
     """One operation of one region of interest, with its descriptors (``op``, ``surface``) as read from memory."""
 
     task: int

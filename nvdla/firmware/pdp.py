@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from nvdla.firmware.csb import Csb
 from nvdla.firmware.driver import ram_type, unmask_interrupts
-from nvdla.firmware.operation import MEMORY_ON_THE_FLY, Operation
+from nvdla.firmware.operation import MEMORY_ON_THE_FLY, FirmwareOperation
 from nvdla.precision import Precision
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class PdpDriver:
     status_unit = "PDP"
     read_dma = "PDP_RDMA"
 
-    def needs_read_dma(self, operation: Operation) -> bool:
+    def needs_read_dma(self, operation: FirmwareOperation) -> bool:
         """Whether the operation needs the engine's read DMA."""
         return operation.surface.src_data.type != MEMORY_ON_THE_FLY
 
@@ -42,7 +42,7 @@ class PdpDriver:
         csb.write("PDP", "S_POINTER", group)
         csb.write("PDP_RDMA", "S_POINTER", read_dma_group)
 
-    def enable(self, csb: Csb, operation: Operation, group: int, read_dma: bool, statistics: bool) -> None:
+    def enable(self, csb: Csb, operation: FirmwareOperation, group: int, read_dma: bool, statistics: bool) -> None:
         """Start what a group has been programmed with."""
         if statistics:
             csb.write_fields("PDP", "D_PERF_ENABLE", DMA_EN=1)
@@ -50,7 +50,7 @@ class PdpDriver:
             csb.write("PDP_RDMA", "D_OP_ENABLE", 1)
         csb.write("PDP", "D_OP_ENABLE", 1)
 
-    def check(self, operation: Operation) -> None:
+    def check(self, operation: FirmwareOperation) -> None:
         """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
         op, src, dst = operation.op, operation.surface.src_data, operation.surface.dst_data
         operation.require_memory(src, "src_data", on_the_fly=True)
@@ -76,7 +76,7 @@ class PdpDriver:
             op.precision != Precision.FP16 or not any(op.padding_value), "padding values must be 0 in fp16"
         )
 
-    def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None:
+    def program(self, csb: Csb, operation: FirmwareOperation, read_dma: bool) -> None:
         """Write the operation's registers in the order in which the firmware does."""
         unmask_interrupts(csb, "PDP_DONE")
         if operation.surface.src_data.type != MEMORY_ON_THE_FLY:
@@ -98,7 +98,7 @@ def _partial_in(op: Any) -> dict[str, int]:
     }
 
 
-def _program_read_dma(csb: Csb, operation: Operation) -> None:
+def _program_read_dma(csb: Csb, operation: FirmwareOperation) -> None:
     op, src = operation.op, operation.surface.src_data
     csb.write("PDP_RDMA", "D_DATA_CUBE_IN_WIDTH", src.width - 1)
     csb.write("PDP_RDMA", "D_DATA_CUBE_IN_HEIGHT", src.height - 1)
@@ -117,7 +117,7 @@ def _program_read_dma(csb: Csb, operation: Operation) -> None:
     csb.write_fields("PDP_RDMA", "D_PARTIAL_WIDTH_IN", **_partial_in(op))
 
 
-def _program_cubes(csb: Csb, operation: Operation) -> None:
+def _program_cubes(csb: Csb, operation: FirmwareOperation) -> None:
     op, src, dst = operation.op, operation.surface.src_data, operation.surface.dst_data
     for which, cube in (("IN", src), ("OUT", dst)):
         csb.write("PDP", f"D_DATA_CUBE_{which}_WIDTH", cube.width - 1)
@@ -165,7 +165,7 @@ def _program_pooling(csb: Csb, op: Any) -> None:
         csb.write("PDP", f"D_POOLING_PADDING_VALUE_{number}_CFG", value)
 
 
-def _program_output(csb: Csb, operation: Operation) -> None:
+def _program_output(csb: Csb, operation: FirmwareOperation) -> None:
     op, src, dst = operation.op, operation.surface.src_data, operation.surface.dst_data
     if src.type != MEMORY_ON_THE_FLY:
         csb.write("PDP", "D_SRC_LINE_STRIDE", src.line_stride)

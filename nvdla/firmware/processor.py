@@ -8,7 +8,7 @@ from typing import Any
 from nvdla.descriptors.enums import Event, OpType
 from nvdla.firmware.csb import Csb
 from nvdla.firmware.driver import Driver, driver
-from nvdla.firmware.operation import Operation
+from nvdla.firmware.operation import FirmwareOperation
 
 NO_LUT = -1
 
@@ -18,7 +18,7 @@ class GraphNode:
     """An operation of one region of interest in the dependency graph. ``common`` lies over simulated memory, so its
     dependency count goes down there."""
 
-    operation: Operation
+    operation: FirmwareOperation
     common: Any
     submitted: bool = False
     completed: bool = False
@@ -67,7 +67,7 @@ class GroupState:
         return self.node
 
     @property
-    def operation(self) -> Operation:
+    def operation(self) -> FirmwareOperation:
         """The operation in the group; only while it is taken."""
         assert self.node is not None
         return self.node.operation

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from nvdla.descriptors.enums import RubikMode
 from nvdla.firmware.csb import Csb
 from nvdla.firmware.driver import ram_type, unmask_interrupts
-from nvdla.firmware.operation import PRECISIONS, Operation
+from nvdla.firmware.operation import PRECISIONS, FirmwareOperation
 from nvdla.precision import Precision
 from nvdla.rounding import ceil_div
 
@@ -25,7 +25,7 @@ class RubikDriver:
     status_unit = "RBK"
     read_dma = None
 
-    def needs_read_dma(self, operation: Operation) -> bool:
+    def needs_read_dma(self, operation: FirmwareOperation) -> bool:
         """Whether the operation needs the engine's read DMA."""
         return False
 
@@ -37,13 +37,13 @@ class RubikDriver:
         """Point the next register writes at a group of the engine, and of its read DMA."""
         csb.write("RBK", "S_POINTER", group)
 
-    def enable(self, csb: Csb, operation: Operation, group: int, read_dma: bool, statistics: bool) -> None:
+    def enable(self, csb: Csb, operation: FirmwareOperation, group: int, read_dma: bool, statistics: bool) -> None:
         """Start what a group has been programmed with."""
         if statistics:
             csb.write("RBK", "D_PERF_ENABLE", 1)
         csb.write("RBK", "D_OP_ENABLE", 1)
 
-    def check(self, operation: Operation) -> None:
+    def check(self, operation: FirmwareOperation) -> None:
         """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
         op, surface = operation.op, operation.surface
         operation.needs("rubik", "deconvolution needs it")
@@ -62,7 +62,7 @@ class RubikDriver:
             for name in ("stride_x", "stride_y"):
                 operation.require(getattr(op, name) >= 1, f"{name} is 0; it must be at least 1")
 
-    def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None:
+    def program(self, csb: Csb, operation: FirmwareOperation, read_dma: bool) -> None:
         """Write the operation's registers in the order in which the firmware does."""
         unmask_interrupts(csb, "RUBIK_DONE")
         csb.write_fields("RBK", "D_MISC_CFG", RUBIK_MODE=operation.op.mode, IN_PRECISION=operation.op.precision)
@@ -70,7 +70,7 @@ class RubikDriver:
         _program_output(csb, operation)
 
 
-def _program_input(csb: Csb, operation: Operation) -> None:
+def _program_input(csb: Csb, operation: FirmwareOperation) -> None:
     src = operation.surface.src_data
     csb.write("RBK", "D_DAIN_RAM_TYPE", ram_type(src.type))
     csb.write_fields("RBK", "D_DATAIN_SIZE_0", DATAIN_WIDTH=src.width - 1, DATAIN_HEIGHT=src.height - 1)
@@ -83,7 +83,7 @@ def _program_input(csb: Csb, operation: Operation) -> None:
     csb.write("RBK", "D_DAIN_LINE_STRIDE", src.line_stride)
 
 
-def _program_output(csb: Csb, operation: Operation) -> None:
+def _program_output(csb: Csb, operation: FirmwareOperation) -> None:
     op, src, dst = operation.op, operation.surface.src_data, operation.surface.dst_data
     csb.write("RBK", "D_DAOUT_RAM_TYPE", ram_type(dst.type))
     csb.write("RBK", "D_DATAOUT_SIZE_1", dst.channel - 1)

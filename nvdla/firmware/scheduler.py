@@ -59,7 +59,7 @@ class ScheduleStep:
 
 
 @dataclass
-class Observer:
+class SchedulerObserver:
     """Who wants to know: ``completed(CompletedOperation)`` for each operation, ``ran(Completion)`` for each chain of
     engines that ran."""
 
@@ -70,10 +70,10 @@ class Observer:
 class Scheduler:
     """The firmware on one machine. Pointers of processors and hardware persist from task to task."""
 
-    def __init__(self, machine: Machine, log: CsbLog | None = None, observer: Observer | None = None) -> None:
+    def __init__(self, machine: Machine, log: CsbLog | None = None, observer: SchedulerObserver | None = None) -> None:
         self.machine = machine
         self.csb = Csb(machine.registers, log)
-        self.observer = observer or Observer()
+        self.observer = observer or SchedulerObserver()
         self.processors = {op_type: Processor(op_type) for op_type in OpType}
         self.steps: list[ScheduleStep] = []
         self._stages: dict[tuple[str, int], ChainStage] = {}

@@ -9,7 +9,7 @@ from nvdla.descriptors.meaning import processing_precision, reads_operands
 from nvdla.firmware.csb import Csb
 from nvdla.firmware.driver import lut_is_free, ram_type, unmask_interrupts
 from nvdla.firmware.lut import SDP_PORT, load_lut, require_lut
-from nvdla.firmware.operation import CONV_WINOGRAD, MEMORY_ON_THE_FLY, Operation
+from nvdla.firmware.operation import CONV_WINOGRAD, MEMORY_ON_THE_FLY, FirmwareOperation
 from nvdla.precision import Precision
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class SdpDriver:
     status_unit = "SDP"
     read_dma = "SDP_RDMA"
 
-    def needs_read_dma(self, operation: Operation) -> bool:
+    def needs_read_dma(self, operation: FirmwareOperation) -> bool:
         """Whether the operation needs the engine's read DMA."""
         fly = operation.surface.src_data.type == MEMORY_ON_THE_FLY
         stages = (getattr(operation.op, f"{name}_op") for name in STAGES)
@@ -48,7 +48,7 @@ class SdpDriver:
         csb.write("SDP", "S_POINTER", group)
         csb.write("SDP_RDMA", "S_POINTER", read_dma_group)
 
-    def enable(self, csb: Csb, operation: Operation, group: int, read_dma: bool, statistics: bool) -> None:
+    def enable(self, csb: Csb, operation: FirmwareOperation, group: int, read_dma: bool, statistics: bool) -> None:
         """Start what a group has been programmed with."""
         if statistics:
             csb.write_fields(
@@ -58,7 +58,7 @@ class SdpDriver:
             csb.write("SDP_RDMA", "D_OP_ENABLE", 1)
         csb.write("SDP", "D_OP_ENABLE", 1)
 
-    def check(self, operation: Operation) -> None:
+    def check(self, operation: FirmwareOperation) -> None:
         """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
         op, surface = operation.op, operation.surface
         operation.require_precision(op.src_precision, "src_precision")
@@ -78,7 +78,7 @@ class SdpDriver:
             operation.needs("sdp_lut", f"lut_index is {op.lut_index}")
             require_lut(operation)
 
-    def _check_stage(self, operation: Operation, name: str) -> None:
+    def _check_stage(self, operation: FirmwareOperation, name: str) -> None:
         stage, cube = getattr(operation.op, f"{name}_op"), getattr(operation.surface, f"{name}_data")
         operation.require_choice(stage.type, STAGE_TYPES, f"{name}_op.type")
         operation.require_choice(stage.mode, STAGE_MODES, f"{name}_op.mode")
@@ -95,7 +95,7 @@ class SdpDriver:
             address = operation.address(cube, f"{name}_data")
             operation.require_aligned(address, operation.atom, f"{name}_data address")
 
-    def program(self, csb: Csb, operation: Operation, read_dma: bool) -> None:
+    def program(self, csb: Csb, operation: FirmwareOperation, read_dma: bool) -> None:
         """Write the operation's registers in the order in which the firmware does."""
         unmask_interrupts(csb, "SDP_DONE")
         _program_read_dma(csb, operation, read_dma)
@@ -108,7 +108,7 @@ class SdpDriver:
         _program_output(csb, operation)
 
 
-def _program_read_dma(csb: Csb, operation: Operation, needed: bool) -> None:
+def _program_read_dma(csb: Csb, operation: FirmwareOperation, needed: bool) -> None:
     op, src = operation.op, operation.surface.src_data
     fly = src.type == MEMORY_ON_THE_FLY
     csb.write("SDP_RDMA", "D_FEATURE_MODE_CFG", 0)
@@ -139,7 +139,7 @@ def _program_read_dma(csb: Csb, operation: Operation, needed: bool) -> None:
         _program_operand(csb, operation, name)
 
 
-def _program_operand(csb: Csb, operation: Operation, name: str) -> None:
+def _program_operand(csb: Csb, operation: FirmwareOperation, name: str) -> None:
     """Where the operand of a stage comes from."""
     registers, letter = STAGES[name]
     stage, cube = getattr(operation.op, f"{name}_op"), getattr(operation.surface, f"{name}_data")
@@ -159,7 +159,7 @@ def _program_operand(csb: Csb, operation: Operation, name: str) -> None:
         csb.write("SDP_RDMA", f"D_{registers}_SURFACE_STRIDE", cube.surf_stride)
 
 
-def _program_cube(csb: Csb, operation: Operation) -> None:
+def _program_cube(csb: Csb, operation: FirmwareOperation) -> None:
     src, dst = operation.surface.src_data, operation.surface.dst_data
     csb.write("SDP", "D_DATA_CUBE_WIDTH", src.width - 1)
     csb.write("SDP", "D_DATA_CUBE_HEIGHT", src.height - 1)
@@ -228,7 +228,7 @@ def _program_y_operand(csb: Csb, stage: Any, half: str, operand: int, converter:
         csb.write("SDP", f"D_DP_EW_{half}_CVT_TRUNCATE_VALUE", converter.truncate)
 
 
-def _program_output(csb: Csb, operation: Operation) -> None:
+def _program_output(csb: Csb, operation: FirmwareOperation) -> None:
     op, src, dst = operation.op, operation.surface.src_data, operation.surface.dst_data
     csb.write_fields(
         "SDP",

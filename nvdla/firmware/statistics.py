@@ -13,7 +13,7 @@ from nvdla.descriptors.enums import OpType
 from nvdla.descriptors.structures import StatContainer
 from nvdla.errors import DescriptorError
 from nvdla.firmware.csb import Csb
-from nvdla.firmware.operation import Operation
+from nvdla.firmware.operation import FirmwareOperation
 
 if TYPE_CHECKING:
     from nvdla.firmware.task import FirmwareTask
@@ -54,7 +54,7 @@ REGISTERS: dict[OpType, dict[str, tuple[str, str]]] = {
 }
 
 
-def write_statistics(csb: Csb, task: FirmwareTask, operation: Operation, group: int) -> None:
+def write_statistics(csb: Csb, task: FirmwareTask, operation: FirmwareOperation, group: int) -> None:
     """Write the statistics container of an operation. Raises DescriptorError when the list is too small."""
     size = ctypes.sizeof(StatContainer)
     offset = size * (task.num_operations * operation.roi + operation.index)

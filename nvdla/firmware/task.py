@@ -13,7 +13,7 @@ from nvdla.descriptors.enums import OpType
 from nvdla.descriptors.task import DlaTask, TaskLimits
 from nvdla.errors import DescriptorError
 from nvdla.firmware.driver import Driver, driver
-from nvdla.firmware.operation import MEMORY_ON_THE_FLY, Operation
+from nvdla.firmware.operation import MEMORY_ON_THE_FLY, FirmwareOperation
 from nvdla.firmware.processor import GraphNode
 from nvdla.hardware.configuration import Configuration
 from nvdla.loadable.model import TaskEntry
@@ -47,14 +47,14 @@ class FirmwareTask:
         self.network = self.decoded.network
         self.num_operations = self.network.num_operations
         self._drivers: dict[OpType, Driver] = {}
-        self._operations: dict[int, Operation] = {}
+        self._operations: dict[int, FirmwareOperation] = {}
 
-    def operation(self, index: int, roi: int = 0) -> Operation:
+    def operation(self, index: int, roi: int = 0) -> FirmwareOperation:
         """The operation with its descriptors."""
         position = roi * self.num_operations + index
         if position not in self._operations:
             found = self.decoded.operation(index, roi)
-            made = Operation(
+            made = FirmwareOperation(
                 self.id, index, roi, found.op_type, found.op, found.surface, self.config, self.addresses, found.lut
             )
             if self.network.dynamic_roi and index == self.network.input_layer:
@@ -62,7 +62,7 @@ class FirmwareTask:
             self._operations[position] = made
         return self._operations[position]
 
-    def operations(self) -> Iterator[Operation]:
+    def operations(self) -> Iterator[FirmwareOperation]:
         """All operations of all regions of interest."""
         for roi in range(self.network.num_rois):
             for index in range(self.num_operations):
@@ -128,7 +128,7 @@ class FirmwareTask:
             raise DescriptorError(f"task {self.id}: input_layer is {layer}, must be 0 .. {self.num_operations - 1}")
         return layer
 
-    def _place_input(self, operation: Operation, base: int, left: int, top: int) -> None:
+    def _place_input(self, operation: FirmwareOperation, base: int, left: int, top: int) -> None:
         cube = operation.surface.src_data
         if cube.type == MEMORY_ON_THE_FLY:
             return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nvdla.builder import Tensor
+from nvdla.builder import NetworkTensor
 
 if TYPE_CHECKING:
     from nvdla.frontend.graph import Graph
@@ -20,7 +20,7 @@ MAX_KERNEL = 32
 BROADCAST = 8
 
 
-def arrange(graph: Graph, source: Tensor, positions: np.ndarray) -> Tensor | None:
+def arrange(graph: Graph, source: NetworkTensor, positions: np.ndarray) -> NetworkTensor | None:
     """A tensor whose element (c, h, w) is the element ``positions[c, h, w]`` of ``source`` (flat; -1 = zero); None
     where no engine can move them so."""
     if positions.shape == source.shape and np.array_equal(positions.ravel(), np.arange(positions.size)):
@@ -41,7 +41,7 @@ def _label(graph: Graph, suffix: str) -> str:
     return graph.label(graph.node, suffix)
 
 
-def _padded(graph: Graph, source: Tensor, positions: np.ndarray) -> Tensor | None:
+def _padded(graph: Graph, source: NetworkTensor, positions: np.ndarray) -> NetworkTensor | None:
     """Zeros around a rectangle of elements."""
     if positions.min() >= 0 or positions.max() < 0:
         return None
@@ -58,7 +58,7 @@ def _padded(graph: Graph, source: Tensor, positions: np.ndarray) -> Tensor | Non
     return graph.tie(graph.network.pad(_label(graph, "pad"), inner, padding), inner)
 
 
-def _separable(graph: Graph, source: Tensor, positions: np.ndarray) -> Tensor | None:
+def _separable(graph: Graph, source: NetworkTensor, positions: np.ndarray) -> NetworkTensor | None:
     """Channels, rows and columns are each taken from a list of their own."""
     _, height, width = source.shape
     taken: np.ndarray = np.asarray(positions >= 0)
@@ -98,7 +98,7 @@ def _steps(places: np.ndarray) -> tuple[int, int, int, int] | None:
     return int(once[0]), step, len(once), repeat
 
 
-def _select(graph: Graph, source: Tensor, channels: np.ndarray) -> Tensor:
+def _select(graph: Graph, source: NetworkTensor, channels: np.ndarray) -> NetworkTensor:
     """Channels by number (-1 = zeros), each any number of times: a 1x1 convolution, or a slice."""
     count = source.shape[0]
     if np.array_equal(channels, np.arange(count)):
@@ -113,7 +113,7 @@ def _select(graph: Graph, source: Tensor, channels: np.ndarray) -> Tensor:
     return graph.tie(graph.network.convolution(_label(graph, "channels"), source, weights), source)
 
 
-def _repeat(graph: Graph, source: Tensor, rows: int, columns: int) -> Tensor:
+def _repeat(graph: Graph, source: NetworkTensor, rows: int, columns: int) -> NetworkTensor:
     """Every row and column several times: by copies, and by pooling in a direction in which there is only one."""
     tensor = source
     along = (1 if source.shape[1] == 1 else rows, 1 if source.shape[2] == 1 else columns)
@@ -122,7 +122,7 @@ def _repeat(graph: Graph, source: Tensor, rows: int, columns: int) -> Tensor:
     return spread(graph, tensor, rows * source.shape[1], columns * source.shape[2])
 
 
-def spread(graph: Graph, source: Tensor, height: int, width: int) -> Tensor:
+def spread(graph: Graph, source: NetworkTensor, height: int, width: int) -> NetworkTensor:
     """One row or column (or pixel) repeated: every window of a padded max pool holds the one element, and padding never
     wins."""
     tensor = source
@@ -136,7 +136,7 @@ def spread(graph: Graph, source: Tensor, height: int, width: int) -> Tensor:
     return tensor
 
 
-def _dense(graph: Graph, source: Tensor, positions: np.ndarray) -> Tensor | None:
+def _dense(graph: Graph, source: NetworkTensor, positions: np.ndarray) -> NetworkTensor | None:
     """Any order of few elements: a convolution as large as the cube, and a deconvolution that lays them out."""
     channels, height, width = positions.shape
     size, pixels = math.prod(source.shape), height * width

@@ -35,7 +35,7 @@ from nvdla.frontend.model import Model, packages, read, reads
 from nvdla.frontend.quantisation.activations import FloatModel
 from nvdla.frontend.quantisation.calibrate import Calibrated, Progress, calibrate, recipe_of, table_or
 from nvdla.frontend.quantisation.mixed import JUDGED_SAMPLES, choose, drop
-from nvdla.frontend.quantisation.tables import Table
+from nvdla.frontend.quantisation.tables import ScaleTable
 from nvdla.hardware.configuration import configurations
 from nvdla.loadable.model import Loadable
 from nvdla.tensors.pixel_numbers import PixelNumbers
@@ -128,11 +128,11 @@ class Compiled:
     def run(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
         """Outputs for real inputs, both by the model's names: accelerator parts on the emulator, bit-exactly, host
         parts in onnxruntime."""
-        from nvdla.frontend.package import Machine
+        from nvdla.frontend.package import HostMachine
 
         if self._machine is None:
             ends = self.imported.model.inputs, self.imported.model.outputs
-            self._machine = Machine(self.parts, *ends, self.constants, self.run_config)
+            self._machine = HostMachine(self.parts, *ends, self.constants, self.run_config)
         return self._machine.run(inputs)
 
     @property
@@ -292,7 +292,7 @@ class _NodesFail(Exception):
         self.nodes, self.reason = nodes, reason
 
 
-def _data(model: Model, data: Any, preprocessing: Preprocessing | None) -> Calibration | Samples | Table | None:
+def _data(model: Model, data: Any, preprocessing: Preprocessing | None) -> Calibration | Samples | ScaleTable | None:
     """Calibration data, looked at once: an iterable cannot be gone through again."""
     if data is None or isinstance(data, Calibration):
         return data
@@ -300,7 +300,7 @@ def _data(model: Model, data: Any, preprocessing: Preprocessing | None) -> Calib
 
 
 def _calibration(
-    imported: Imported, data: Calibration | Samples | Table | None, recipe: Recipe, progress: Progress | None
+    imported: Imported, data: Calibration | Samples | ScaleTable | None, recipe: Recipe, progress: Progress | None
 ) -> Calibrated:
     if isinstance(data, Calibration) or not imported.networks:
         given = data if isinstance(data, Calibration) else Calibration({})
@@ -320,7 +320,7 @@ def _calibration(
 def _mixed(
     imported: Imported,
     calibrated: Calibrated,
-    data: Calibration | Samples | Table | None,
+    data: Calibration | Samples | ScaleTable | None,
     options: dict[str, Any],
     details: dict[str, Any],
     max_drop: float,

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.builder import Network, Tensor
+from nvdla.builder import Network, NetworkTensor
 from nvdla.errors import NvdlaError
 from nvdla.frontend.arrange import arrange
 from nvdla.frontend.model import Model
@@ -116,7 +116,7 @@ class GraphValue:
 
     name: str
     shape: Shape
-    tensor: Tensor | None = None
+    tensor: NetworkTensor | None = None
     index: np.ndarray | None = None
     boundary: str = ""
     base: GraphValue | None = None
@@ -125,7 +125,7 @@ class GraphValue:
     border: float = 0.0
 
     @property
-    def placed(self) -> Tensor:
+    def placed(self) -> NetworkTensor:
         """``tensor`` of a value that a layer has asked for."""
         assert self.tensor is not None, f"{self.name} has no tensor yet"
         return self.tensor
@@ -174,7 +174,7 @@ class Graph:
         self.ties: dict[str, str] = {}
         self.magnitudes: dict[str, float] = {}
         self.node: Node | None = None
-        self.arranged: dict[tuple[str, Shape, bytes], Tensor] = {}
+        self.arranged: dict[tuple[str, Shape, bytes], NetworkTensor] = {}
 
     # ---- values
 
@@ -209,7 +209,7 @@ class Graph:
             index = np.array(index, order="C").reshape(shape)
         return GraphValue(node.outputs[output], shape, value.tensor, index, value.boundary)
 
-    def result(self, node: Node, tensor: Tensor, index: np.ndarray | None = None, output: int = 0) -> GraphValue:
+    def result(self, node: Node, tensor: NetworkTensor, index: np.ndarray | None = None, output: int = 0) -> GraphValue:
         """A result that a layer computes."""
         shape = node.shape_of(node.outputs[output])
         if index is None and math.prod(tensor.shape) != math.prod(shape):
@@ -229,12 +229,12 @@ class Graph:
             name = f"{wanted}.{number}"
         return name
 
-    def tie(self, tensor: Tensor, source: Tensor) -> Tensor:
+    def tie(self, tensor: NetworkTensor, source: NetworkTensor) -> NetworkTensor:
         """``tensor`` holds elements of ``source`` only, so both have one range."""
         self.ties[tensor.name] = source.name
         return tensor
 
-    def bind(self, value: GraphValue, positions: np.ndarray | None, cube: Cube) -> Tensor:
+    def bind(self, value: GraphValue, positions: np.ndarray | None, cube: Cube) -> NetworkTensor:
         """An input of the part as a cube whose elements are ``positions`` of the value from outside."""
         name, number = value.boundary, 1
         while any(layer.name == name for layer in self.network.layers):
@@ -246,7 +246,7 @@ class Graph:
         self.bindings.append(Binding(name, value.boundary, index, cube))
         return tensor
 
-    def flat(self, value: GraphValue) -> Tensor:
+    def flat(self, value: GraphValue) -> NetworkTensor:
         """The value as any cube, for layers that look at each element alone; an input is bound now."""
         if value.tensor is None:
             root = self.values[value.boundary]
@@ -255,11 +255,11 @@ class Graph:
             value.tensor = root.tensor
         return value.tensor
 
-    def cube(self, value: GraphValue) -> Tensor:
+    def cube(self, value: GraphValue) -> NetworkTensor:
         """The value as its canonical cube."""
         return self.arrange(value, None, canonical(value.shape))
 
-    def arrange(self, value: GraphValue, wanted: np.ndarray | None, cube: Cube) -> Tensor:
+    def arrange(self, value: GraphValue, wanted: np.ndarray | None, cube: Cube) -> NetworkTensor:
         """The value as a cube whose elements are ``wanted`` (flat positions in the value, -1 = zero; None = in order).
 
         Elements are moved by layers where they have to; an input is bound in that order. Raises Cut where no
@@ -292,7 +292,7 @@ class Graph:
             )
         return made
 
-    def _bind_once(self, value: GraphValue, positions: np.ndarray | None, cube: Cube) -> Tensor:
+    def _bind_once(self, value: GraphValue, positions: np.ndarray | None, cube: Cube) -> NetworkTensor:
         for each in self.bindings:
             same = (
                 each.index is None

@@ -130,9 +130,9 @@ class Package:
     parts: list[PackedPart]
     constants: dict[str, np.ndarray]
 
-    def machine(self) -> Machine:
+    def machine(self) -> HostMachine:
         """A machine that runs the parts one after the other."""
-        return Machine(self.parts, list(self.manifest["inputs"]), list(self.manifest["outputs"]), self.constants)
+        return HostMachine(self.parts, list(self.manifest["inputs"]), list(self.manifest["outputs"]), self.constants)
 
 
 def is_package(path: str | os.PathLike[str]) -> bool:
@@ -215,7 +215,7 @@ def _part(row: Mapping[str, Any], content: Any, indices: Mapping[str, np.ndarray
     return part
 
 
-class Machine:
+class HostMachine:
     """Runs the parts of a model one after the other: real numbers in and out, by the model's names."""
 
     def __init__(

@@ -11,13 +11,13 @@ import re
 from dataclasses import dataclass
 
 from nvdla.errors import ConfigError
-from nvdla.loadable.enums import PixelFormat as PixelFormatNumber
+from nvdla.loadable.enums import PixelFormat
 
 # Formats of two planes (Y, then U and V) have three underscores between them in the registers' names.
 NAMES = tuple(
     f"T_{each.name.replace('_', '___', 1) if each.name.endswith('N444') else each.name}"
-    for each in PixelFormatNumber
-    if each < PixelFormatNumber.FEATURE
+    for each in PixelFormat
+    if each < PixelFormat.FEATURE
 )
 """By the value of D_DATAIN_FORMAT.PIXEL_FORMAT."""
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from nvdla.analysis.study import Study
 from nvdla.compare.observation import Observation
-from nvdla.doctor.examination import Examination, Recording, examine
+from nvdla.doctor.examination import Examination, FirstRun, examine
 from nvdla.program.naming import Names
 from nvdla.program.operation import Key
 from nvdla.report.pictures import Pictures
@@ -39,7 +39,7 @@ def examine_and_run(
     labels: list[str] | None = None,
 ) -> tuple[Examination, RunView | None]:
     """The doctor's findings, and with ``inputs`` its run on the first of them. Raises FormatError for unfit inputs."""
-    recording = Recording()
+    recording = FirstRun()
     found = examine(study.loadable, study.config.name, study.abi.name, names=names, inputs=inputs, recording=recording)
     if inputs is None:
         return found, None
@@ -48,7 +48,7 @@ def examine_and_run(
     return found, _view(recording, labels)
 
 
-def _view(recording: Recording, labels: list[str] | None) -> RunView:
+def _view(recording: FirstRun, labels: list[str] | None) -> RunView:
     runtime = recording.runtime
     given = {
         tensor.name: tensor.layout.unpack(np.frombuffer(surface, np.uint8))

@@ -38,7 +38,7 @@ CHANNELS = {"1": 1, "L": 1, "RGB": 3, "P": 3, "RGBA": 4}
 
 
 @dataclass(frozen=True)
-class Preprocessing:
+class PixelConversion:
     """How pixels become numbers: ``mean`` per channel and ``normalize`` (fp16 and int16 only), channel ``order`` of
     colour images, ``resize`` to the size of the input (otherwise a different size is refused)."""
 
@@ -52,14 +52,14 @@ def load_image(
     path: Any,
     shape: tuple[int, int, int, int],
     dtype: np.dtype | type,
-    preprocessing: Preprocessing | None = None,
+    preprocessing: PixelConversion | None = None,
 ) -> np.ndarray:
     """The image as a tensor (1, C, H, W) of ``dtype`` for an input of ``shape`` (N, C, H, W); a file, or what
     :func:`read_pixels` takes else.
 
     Raises FormatError for a file that is no image, or whose size or channels are not those of the input.
     """
-    preprocessing = preprocessing or Preprocessing()
+    preprocessing = preprocessing or PixelConversion()
     pixels = read_pixels(path, shape, preprocessing)
     return convert_pixels(pixels, np.dtype(dtype), preprocessing)
 
@@ -84,7 +84,7 @@ def image_shape(path: str | os.PathLike[str]) -> tuple[int, int, int, int]:
     return 1, channels, height, width
 
 
-def read_pixels(source: Any, shape: tuple[int, int, int, int], preprocessing: Preprocessing) -> np.ndarray:
+def read_pixels(source: Any, shape: tuple[int, int, int, int], preprocessing: PixelConversion) -> np.ndarray:
     """The pixels of an 8-bit image as uint8 (1, C, H, W), colour channels in the wanted order.
 
     ``source``: an image file, a PIL image, or a uint8 array (H, W) or (H, W, C) with the channels R, G, B (and A).
@@ -139,7 +139,7 @@ def _picture(value: Any) -> Any:
     return Image.fromarray(np.ascontiguousarray(plane))
 
 
-def _cube(image: Any, name: str, shape: tuple[int, int, int, int], preprocessing: Preprocessing) -> np.ndarray:
+def _cube(image: Any, name: str, shape: tuple[int, int, int, int], preprocessing: PixelConversion) -> np.ndarray:
     _, channels, height, width = shape
     _check_size(name, image.size, (width, height), preprocessing.resize)
     image = _with_channels(name, image, channels)
@@ -221,7 +221,7 @@ def _with_channels(name: str, image, channels: int):  # type: ignore[no-untyped-
     )
 
 
-def convert_pixels(pixels: np.ndarray, dtype: np.dtype, preprocessing: Preprocessing) -> np.ndarray:
+def convert_pixels(pixels: np.ndarray, dtype: np.dtype, preprocessing: PixelConversion) -> np.ndarray:
     """uint8 pixels (N, C, H, W) to the input's element type.
 
     Raises FormatError for a mean or normalize that does not fit (count, zero, not finite) or an integer network,

@@ -13,8 +13,7 @@ from nvdla.checked import as_array, raw_bytes
 from nvdla.errors import FormatError
 from nvdla.tensors.dimg import read_dimg
 from nvdla.tensors.files import IMAGE_ENDINGS, INPUT_ENDINGS, ending, fit, read_npy, read_raw
-from nvdla.tensors.images import Preprocessing as Pixels
-from nvdla.tensors.images import is_picture, is_pil, load_image, read_pixels
+from nvdla.tensors.images import PixelConversion, is_picture, is_pil, load_image, read_pixels
 from nvdla.tensors.pixel_numbers import PixelNumbers
 from nvdla.tensors.preprocessing import Preprocessing
 from nvdla.tensors.real import ScaleMissing, holding_scale, to_elements
@@ -33,7 +32,7 @@ class InputForm:
     dtype: np.dtype
     scale: float | None = None
     model: Preprocessing | None = None
-    pixels: Pixels | None = None
+    pixels: PixelConversion | None = None
     numbers: PixelNumbers | None = None
 
     def elements(self, value: Any) -> np.ndarray | bytes:
@@ -42,7 +41,7 @@ class InputForm:
         Pictures (files, PIL images, uint8 arrays of rows of pixels) are preprocessed; an array of floats holds real
         numbers; one of integers holds elements; a list holds the images of a batch.
         """
-        if isinstance(value, Batch):
+        if isinstance(value, InputBatch):
             one = replace(self, shape=(1, *self.shape[1:]))
             return np.concatenate([np.asarray(one.elements(each)) for each in value.images])
         what = f"input {self.name}"
@@ -71,9 +70,9 @@ class InputForm:
 
     def _pixels(self, numbers: PixelNumbers, value: Any, shape: Shape) -> np.ndarray:
         """A picture's pixels, of which files and arrays have eight bits."""
-        wanted = self.pixels or Pixels()
+        wanted = self.pixels or PixelConversion()
         if self.model is not None:
-            wanted = Pixels(order=self.model.colour, resize=self.model.resize)
+            wanted = PixelConversion(order=self.model.colour, resize=self.model.resize)
         found = read_pixels(value, shape, wanted).astype(np.uint16)
         return found << (numbers.bits - 8)
 
@@ -94,7 +93,7 @@ class InputForm:
 
 
 @dataclass(frozen=True)
-class Batch:
+class InputBatch:
     """The images of one run of a network that takes several at a time."""
 
     images: tuple[Any, ...]
@@ -104,7 +103,7 @@ def is_image(value: Any) -> bool:
     """Whether a value is one image of a list of images: a file, a picture, an array."""
     if isinstance(value, np.ndarray):
         return value.ndim > 1
-    return isinstance(value, (str, os.PathLike, Batch)) or is_pil(value)
+    return isinstance(value, (str, os.PathLike, InputBatch)) or is_pil(value)
 
 
 def per_run(value: Any, shape: tuple[int, ...], name: str) -> list[Any]:
@@ -122,7 +121,7 @@ def per_run(value: Any, shape: tuple[int, ...], name: str) -> list[Any]:
         return images
     if len(images) % count:
         raise FormatError(f"input {name}: {len(images)} images, but the network takes {count} at a time")
-    return [Batch(tuple(images[place : place + count])) for place in range(0, len(images), count)]
+    return [InputBatch(tuple(images[place : place + count])) for place in range(0, len(images), count)]
 
 
 def _is_batch(array: np.ndarray, shape: tuple[int, ...]) -> bool:
@@ -138,7 +137,7 @@ def _holds_batches(images: list[Any], shape: tuple[int, ...]) -> bool:
 
 
 def read_tensor(
-    path: str | os.PathLike[str], shape: Shape, dtype: np.dtype | type, pixels: Pixels | None = None
+    path: str | os.PathLike[str], shape: Shape, dtype: np.dtype | type, pixels: PixelConversion | None = None
 ) -> np.ndarray | bytes:
     """An input tensor from a file: an array (N, C, H, W) of ``dtype``, or the bytes of a raw surface (.bin)."""
     return InputForm(os.fspath(path), shape, np.dtype(dtype), pixels=pixels).elements(path)

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.errors import FormatError
-from nvdla.tensors.images import Preprocessing as Pixels
-from nvdla.tensors.images import read_pixels
+from nvdla.tensors.images import PixelConversion, read_pixels
 
 CHANNELS = (1, 3, 4)
 
@@ -56,7 +55,7 @@ class Preprocessing:
         if len(shape) not in (3, 4):
             raise FormatError(f"{name}: the input of shape {list(shape)} takes no image")
         channels, height, width = shape[-3:] if self.layout == "nchw" else (shape[-1], *shape[-3:-1])
-        cube = read_pixels(path, (1, channels, height, width), Pixels(order=self.colour, resize=self.resize))
+        cube = read_pixels(path, (1, channels, height, width), PixelConversion(order=self.colour, resize=self.resize))
         return self.numbers(cube.astype(np.float32), name).reshape(shape)
 
     def cube(self, path: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -17,10 +17,10 @@ from nvdla.builder.graph import link
 from nvdla.builder.lower import lower
 from nvdla.builder.packing import PackedWeights
 from nvdla.builder.planner import ALIGNMENT, layout_of, lives
-from nvdla.builder.schedule import DlaTask, schedule
+from nvdla.builder.schedule import ScheduledDlaTask, schedule
 from nvdla.descriptors.abi import NEW
 from nvdla.descriptors.enums import Event, OpType
-from nvdla.descriptors.task import DlaTask as DecodedTask
+from nvdla.descriptors.task import DlaTask
 from nvdla.hardware.configuration import configuration
 from nvdla.runtime import Runtime
 
@@ -78,7 +78,7 @@ def test_events_and_queue_order_cover_every_hazard(config, net):
     second."""
     _, tasks, emitter, _ = _parts(net, config)
     for task in tasks:
-        if not isinstance(task, DlaTask):
+        if not isinstance(task, ScheduledDlaTask):
             continue
         extents = {each.index: emitter._extents(each) for each in task.operations}
         before = _orders(task.operations, link(task.operations, extents))
@@ -112,7 +112,7 @@ def _share(a: Extent, b: Extent) -> bool:
 def test_dependency_counts_are_the_events_that_arrive(net):
     built = build(net, "nv_small", "int8", calibrate(net, samples(net, np.random.default_rng(1), 1)))
     for entry in built.loadable.tasks:
-        decoded = DecodedTask.decode(built.loadable, entry, NEW)
+        decoded = DlaTask.decode(built.loadable, entry, NEW)
         arriving = [0] * len(decoded)
         for common in decoded.dependencies:
             for consumer in [*common.consumers, common.fused_parent]:
@@ -157,7 +157,7 @@ def test_a_convolution_waits_for_its_sdp_as_nvidias_compiler_has_it():
     x = net.convolution("c", net.input("in", (8, 9, 9)), np.ones((8, 8, 3, 3)))
     net.output(net.max_pool("p", net.relu("r", x), 3, 2))
     loadable = build(net, "nv_small", "int8", calibrate(net, samples(net, np.random.default_rng(1), 1))).loadable
-    conv, sdp, pdp = DecodedTask.decode(loadable, loadable.tasks[0], NEW).dependencies
+    conv, sdp, pdp = DlaTask.decode(loadable, loadable.tasks[0], NEW).dependencies
     assert [each.dependency_count for each in (conv, sdp, pdp)] == [1, 2, 1]
     assert (conv.consumers[OpType.SDP].index, conv.consumers[OpType.SDP].event) == (1, Event.OP_PROGRAMMED)
     assert (sdp.consumers[OpType.PDP].index, sdp.consumers[OpType.PDP].event) == (2, Event.OP_PROGRAMMED)

@@ -9,10 +9,10 @@ import pytest
 from support.build_checks import LEAST_SNR, TARGETS, build_and_run, engines, samples, signal_to_noise
 
 import nvdla
-from nvdla.builder import Network, Tensor, build, calibrate
+from nvdla.builder import Network, NetworkTensor, build, calibrate
 from nvdla.builder.ir import Convolve
 
-Make = Callable[..., Tensor]
+Make = Callable[..., NetworkTensor]
 
 
 def _w(*shape: int) -> np.ndarray:
@@ -20,18 +20,18 @@ def _w(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).normal(size=shape)
 
 
-def _conv(net: Network, x: Tensor, kernels: int, size: int = 3, name: str = "conv", **settings) -> Tensor:
+def _conv(net: Network, x: NetworkTensor, kernels: int, size: int = 3, name: str = "conv", **settings) -> NetworkTensor:
     channels = x.shape[0] // settings.get("groups", 1)
     return net.convolution(name, x, _w(kernels, channels, size, size), _w(kernels), **settings)
 
 
-def _residual(net: Network, x: Tensor) -> Tensor:
+def _residual(net: Network, x: NetworkTensor) -> NetworkTensor:
     first = net.relu("relu1", _conv(net, x, 16, name="conv1", padding=1))
     second = _conv(net, first, 16, name="conv2", padding=1)
     return net.relu("relu2", net.add("sum", second, x))
 
 
-def _nested(net: Network, a: Tensor, b: Tensor, c: Tensor) -> Tensor:
+def _nested(net: Network, a: NetworkTensor, b: NetworkTensor, c: NetworkTensor) -> NetworkTensor:
     inner = net.concat("inner", net.relu("ra", a), net.relu("rb", b))
     return net.concat("outer", inner, net.relu("rc", c))
 

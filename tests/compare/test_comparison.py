@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nvdla
-from nvdla.compare.comparison import Limits, compare_run, observe, region_around
+from nvdla.compare.comparison import Tolerances, compare_run, observe, region_around
 from nvdla.compare.observation import dense
 from nvdla.compare.runs import RunReference
 from nvdla.memory.surfaces import FeatureLayout
@@ -119,7 +119,7 @@ def test_a_tolerance_lets_small_differences_pass(compared, lenet_loadable, plant
         biases[0] ^= 1
 
     broken = plant_bytes(lenet_loadable, 11, "x1_data", change)
-    assert compared(broken, limits=Limits(tolerance=2)).passed
+    assert compared(broken, limits=Tolerances(tolerance=2)).passed
 
 
 @given(st.integers(1, 40), st.integers(1, 5), st.integers(1, 5), st.sampled_from([(8, "i1"), (32, "i1"), (32, "<f2")]))

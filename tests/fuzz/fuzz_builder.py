@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import nvdla
-from nvdla.builder import Network, Tensor, build, calibrate
+from nvdla.builder import Network, NetworkTensor, build, calibrate
 from nvdla.errors import NvdlaError
 from nvdla.lint import lint
 
@@ -55,7 +55,7 @@ class Choices:
         return self.number(1, 20), self.number(1, 9), self.number(1, 9)
 
 
-def convolution(net: Network, name: str, c: Choices, x: Tensor) -> Tensor:
+def convolution(net: Network, name: str, c: Choices, x: NetworkTensor) -> NetworkTensor:
     groups = c.one_of((1, 1, 1, 2, x.shape[0]))
     kernels = c.number(1, 20) * (groups if c.number(0, 3) else 1)
     weights = c.numbers((kernels, max(x.shape[0] // groups, 1), c.number(1, 4), c.number(1, 4)))
@@ -64,63 +64,63 @@ def convolution(net: Network, name: str, c: Choices, x: Tensor) -> Tensor:
     return net.convolution(name, x, weights, bias, stride, c.pads(), dilation, groups)
 
 
-def deconvolution(net: Network, name: str, c: Choices, x: Tensor) -> Tensor:
+def deconvolution(net: Network, name: str, c: Choices, x: NetworkTensor) -> NetworkTensor:
     weights = c.numbers((x.shape[0], c.number(1, 12), c.number(1, 4), c.number(1, 4)))
     return net.deconvolution(name, x, weights, None, (c.number(1, 3), c.number(1, 3)), c.pads())
 
 
-def pool(net: Network, name: str, c: Choices, x: Tensor) -> Tensor:
+def pool(net: Network, name: str, c: Choices, x: NetworkTensor) -> NetworkTensor:
     make = c.one_of((net.max_pool, net.average_pool, net.min_pool))
     return make(name, x, (c.number(1, 4), c.number(1, 4)), c.number(1, 3), c.pads())
 
 
-def elementwise(net: Network, name: str, c: Choices, x: Tensor) -> Tensor:
+def elementwise(net: Network, name: str, c: Choices, x: NetworkTensor) -> NetworkTensor:
     same = [each for each in tensors(net) if each.shape == x.shape]
     return c.one_of((net.add, net.multiply, net.maximum, net.minimum))(name, x, c.one_of(same))
 
 
-def concat(net: Network, name: str, c: Choices, x: Tensor) -> Tensor:
+def concat(net: Network, name: str, c: Choices, x: NetworkTensor) -> NetworkTensor:
     return net.concat(name, x, c.one_of(tensors(net)), axis=c.number(0, 2))
 
 
-def per_channel(net: Network, name: str, c: Choices, x: Tensor) -> Tensor:
+def per_channel(net: Network, name: str, c: Choices, x: NetworkTensor) -> NetworkTensor:
     values = c.numbers((x.shape[0],))
     return c.one_of((net.scale, net.bias, net.prelu))(name, x, values)
 
 
-def activation(net: Network, name: str, c: Choices, x: Tensor) -> Tensor:
+def activation(net: Network, name: str, c: Choices, x: NetworkTensor) -> NetworkTensor:
     return c.one_of((net.relu, net.sigmoid, net.tanh, net.clip, net.softmax, net.global_average_pool))(name, x)
 
 
-def part(net: Network, name: str, c: Choices, x: Tensor) -> Tensor:
+def part(net: Network, name: str, c: Choices, x: NetworkTensor) -> NetworkTensor:
     channels = c.number(0, 3), c.number(1, 16)
     return net.slice(name, x, channels, (c.number(0, 2), c.number(1, 2), c.number(1, 4)))
 
 
-def border(net: Network, name: str, c: Choices, x: Tensor) -> Tensor:
+def border(net: Network, name: str, c: Choices, x: NetworkTensor) -> NetworkTensor:
     return net.pad(name, x, c.pads(), c.number(0, 4) - 2.0)
 
 
-def upsample(net: Network, name: str, c: Choices, x: Tensor) -> Tensor:
+def upsample(net: Network, name: str, c: Choices, x: NetworkTensor) -> NetworkTensor:
     return net.upsample(name, x, (c.number(1, 3), c.number(1, 3)))
 
 
-def lrn(net: Network, name: str, c: Choices, x: Tensor) -> Tensor:
+def lrn(net: Network, name: str, c: Choices, x: NetworkTensor) -> NetworkTensor:
     return net.lrn(name, x, c.number(1, 10))
 
 
-def connected(net: Network, name: str, c: Choices, x: Tensor) -> Tensor:
+def connected(net: Network, name: str, c: Choices, x: NetworkTensor) -> NetworkTensor:
     return net.fully_connected(name, x, c.numbers((c.number(1, 20), int(np.prod(x.shape)))))
 
 
-Make = Callable[[Network, str, Choices, Tensor], Tensor]
+Make = Callable[[Network, str, Choices, NetworkTensor], NetworkTensor]
 KINDS: tuple[Make, ...] = (
     convolution, convolution, pool, elementwise, activation, per_channel, concat, deconvolution, part, border, upsample,
     lrn, connected,
 )  # fmt: skip
 
 
-def tensors(net: Network) -> list[Tensor]:
+def tensors(net: Network) -> list[NetworkTensor]:
     """Every tensor so far."""
     return [*net.inputs, *(layer.output for layer in net.layers)]
 

@@ -14,7 +14,7 @@ from nvdla.plain_yaml import parse_yaml
 from nvdla.program.naming import from_yaml
 from nvdla.tensors.dimg import read_dimg
 from nvdla.tensors.files import read_npy
-from nvdla.tensors.images import Preprocessing
+from nvdla.tensors.images import PixelConversion
 from nvdla.tensors.inputs import read_tensor
 from nvdla.tensors.ranking import read_labels
 
@@ -33,7 +33,7 @@ def _file(data: bytes, ending: str) -> str:
 def _whole(path: str, *dtypes: type) -> None:
     for dtype in dtypes:
         try:
-            found = read_tensor(path, SHAPE, dtype, Preprocessing(resize=True))
+            found = read_tensor(path, SHAPE, dtype, PixelConversion(resize=True))
         except FormatError:
             continue
         if not isinstance(found, bytes) and (found.shape != SHAPE or found.dtype != dtype):

@@ -80,7 +80,7 @@ def test_results_equal_plain_integer_arithmetic(data, in_parallel):
     atom = draw(st.sampled_from([8, 32]))
     cube = random.integers(-128, 128, (-(-channels // atom), height, width, atom), dtype=np.int8)
     weights = random.integers(-128, 128, (kernels, channels, rows, columns), dtype=np.int8)
-    stage = fused.Stage(
+    stage = fused.FusedStage(
         multiply=draw(st.integers(0, 1)),
         shift=draw(st.integers(0, 40)),
         low=draw(st.sampled_from([0, -(1 << 31)])),

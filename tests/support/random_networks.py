@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from nvdla.builder import Network, Tensor
+from nvdla.builder import Network, NetworkTensor
 
 
 class _Growing:
@@ -25,7 +25,7 @@ class _Growing:
     def weights(self, *shape: int) -> np.ndarray:
         return self.rng.normal(size=shape)
 
-    def grow(self) -> Tensor:
+    def grow(self) -> NetworkTensor:
         source = self.draw(st.sampled_from(self.tensors[-3:]))
         step = self.draw(st.sampled_from(STEPS))
         self.count += 1
@@ -34,7 +34,7 @@ class _Growing:
         return result
 
 
-def _convolution(g: _Growing, name: str, x: Tensor) -> Tensor:
+def _convolution(g: _Growing, name: str, x: NetworkTensor) -> NetworkTensor:
     channels, height, width = x.shape
     rows, columns = g.number(1, min(height, 5)), g.number(1, min(width, 5))
     pads = (g.number(0, rows - 1), g.number(0, rows - 1), g.number(0, columns - 1), g.number(0, columns - 1))
@@ -44,31 +44,31 @@ def _convolution(g: _Growing, name: str, x: Tensor) -> Tensor:
     return g.net.convolution(name, x, weights, g.weights(kernels), stride, pads)
 
 
-def _depthwise(g: _Growing, name: str, x: Tensor) -> Tensor:
+def _depthwise(g: _Growing, name: str, x: NetworkTensor) -> NetworkTensor:
     size = g.number(1, min(3, *x.shape[1:]))
     return g.net.depthwise(name, x, g.weights(x.shape[0], 1, size, size), g.weights(x.shape[0]), padding=size // 2)
 
 
-def _dense(g: _Growing, name: str, x: Tensor) -> Tensor:
+def _dense(g: _Growing, name: str, x: NetworkTensor) -> NetworkTensor:
     if max(x.shape[1:]) > 20:
         return g.net.relu(name, x)
     kernels = g.number(1, 50)
     return g.net.fully_connected(name, x, g.weights(kernels, int(np.prod(x.shape))), g.weights(kernels))
 
 
-def _pool(g: _Growing, name: str, x: Tensor) -> Tensor:
+def _pool(g: _Growing, name: str, x: NetworkTensor) -> NetworkTensor:
     kernel = (g.number(1, x.shape[1]), g.number(1, x.shape[2]))
     pads = (0, g.number(0, min(kernel[0] - 1, 2)), g.number(0, min(kernel[1] - 1, 2)), 0)
     form = g.draw(st.sampled_from([g.net.max_pool, g.net.min_pool]))
     return form(name, x, kernel, (g.number(1, 3), g.number(1, 3)), pads)
 
 
-def _average(g: _Growing, name: str, x: Tensor) -> Tensor:
+def _average(g: _Growing, name: str, x: NetworkTensor) -> NetworkTensor:
     kernel = (g.number(1, min(8, x.shape[1])), g.number(1, min(8, x.shape[2])))
     return g.net.average_pool(name, x, kernel, (g.number(1, 3), g.number(1, 3)))
 
 
-def _alike(g: _Growing, name: str, x: Tensor) -> Tensor:
+def _alike(g: _Growing, name: str, x: NetworkTensor) -> NetworkTensor:
     """An elementwise layer with a tensor of the same shape, a new one if there is none."""
     others = [t for t in g.tensors if t.shape == x.shape and t is not x]
     other = g.draw(st.sampled_from(others)) if others else g.net.scale(f"{name}b", x, g.weights(x.shape[0]))
@@ -76,14 +76,14 @@ def _alike(g: _Growing, name: str, x: Tensor) -> Tensor:
     return form(name, x, other)
 
 
-def _concat(g: _Growing, name: str, x: Tensor) -> Tensor:
+def _concat(g: _Growing, name: str, x: NetworkTensor) -> NetworkTensor:
     others = [t for t in g.tensors if t.shape[1:] == x.shape[1:] and t is not x]
     if not others:
         others = [g.net.relu(f"{name}b", x)]
     return g.net.concat(name, x, g.draw(st.sampled_from(others)))
 
 
-def _deconvolution(g: _Growing, name: str, x: Tensor) -> Tensor:
+def _deconvolution(g: _Growing, name: str, x: NetworkTensor) -> NetworkTensor:
     rows, columns, kernels = g.number(1, 4), g.number(1, 4), g.number(1, 12)
     stride = (g.number(1, 3), g.number(1, 3))
     return g.net.deconvolution(name, x, g.weights(x.shape[0], kernels, rows, columns), g.weights(kernels), stride)

@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from nvdla import FormatError
-from nvdla.tensors.images import Preprocessing, load_image
+from nvdla.tensors.images import PixelConversion, load_image
 
 
 @pytest.fixture
@@ -31,14 +31,14 @@ def test_int8_pixels_are_compressed_to_0_to_127_and_rounded_half_up(grey):
 
 
 def test_fp16_pixels_have_mean_and_normalize_applied(grey):
-    tensor = load_image(grey, (1, 1, 16, 16), np.float16, Preprocessing(mean=(128.0,), normalize=255.0))
+    tensor = load_image(grey, (1, 1, 16, 16), np.float16, PixelConversion(mean=(128.0,), normalize=255.0))
     expected = ((np.arange(256, dtype=np.float32) - 128) / np.float32(255)).astype(np.float16)
     assert np.array_equal(tensor.reshape(-1), expected)
 
 
 def test_colour_is_blue_green_red_unless_asked_otherwise(colour):
     bgr = load_image(colour, (1, 3, 2, 3), np.float16)
-    rgb = load_image(colour, (1, 3, 2, 3), np.float16, Preprocessing(order="rgb"))
+    rgb = load_image(colour, (1, 3, 2, 3), np.float16, PixelConversion(order="rgb"))
     assert bgr[0, :, 0, 0].tolist() == [30, 20, 10]
     assert rgb[0, :, 0, 0].tolist() == [10, 20, 30]
 
@@ -46,7 +46,7 @@ def test_colour_is_blue_green_red_unless_asked_otherwise(colour):
 def test_another_size_is_refused_with_both_sizes_and_taken_on_request(grey):
     with pytest.raises(FormatError, match=r"16 x 16 .*28 x 28.*--resize"):
         load_image(grey, (1, 1, 28, 28), np.int8)
-    assert load_image(grey, (1, 1, 28, 28), np.int8, Preprocessing(resize=True)).shape == (1, 1, 28, 28)
+    assert load_image(grey, (1, 1, 28, 28), np.int8, PixelConversion(resize=True)).shape == (1, 1, 28, 28)
 
 
 def test_a_grey_image_is_no_colour_input(grey):
@@ -56,7 +56,7 @@ def test_a_grey_image_is_no_colour_input(grey):
 
 def test_mean_is_refused_for_int8_since_it_would_do_nothing(grey):
     with pytest.raises(FormatError, match="no effect on an int8 input"):
-        load_image(grey, (1, 1, 16, 16), np.int8, Preprocessing(mean=(3.0,)))
+        load_image(grey, (1, 1, 16, 16), np.int8, PixelConversion(mean=(3.0,)))
 
 
 def test_a_file_that_is_no_image_is_named(tmp_path):

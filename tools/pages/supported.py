@@ -219,14 +219,14 @@ def firmware_refusal(config: Configuration, change: Change) -> str:
     from nvdla.descriptors import NEW
     from nvdla.descriptors.enums import OpType
     from nvdla.firmware.driver import driver
-    from nvdla.firmware.operation import Operation
+    from nvdla.firmware.operation import FirmwareOperation
 
     op, surface = NEW.SdpOp(lut_index=-1, batch_num=1), NEW.SdpSurface()
     for cube in (surface.src_data, surface.dst_data):
         cube.width = cube.height = 1
         cube.channel = cube.size = cube.line_stride = cube.surf_stride = config.memory_atom
     addresses = [SimpleNamespace(address=0x80000000)]
-    operation = Operation(0, 0, 0, OpType.SDP, op, surface, config, addresses)
+    operation = FirmwareOperation(0, 0, 0, OpType.SDP, op, surface, config, addresses)
     change(operation)
     try:
         driver(OpType.SDP).check(operation)

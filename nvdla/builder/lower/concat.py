@@ -17,7 +17,7 @@ from nvdla.errors import BuildError
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
-    from nvdla.builder.network import Layer, Tensor
+    from nvdla.builder.network import Layer, NetworkTensor
 
 
 def reserve(lowering: Lowering) -> None:
@@ -36,7 +36,7 @@ def reserve(lowering: Lowering) -> None:
                 lowering.places[tensor.name] = part
 
 
-def _parts(group: Group, whole: Surface) -> Iterator[tuple[Tensor, Surface]]:
+def _parts(group: Group, whole: Surface) -> Iterator[tuple[NetworkTensor, Surface]]:
     """Every input of a concat with its place in the result."""
     first = 0
     for tensor in group.layer.inputs:

@@ -15,7 +15,7 @@ from nvdla.loadable.enums import PixelFormat
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
-    from nvdla.builder.network import Tensor
+    from nvdla.builder.network import NetworkTensor
 
 FORMATS = ("auto", "image", "feature", "pixels")
 
@@ -36,7 +36,7 @@ def chosen(lowering: Lowering, wanted: str) -> dict[str, PixelFormat]:
     return found
 
 
-def _form(lowering: Lowering, tensor: Tensor, wanted: str) -> tuple[PixelFormat | None, str]:
+def _form(lowering: Lowering, tensor: NetworkTensor, wanted: str) -> tuple[PixelFormat | None, str]:
     """The format of an input, or why there is none."""
     channels, precision = tensor.shape[0], lowering.default
     if wanted != "pixels":
@@ -62,7 +62,7 @@ def converted(lowering: Lowering) -> dict[str, PixelConverter]:
     return found
 
 
-def _hindrance(lowering: Lowering, tensor: Tensor, form: PixelFormat) -> str:
+def _hindrance(lowering: Lowering, tensor: NetworkTensor, form: PixelFormat) -> str:
     """Why an input cannot be an image; "" where it can."""
     if tensor in lowering.network.outputs:
         return "it is an output, too"
@@ -81,7 +81,7 @@ def _hindrance(lowering: Lowering, tensor: Tensor, form: PixelFormat) -> str:
     return ""
 
 
-def _fits(lowering: Lowering, tensor: Tensor, form: PixelFormat, group: Group) -> bool:
+def _fits(lowering: Lowering, tensor: NetworkTensor, form: PixelFormat, group: Group) -> bool:
     precision, layer = lowering.default, group.layer
     assert group.weights is not None
     source = Root("", *tensor.shape, precision, pixels=form).whole

@@ -9,11 +9,11 @@ import numpy as np
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.builder.branches import merged
 from nvdla.builder.fuse import Group, group_layers
-from nvdla.builder.ir import BYTES, Convert, Operation, Process, Program, Quantised, Root, Surface
+from nvdla.builder.ir import BYTES, Convert, LoweredProgram, Operation, Process, Quantised, Root, Surface
 from nvdla.builder.layer_types import layer_type, own_scale
 from nvdla.builder.lower import concat, images, residual
 from nvdla.builder.lower.correction import exact_scales, mean_error
-from nvdla.builder.network import Network, Tensor
+from nvdla.builder.network import Network, NetworkTensor
 from nvdla.builder.quantize import LARGEST, Calibration, fixed_point, weight_scales
 from nvdla.builder.weigh import Weigher
 from nvdla.errors import BuildError, ConfigError
@@ -84,7 +84,7 @@ class Lowering:
         """Channels in one memory atom."""
         return self.config.memory_atom // BYTES[self.precision]
 
-    def magnitude(self, tensor: Tensor, default: float) -> float:
+    def magnitude(self, tensor: NetworkTensor, default: float) -> float:
         """The largest magnitude a tensor is meant to hold, for fitting tables."""
         if self.integer:
             return self.scales[tensor.name] * LARGEST[self.precisions[tensor.name]]
@@ -127,7 +127,7 @@ class Lowering:
                 scales[lead] = self._own_scale(lead)
         return {tensor.name: scales[find(tensor.name)] for tensor in tensors}
 
-    def _leaders(self, tensors: list[Tensor], inputs: set[str]) -> Callable[[str], str]:
+    def _leaders(self, tensors: list[NetworkTensor], inputs: set[str]) -> Callable[[str], str]:
         """The tensor that speaks for all that have one scale with a given one."""
         leader = {tensor.name: tensor.name for tensor in tensors}
 
@@ -188,7 +188,7 @@ class Lowering:
         self.quantised[group.layer.name] = Quantised(scales, bias)
         return scales, bias
 
-    def scale_of(self, tensor: Tensor) -> float:
+    def scale_of(self, tensor: NetworkTensor) -> float:
         """The scale of a tensor in the precision of the group that is lowered."""
         scale = self.scales[tensor.name]
         if self.precisions[tensor.name] == self.precision:
@@ -218,7 +218,7 @@ class Lowering:
 
     # ---- places
 
-    def source(self, tensor: Tensor) -> Surface:
+    def source(self, tensor: NetworkTensor) -> Surface:
         """Where a tensor lies that was made before, in the precision of the group that is lowered."""
         place = self.places[tensor.name]
         if place.precision == self.precision:
@@ -228,7 +228,7 @@ class Lowering:
             self._converted[key] = self._convert(tensor, place)
         return self._converted[key]
 
-    def _convert(self, tensor: Tensor, place: Surface) -> Surface:
+    def _convert(self, tensor: NetworkTensor, place: Surface) -> Surface:
         """A copy in the other width of integers, by an SDP operation of its own (the only one that may convert).
 
         The SDP takes and gives two int16 surfaces for one of int8 (cmod/sdp/NV_NVDLA_sdp.cpp:528, :1496).
@@ -244,7 +244,7 @@ class Lowering:
         self.copy(name, place, result)
         return result
 
-    def target(self, tensor: Tensor) -> Surface:
+    def target(self, tensor: NetworkTensor) -> Surface:
         """Where a tensor is to be written: a place reserved in a concat, or a root of its own."""
         if tensor.name not in self.places:
             role = "output" if tensor in self.network.outputs else "inner"
@@ -273,7 +273,7 @@ class Lowering:
 
     # ---- the walk
 
-    def run(self) -> Program:
+    def run(self) -> LoweredProgram:
         """Lower the whole network."""
         for tensor in self.network.inputs:
             channels, height, width = tensor.shape
@@ -290,7 +290,7 @@ class Lowering:
             layer_type(group.layer.kind).lower(self, group)
         self.precision = self.default
         outputs = [self._as_output(tensor) for tensor in self.network.outputs]
-        return Program(
+        return LoweredProgram(
             self.network.name,
             self.default,
             self.operations,
@@ -300,7 +300,7 @@ class Lowering:
             self.quantised,
         )
 
-    def _as_output(self, tensor: Tensor) -> Root:
+    def _as_output(self, tensor: NetworkTensor) -> Root:
         """The root that is bound; tensors that are only a part of another root (or an input) are copied."""
         place = self.places[tensor.name]
         if place.root.role == "output" and place.root.name == tensor.name:
@@ -321,7 +321,7 @@ def lower(
     input_format: str = "auto",
     memory: Memory | None = None,
     numbers: PixelNumbers | None = None,
-) -> Program:
+) -> LoweredProgram:
     """The hardware operations of a network, weighed for a memory. ``numbers``: what pixels stand for, where inputs are
     pixels. Raises BuildError (ConfigError for what the configuration lacks)."""
     return Lowering(network, config, precision, calibration, per_channel, level, input_format, memory, numbers).run()

@@ -21,7 +21,7 @@ from nvdla.builder.quantize import LARGEST
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
-    from nvdla.builder.network import Tensor
+    from nvdla.builder.network import NetworkTensor
 
 MOST_SHIFT, LEAST_SHIFT = 14, 8
 """Bits by which the steps of the sum are finer than the other summand's: fewer than 8 would cost accuracy."""
@@ -69,7 +69,7 @@ def _fits(lowering: Lowering, maker: Group) -> bool:
     return size <= buffer.banks * buffer.bank_bytes // 2
 
 
-def _other(maker: Group, group: Group) -> Tensor:
+def _other(maker: Group, group: Group) -> NetworkTensor:
     """What a convolution's result is combined with."""
     return next(each for each in group.layer.inputs if each is not maker.output)
 

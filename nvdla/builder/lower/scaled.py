@@ -12,7 +12,7 @@ from nvdla.builder.quantize import LARGEST, quantize
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
-    from nvdla.builder.network import Tensor
+    from nvdla.builder.network import NetworkTensor
 
 LARGEST_SUM = 2.0**30
 """Steps of the product that the summand may have: both together fit 32 bits."""
@@ -48,7 +48,7 @@ def lower(lowering: Lowering, maker: Group, group: Group) -> None:
     lowering.operations.append(Process(name, source, target, *stages, convert=lowering.convert(step, target.scale)))
 
 
-def _summand(lowering: Lowering, tensor: Tensor, step: float) -> tuple[Surface, int]:
+def _summand(lowering: Lowering, tensor: NetworkTensor, step: float) -> tuple[Surface, int]:
     """The constant in the finest steps that hold its largest element, and by how many bits they exceed ``step``."""
     if not lowering.integer:
         return lowering.source(tensor), 0
@@ -60,9 +60,9 @@ def _summand(lowering: Lowering, tensor: Tensor, step: float) -> tuple[Surface, 
     return Root(f"{tensor.name}/steps", *tensor.shape, lowering.precision, scale, "constant", data).whole, shift
 
 
-def _constant(maker: Group) -> Tensor | None:
+def _constant(maker: Group) -> NetworkTensor | None:
     return next((each for each in maker.layer.inputs if each.producer.kind == "constant"), None)
 
 
-def _addend(maker: Group, group: Group) -> Tensor:
+def _addend(maker: Group, group: Group) -> NetworkTensor:
     return next(each for each in group.layer.inputs if each is not maker.output)

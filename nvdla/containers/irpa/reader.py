@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from nvdla.containers.irpa import layout
 from nvdla.containers.irpa.layout import EntryType
-from nvdla.containers.registry import Remark, Severity, Source
+from nvdla.containers.registry import FileFinding, Severity, Source
 from nvdla.errors import FormatError
 from nvdla.rounding import align
 
@@ -74,7 +74,7 @@ class IrpaArchive:
     headers: list[Header] = field(default_factory=list)
     entries: list[IrpaItem] = field(default_factory=list)
     skipped: list[IrpaItem] = field(default_factory=list)
-    problems: list[Remark] = field(default_factory=list)
+    problems: list[FileFinding] = field(default_factory=list)
     #: External files that were opened, by their path: each is mapped once.
     externals: dict[Path, Source] = field(default_factory=dict)
 
@@ -157,7 +157,7 @@ class _Parser:
         if not self.keep_going:
             at = "" if offset is None else f" at byte {offset}"
             raise FormatError(f"{self.source.name}: {where}{at}: {message}")
-        self.archive.problems.append(Remark(Severity.ERROR, where, offset, message))
+        self.archive.problems.append(FileFinding(Severity.ERROR, where, offset, message))
 
     def stop(self, where: str, offset: int, message: str) -> NoReturn:
         self.fault(where, offset, message)

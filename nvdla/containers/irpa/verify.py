@@ -12,14 +12,14 @@ from pathlib import Path
 from nvdla.containers.irpa import layout
 from nvdla.containers.irpa.layout import EntryType
 from nvdla.containers.irpa.reader import IrpaArchive, IrpaItem
-from nvdla.containers.registry import Remark, Severity
+from nvdla.containers.registry import FileFinding, Severity
 from nvdla.containers.source import pieces_of
 from nvdla.errors import FormatError
 
 _HEADER_START = layout.MAGIC.to_bytes(4, "little") + bytes(4) + layout.HEADER_SIZE.to_bytes(8, "little")
 
 
-def verify(archive: IrpaArchive, strict: bool = False, external: Path | None = None) -> list[Remark]:
+def verify(archive: IrpaArchive, strict: bool = False, external: Path | None = None) -> list[FileFinding]:
     """All findings, in file order within each rule: those of parsing first, then of headers, entries, names, alignment,
     overlaps, external files and unlinked archives."""
     found = list(archive.problems)
@@ -29,9 +29,9 @@ def verify(archive: IrpaArchive, strict: bool = False, external: Path | None = N
     return found + list(_external(archive, external))
 
 
-def _headers(archive: IrpaArchive, rule: Severity) -> Iterator[Remark]:
+def _headers(archive: IrpaArchive, rule: Severity) -> Iterator[FileFinding]:
     if len(archive.headers) > 1:
-        yield Remark(
+        yield FileFinding(
             Severity.WARNING,
             "header 1",
             archive.headers[1].offset,
@@ -41,47 +41,49 @@ def _headers(archive: IrpaArchive, rule: Severity) -> Iterator[Remark]:
     for header in archive.headers:
         where = f"header {header.index}"
         if header.offset % layout.HEADER_ALIGNMENT:
-            yield Remark(
+            yield FileFinding(
                 rule,
                 where,
                 header.offset,
                 f"the header lies at byte {header.offset}, not a multiple of {layout.HEADER_ALIGNMENT}",
             )
         if header.flags:
-            yield Remark(rule, where, header.offset, f"flags are 0x{header.flags:x}, version 0.0 reserves them as 0")
+            yield FileFinding(
+                rule, where, header.offset, f"flags are 0x{header.flags:x}, version 0.0 reserves them as 0"
+            )
         left = header.entries[0] + header.entries[1] - header.entries_end
         if left >= layout.ENTRY_HEADER_SIZE:
-            yield Remark(
+            yield FileFinding(
                 rule,
                 where,
                 header.entries_end,
                 f"{left} bytes of the entry table lie after the {header.entry_count} entries that are counted",
             )
         if header.entries[1] and header.entries[0] < header.offset + layout.HEADER_SIZE:
-            yield Remark(rule, f"{where}, entry segment", header.entries[0], "lies on the header")
+            yield FileFinding(rule, f"{where}, entry segment", header.entries[0], "lies on the header")
         yield from _segment_overlaps(
             where, rule, {"entry": header.entries, "metadata": header.metadata, "storage": header.storage}
         )
 
 
-def _segment_overlaps(where: str, rule: Severity, spans: dict[str, tuple[int, int]]) -> Iterator[Remark]:
+def _segment_overlaps(where: str, rule: Severity, spans: dict[str, tuple[int, int]]) -> Iterator[FileFinding]:
     names = list(spans)
     for position, first in enumerate(names):
         for second in names[position + 1 :]:
             start = max(spans[first][0], spans[second][0])
             if start < min(sum(spans[first]), sum(spans[second])):
-                yield Remark(rule, where, start, f"the {first} segment and the {second} segment overlap")
+                yield FileFinding(rule, where, start, f"the {first} segment and the {second} segment overlap")
 
 
-def _entries(archive: IrpaArchive, rule: Severity) -> Iterator[Remark]:
+def _entries(archive: IrpaArchive, rule: Severity) -> Iterator[FileFinding]:
     for entry in archive.entries:
         where = _where(entry)
         if entry.flags:
-            yield Remark(rule, where, entry.record, f"flags are 0x{entry.flags:x}, version 0.0 defines none")
+            yield FileFinding(rule, where, entry.record, f"flags are 0x{entry.flags:x}, version 0.0 defines none")
         if entry.kind is EntryType.SPLAT:
             yield from _pattern(entry, where, rule)
         if entry.kind is EntryType.EXTERNAL:
-            yield Remark(
+            yield FileFinding(
                 Severity.NOTE,
                 where,
                 entry.record,
@@ -89,25 +91,25 @@ def _entries(archive: IrpaArchive, rule: Severity) -> Iterator[Remark]:
             )
 
 
-def _pattern(entry: IrpaItem, where: str, rule: Severity) -> Iterator[Remark]:
+def _pattern(entry: IrpaItem, where: str, rule: Severity) -> Iterator[FileFinding]:
     length = len(entry.pattern or b"")
     if length not in layout.PATTERN_LENGTHS:
-        yield Remark(
+        yield FileFinding(
             rule,
             where,
             entry.record,
             f"pattern_length is {length}, must be one of {', '.join(map(str, layout.PATTERN_LENGTHS))}",
         )
     if length and entry.length % length:
-        yield Remark(rule, where, entry.record, f"length {entry.length} is no multiple of the pattern's {length}")
+        yield FileFinding(rule, where, entry.record, f"length {entry.length} is no multiple of the pattern's {length}")
 
 
-def _names(archive: IrpaArchive, rule: Severity) -> Iterator[Remark]:
+def _names(archive: IrpaArchive, rule: Severity) -> Iterator[FileFinding]:
     first: dict[str, IrpaItem] = {}
     for entry in archive.entries:
         where = _where(entry)
         if entry.name in first:
-            yield Remark(
+            yield FileFinding(
                 rule,
                 where,
                 entry.record,
@@ -115,19 +117,19 @@ def _names(archive: IrpaArchive, rule: Severity) -> Iterator[Remark]:
             )
         first.setdefault(entry.name, entry)
         if any("\ud800" <= c <= "\udfff" for c in entry.name):
-            yield Remark(rule, where, entry.record, "the name is not valid UTF-8 (IREE's Python API refuses it)")
+            yield FileFinding(rule, where, entry.record, "the name is not valid UTF-8 (IREE's Python API refuses it)")
         if "\0" in entry.name:
-            yield Remark(rule, where, entry.record, "the name holds a NUL, which C tools take for its end")
+            yield FileFinding(rule, where, entry.record, "the name holds a NUL, which C tools take for its end")
 
 
-def _alignment(archive: IrpaArchive, rule: Severity) -> Iterator[Remark]:
+def _alignment(archive: IrpaArchive, rule: Severity) -> Iterator[FileFinding]:
     for entry in archive.entries:
         wanted, offset = entry.minimum_alignment, entry.offset or 0
         if wanted & (wanted - 1):
-            yield Remark(rule, _where(entry), entry.record, f"minimum_alignment {wanted} is no power of two")
+            yield FileFinding(rule, _where(entry), entry.record, f"minimum_alignment {wanted} is no power of two")
         elif entry.kind is EntryType.DATA and wanted and entry.length and offset % wanted:
             # IREE's writer stores 64 whatever --alignment it packs with.
-            yield Remark(
+            yield FileFinding(
                 rule,
                 _where(entry),
                 entry.record,
@@ -135,26 +137,26 @@ def _alignment(archive: IrpaArchive, rule: Severity) -> Iterator[Remark]:
             )
 
 
-def _overlaps(archive: IrpaArchive, rule: Severity) -> Iterator[Remark]:
+def _overlaps(archive: IrpaArchive, rule: Severity) -> Iterator[FileFinding]:
     data = [(entry.offset or 0, entry) for entry in archive.entries if entry.kind is EntryType.DATA and entry.length]
     start, reach = 0, None
     for offset, entry in sorted(data, key=lambda each: (each[0], -each[1].length)):
         if reach is not None and offset < start + reach.length:
             same = (offset, entry.length) == (start, reach.length)
             severity, word = (Severity.NOTE, "shares") if same else (rule, "overlaps")
-            yield Remark(severity, _where(entry), offset, f"{word} the data of {_label(reach.name)}")
+            yield FileFinding(severity, _where(entry), offset, f"{word} the data of {_label(reach.name)}")
         if reach is None or offset + entry.length > start + reach.length:
             start, reach = offset, entry
 
 
-def _unlinked(archive: IrpaArchive, rule: Severity) -> Iterator[Remark]:
+def _unlinked(archive: IrpaArchive, rule: Severity) -> Iterator[FileFinding]:
     """Archives after the chain's end that nothing links to (plain concatenation)."""
     if not archive.headers or any(p.where.startswith("header") for p in archive.problems):
         return
     end = max(header.end for header in archive.headers)
     at = _find(archive.source.data[end:], _HEADER_START)
     if at is not None:
-        yield Remark(
+        yield FileFinding(
             rule,
             "file",
             end + at,
@@ -174,7 +176,7 @@ def _find(data: memoryview, wanted: bytes) -> int | None:
     return None
 
 
-def _external(archive: IrpaArchive, folder: Path | None) -> Iterator[Remark]:
+def _external(archive: IrpaArchive, folder: Path | None) -> Iterator[FileFinding]:
     if folder is None:
         return
     for entry in archive.entries:
@@ -182,7 +184,7 @@ def _external(archive: IrpaArchive, folder: Path | None) -> Iterator[Remark]:
             try:
                 archive.external_data(entry, folder)
             except FormatError as error:
-                yield Remark(Severity.ERROR, _where(entry), entry.record, str(error))
+                yield FileFinding(Severity.ERROR, _where(entry), entry.record, str(error))
 
 
 def _where(entry: IrpaItem) -> str:

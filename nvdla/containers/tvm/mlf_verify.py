@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from nvdla.containers.registry import Remark, Severity
+from nvdla.containers.registry import FileFinding, Severity
 from nvdla.containers.tvm import params, tar
 from nvdla.containers.tvm.crt import FuncRegistry
 from nvdla.containers.tvm.mlf import METADATA, LibraryModule, ModelLibrary
@@ -25,7 +25,7 @@ _ESCAPE = re.compile(rb"\\(?:x([0-9a-fA-F]+)|([0-7]{1,3})|(.))", re.DOTALL)
 _SIMPLE = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
 
 
-def verify(library: ModelLibrary, strict: bool = False) -> list[Remark]:
+def verify(library: ModelLibrary, strict: bool = False) -> list[FileFinding]:
     """All findings. ``strict`` makes errors of what contradicts itself without stopping anyone (sizes that do not add
     up, files nobody mentions)."""
     return list(_Verification(library, strict).run())
@@ -59,7 +59,7 @@ class _Verification:
         self.minor = Severity.ERROR if strict else Severity.WARNING
         self.expected: set[str] = {METADATA}
 
-    def run(self) -> Iterator[Remark]:
+    def run(self) -> Iterator[FileFinding]:
         yield from self._archive()
         seen: set[str] = set()
         for module in self.library.modules:
@@ -72,22 +72,22 @@ class _Verification:
             yield from self._module(module, where)
         yield from self._unknown_files()
 
-    def _archive(self) -> Iterator[Remark]:
+    def _archive(self) -> Iterator[FileFinding]:
         archive = self.library.archive
         if archive.size and not archive.ended:
-            yield Remark(self.minor, "tar archive", archive.size, "does not end with two blocks of zeros")
+            yield FileFinding(self.minor, "tar archive", archive.size, "does not end with two blocks of zeros")
         if archive.junk:
-            yield Remark(self.minor, "tar archive", archive.size - len(archive.tail), "something follows its end")
+            yield FileFinding(self.minor, "tar archive", archive.size - len(archive.tail), "something follows its end")
         seen: set[str] = set()
         for member in archive.members:
             reason = tar.unsafe(member)
             if reason:
-                yield Remark(
+                yield FileFinding(
                     Severity.ERROR, f"member {member.path[:200]!r}", member.offset, f"{reason}; it is never extracted"
                 )
             elif member.kind == "file":
                 if member.name in seen:
-                    yield Remark(
+                    yield FileFinding(
                         self.minor,
                         f"member {member.path[:200]!r}",
                         member.offset,
@@ -95,21 +95,23 @@ class _Verification:
                     )
                 seen.add(member.name)
 
-    def _metadata(self, module: LibraryModule, where: str) -> Iterator[Remark]:
+    def _metadata(self, module: LibraryModule, where: str) -> Iterator[FileFinding]:
         entries = self.library.metadata.get("modules")
         if isinstance(entries, dict) and module.name not in entries:
             yield _error(where, "stands under another name in the metadata's list of modules")
         if module.style not in ("full-model", "operator"):
-            yield Remark(self.minor, where, None, f"style {module.style[:40]!r}; known are full-model and operator")
+            yield FileFinding(
+                self.minor, where, None, f"style {module.style[:40]!r}; known are full-model and operator"
+            )
         for executor in module.executors:
             if executor not in ("graph", "aot", "nvdla"):
-                yield Remark(self.minor, where, None, f"executor {executor[:40]!r}; known are graph and aot")
+                yield FileFinding(self.minor, where, None, f"executor {executor[:40]!r}; known are graph and aot")
         if module.style == "full-model" and not module.executors:
-            yield Remark(self.minor, where, None, "names no executor")
+            yield FileFinding(self.minor, where, None, "names no executor")
         if not module.targets:
-            yield Remark(self.minor, where, None, "names no target")
+            yield FileFinding(self.minor, where, None, "names no target")
 
-    def _module(self, module: LibraryModule, where: str) -> Iterator[Remark]:
+    def _module(self, module: LibraryModule, where: str) -> Iterator[FileFinding]:
         for path in (module.relay_path, module.graph_path, module.params_path):
             if path is not None:
                 self.expected.add(path)
@@ -127,7 +129,7 @@ class _Verification:
         if parameters is not None:
             for finding in parameters.verify():
                 if finding.severity is not Severity.NOTE:
-                    yield Remark(
+                    yield FileFinding(
                         finding.severity,
                         f"{where}, {module.params_path}, {finding.where}",
                         finding.offset,
@@ -148,19 +150,19 @@ class _Verification:
         member = self.library.files.get(module.graph_path or "")
         return read_graph(member.data, module.graph_path or "") if member else None
 
-    def _constants(self, module: LibraryModule, parameters: ParamsFile, where: str) -> Iterator[Remark]:
+    def _constants(self, module: LibraryModule, parameters: ParamsFile, where: str) -> Iterator[FileFinding]:
         """The parameters are the model's constants, unless they were linked into the code."""
         stored = sum(len(tensor.stored) for tensor in parameters.tensors)
         for main in module.main:
             if main.constants and main.constants != stored and len(module.main) == 1:
-                yield Remark(
+                yield FileFinding(
                     self.minor,
                     f"{where}, memory of main",
                     None,
                     f"constants take {main.constants} bytes, the parameter file holds {stored}",
                 )
 
-    def _storage(self, module: LibraryModule, graph: MlfGraph, where: str) -> Iterator[Remark]:
+    def _storage(self, module: LibraryModule, graph: MlfGraph, where: str) -> Iterator[FileFinding]:
         """Storage ids against the graph. TVM looks up the shape under the id's number where the node's was meant (both
         are the same until memory is shared), so that size is taken too."""
         sizes: dict[int, set[int]] = {}
@@ -179,7 +181,7 @@ class _Verification:
                 yield _error(at, "is in the metadata but not in the graph")
             elif item.size not in sizes[item.storage_id]:
                 fitting = " or ".join(map(str, sorted(sizes[item.storage_id])[:8]))
-                yield Remark(self.minor, at, None, f"{item.size} bytes in the metadata, {fitting} in the graph")
+                yield FileFinding(self.minor, at, None, f"{item.size} bytes in the metadata, {fitting} in the graph")
             elif item.binding != names.get(item.storage_id):
                 yield _error(
                     at, f"is bound to {item.binding!r} in the metadata, to {names.get(item.storage_id)!r} in the graph"
@@ -190,7 +192,7 @@ class _Verification:
 
     def _bindings(
         self, module: LibraryModule, graph: MlfGraph, parameters: ParamsFile | None, where: str
-    ) -> Iterator[Remark]:
+    ) -> Iterator[FileFinding]:
         """Parameters against the graph's arguments, and the bytes of inputs and outputs against the metadata."""
         arguments = graph.argument_names()
         bound: set[str] = set()
@@ -208,14 +210,14 @@ class _Verification:
             inputs = [n for name, n in arguments.items() if name not in bound and graph.rows[n] < graph.rows[n + 1]]
             total = sum(graph.entry_of(n).size for n in inputs) + sum(graph.entries[h].size for h in graph.heads)
             if total != module.main[0].io:
-                yield Remark(
+                yield FileFinding(
                     self.minor,
                     f"{where}, memory of main",
                     None,
                     f"inputs and outputs take {module.main[0].io} bytes, in the graph {total}",
                 )
 
-    def _sources(self, module: LibraryModule, graph: MlfGraph | None, where: str) -> Iterator[Remark]:
+    def _sources(self, module: LibraryModule, graph: MlfGraph | None, where: str) -> Iterator[FileFinding]:
         """Generated code: some must be there, its registry must be sound, and hold the functions that are called."""
         sources = self.library.sources(module)
         self.expected.update(member.name for member in sources)
@@ -230,12 +232,12 @@ class _Verification:
             try:
                 registry = registry_of(bytes(member.data))
             except FormatError as error:
-                yield Remark(Severity.ERROR, f"{where}, {member.name}", member.offset, str(error))
+                yield FileFinding(Severity.ERROR, f"{where}, {member.name}", member.offset, str(error))
                 continue
             if registry is not None:
                 found = True
                 names.update(registry.names)
-                yield Remark(
+                yield FileFinding(
                     Severity.NOTE,
                     f"{where}, {member.name}",
                     member.offset,
@@ -247,24 +249,24 @@ class _Verification:
             for name in sorted(called - names - {"__nop", "__copy"}):
                 yield _error(where, f"the graph calls {name[:200]!r}, which is not in the function registry")
 
-    def _operator_buffers(self, module: LibraryModule, where: str) -> Iterator[Remark]:
+    def _operator_buffers(self, module: LibraryModule, where: str) -> Iterator[FileFinding]:
         for buffer in module.buffers:
             taken = MlfEntry(buffer.dtype, buffer.shape, 0).size
             if taken != buffer.size:
-                yield Remark(
+                yield FileFinding(
                     self.minor,
                     f"{where}, {buffer.function[:80]}, {buffer.name[:80]!r}",
                     None,
                     f"{buffer.size} bytes, but {buffer.dtype[:40]} {buffer.shape[:8]} takes {taken}",
                 )
 
-    def _unknown_files(self) -> Iterator[Remark]:
+    def _unknown_files(self) -> Iterator[FileFinding]:
         for path, member in self.library.files.items():
             if path not in self.expected and not path.startswith(_KNOWN_FOLDERS):
-                yield Remark(
+                yield FileFinding(
                     self.minor, f"member {path[:200]!r}", member.offset, "belongs to nothing that the format knows"
                 )
 
 
-def _error(where: str, message: str) -> Remark:
-    return Remark(Severity.ERROR, where, None, message)
+def _error(where: str, message: str) -> FileFinding:
+    return FileFinding(Severity.ERROR, where, None, message)

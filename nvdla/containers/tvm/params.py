@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.containers.parameters import ELEMENT_BITS, Parameter
-from nvdla.containers.registry import Remark, Severity
+from nvdla.containers.registry import FileFinding, Severity
 from nvdla.containers.tvm.dtype import CURRENT_DIALECT, TvmDataType, codes, parse
 from nvdla.errors import FormatError
 
@@ -112,7 +112,7 @@ class ParamsFile:
                 return tensor
         raise FormatError(f"no tensor named {name!r} in the parameter file")
 
-    def verify(self, strict: bool = False) -> list[Remark]:
+    def verify(self, strict: bool = False) -> list[FileFinding]:
         """Everything wrong or odd in a file that can be read. ``strict`` also forbids what TVM itself writes or
         takes although it cannot be read back whole."""
         worse = Severity.ERROR if strict else Severity.WARNING
@@ -122,27 +122,27 @@ class ParamsFile:
             where = f"tensor {index} {tensor.name!r}"
             if tensor.raw_name in seen:
                 message = f"has the same name as tensor {seen[tensor.raw_name]}; TVM keeps the later one"
-                findings.append(Remark(Severity.ERROR, where, tensor.offset, message))
+                findings.append(FileFinding(Severity.ERROR, where, tensor.offset, message))
             seen[tensor.raw_name] = index
             if tensor.dtype.code not in codes(tensor.dialect):
                 message = f"type code {tensor.dtype.code} is unknown to dialect {tensor.dialect}: TVM refuses the file"
-                findings.append(Remark(Severity.ERROR, where, tensor.offset, message))
-            findings += [Remark(worse, where, tensor.offset, text) for text in _tensor_faults(tensor)]
-            findings += [Remark(Severity.WARNING, where, tensor.offset, text) for text in _tensor_oddities(tensor)]
+                findings.append(FileFinding(Severity.ERROR, where, tensor.offset, message))
+            findings += [FileFinding(worse, where, tensor.offset, text) for text in _tensor_faults(tensor)]
+            findings += [FileFinding(Severity.WARNING, where, tensor.offset, text) for text in _tensor_oddities(tensor)]
         if [t.raw_name for t in self.tensors] != sorted(t.raw_name for t in self.tensors):
-            findings.append(Remark(Severity.NOTE, "names", 24, "not in canonical order (sorted by name)"))
+            findings.append(FileFinding(Severity.NOTE, "names", 24, "not in canonical order (sorted by name)"))
         return findings
 
-    def _file_findings(self) -> Iterator[Remark]:
+    def _file_findings(self) -> Iterator[FileFinding]:
         if len(self.trailing):
-            yield Remark(
+            yield FileFinding(
                 Severity.ERROR,
                 "end of file",
                 self.size - len(self.trailing),
                 f"{len(self.trailing)} bytes follow the last tensor; cut them off",
             )
         if self.reserved:
-            yield Remark(Severity.WARNING, "header, reserved field", 8, f"is {self.reserved:#x}, not 0")
+            yield FileFinding(Severity.WARNING, "header, reserved field", 8, f"is {self.reserved:#x}, not 0")
 
     def pack(self) -> bytes:
         """The file again, byte for byte as it was read, trailing bytes included."""

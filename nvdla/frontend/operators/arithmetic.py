@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from nvdla.builder import Tensor
+from nvdla.builder import NetworkTensor
 from nvdla.frontend.graph import Cut, Graph, GraphValue, Node, canonical, factor_of
 from nvdla.frontend.operators.registry import operator
 from nvdla.frontend.operators.unary import derived, is_table, keep, linear, moved, table
@@ -122,7 +122,9 @@ def _of_two(graph: Graph, node: Node, one: GraphValue, other: GraphValue) -> Gra
     return moved(node, like, made)
 
 
-def aligned(graph: Graph, node: Node, one: GraphValue, other: GraphValue) -> tuple[Tensor, Tensor, GraphValue]:
+def aligned(
+    graph: Graph, node: Node, one: GraphValue, other: GraphValue
+) -> tuple[NetworkTensor, NetworkTensor, GraphValue]:
     """Two values as cubes of one order, broadcast to the result's shape; the third says in what order."""
     out = node.out_shape
     if one.size == other.size == math.prod(out):

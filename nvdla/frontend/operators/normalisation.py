@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.builder import Tensor
+from nvdla.builder import NetworkTensor
 from nvdla.frontend.graph import Cut, Graph, GraphValue, Node
 from nvdla.frontend.operators.registry import operator
 
@@ -21,7 +21,7 @@ def lrn(graph: Graph, node: Node) -> GraphValue:
     return graph.result(node, made)
 
 
-def _lrn(graph: Graph, node: Node, cube: Tensor, name: str) -> Tensor:
+def _lrn(graph: Graph, node: Node, cube: NetworkTensor, name: str) -> NetworkTensor:
     return graph.network.lrn(
         name,
         cube,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.builder import Tensor
+from nvdla.builder import NetworkTensor
 from nvdla.frontend.graph import Cut, Graph, GraphValue, Node
 from nvdla.frontend.operators.registry import operator
 from nvdla.frontend.operators.windows import OnnxWindow, trimmed, window_of
@@ -40,7 +40,7 @@ def _dilated(graph: Graph, node: Node, value: GraphValue, window: OnnxWindow) ->
         raise Cut(f"dilation {window.dilation} of a padded or large window; the PDP has none")
     cube = graph.cube(value)
     rows, columns = (1, *node.out_shape[2:])[-2:]
-    result: Tensor | None = None
+    result: NetworkTensor | None = None
     for y in range(window.kernel[0]):
         for x in range(window.kernel[1]):
             part = graph.network.slice(

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from nvdla.builder import Tensor
+from nvdla.builder import NetworkTensor
 from nvdla.frontend.graph import Cut, Function, Graph, GraphValue, Node, canonical
 from nvdla.frontend.operators.registry import operator
 
@@ -97,7 +97,7 @@ def _factors(count: int) -> tuple[int, int]:
     return rows, count // rows
 
 
-def _over_space(graph: Graph, name: str, cube: Tensor, window: tuple[int, int], kind: str) -> Tensor:
+def _over_space(graph: Graph, name: str, cube: NetworkTensor, window: tuple[int, int], kind: str) -> NetworkTensor:
     net = graph.network
     if kind in ("max", "min"):
         pool = net.max_pool if kind == "max" else net.min_pool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.builder import Tensor
+from nvdla.builder import NetworkTensor
 from nvdla.frontend.graph import Cut, Function, Graph, GraphValue, Node
 from nvdla.frontend.operators.functions import total
 
@@ -29,7 +29,7 @@ def keep(node: Node, made: GraphValue, source: GraphValue, function: Function) -
     return made
 
 
-def moved(node: Node, source: GraphValue, tensor: Tensor) -> GraphValue:
+def moved(node: Node, source: GraphValue, tensor: NetworkTensor) -> GraphValue:
     """A result whose elements lie as those of the source: same shape, same index."""
     return GraphValue(node.outputs[0], source.shape, tensor, source.index)
 

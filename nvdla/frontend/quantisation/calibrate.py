@@ -18,7 +18,7 @@ from nvdla.errors import BuildError, FormatError
 from nvdla.frontend.data import Samples
 from nvdla.frontend.importer import Imported, Part
 from nvdla.frontend.quantisation.activations import Activations
-from nvdla.frontend.quantisation.tables import Table, read_table
+from nvdla.frontend.quantisation.tables import ScaleTable, read_table
 
 TABLES = (".json", ".cache", ".txt", ".table")
 # Samples whose tensors are kept, to measure the error of every layer.
@@ -48,7 +48,10 @@ class Calibrated:
 
 
 def calibrate(
-    imported: Imported, data: Samples | Table | None, recipe: Recipe | None = None, progress: Progress | None = None
+    imported: Imported,
+    data: Samples | ScaleTable | None,
+    recipe: Recipe | None = None,
+    progress: Progress | None = None,
 ) -> Calibrated:
     """Scales for every part of a model.
 
@@ -64,7 +67,7 @@ def calibrate(
         recipe = replace(recipe, equalise=False, bias_correction=False, adaptive_rounding=False)
     known = dict(model.magnitudes)
     source: dict[str, Any] = {"method": "model"} if brought else {}
-    if isinstance(data, Table):
+    if isinstance(data, ScaleTable):
         known.update(_by_value(imported, data))
         source = {"method": data.kind, "tensors": len(data.magnitudes)}
     parts: dict[int, Refined] = {}
@@ -166,7 +169,7 @@ def _check_complete(network: Network, magnitudes: Mapping[str, float]) -> None:
             raise BuildError(f"tensor {name} has no scale in the model or table; give calibration data (--calibrate)")
 
 
-def _by_value(imported: Imported, table: Table) -> dict[str, float]:
+def _by_value(imported: Imported, table: ScaleTable) -> dict[str, float]:
     """A table's magnitudes by ONNX value; its names may be those of values or of nodes."""
     nodes = {node.name: node.output[0] for node in imported.model.proto.graph.node if node.output}
     values = set(imported.tensors.values())
@@ -188,9 +191,9 @@ def is_table(data: Any) -> bool:
     return isinstance(data, str | os.PathLike) and Path(data).suffix in TABLES and Path(data).is_file()
 
 
-def table_or(data: Any, otherwise: Callable[[Any], Samples]) -> Samples | Table:
+def table_or(data: Any, otherwise: Callable[[Any], Samples]) -> Samples | ScaleTable:
     """A table that is read, or samples."""
-    if isinstance(data, Table):
+    if isinstance(data, ScaleTable):
         return data
     return read_table(data) if is_table(data) else otherwise(data)
 

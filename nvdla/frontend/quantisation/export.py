@@ -15,7 +15,7 @@ import numpy as np
 
 from nvdla.builder import Built, Network
 from nvdla.builder.fuse import Group, group_layers
-from nvdla.builder.network import Layer, Tensor
+from nvdla.builder.network import Layer, NetworkTensor
 from nvdla.builder.quantize import quantize
 from nvdla.errors import BuildError
 
@@ -47,7 +47,7 @@ class Exporter:
         self.nodes.append(self.onnx.helper.make_node(kind, inputs, [output], output, **attributes))
         return output
 
-    def real(self, tensor: Tensor) -> str:
+    def real(self, tensor: NetworkTensor) -> str:
         """The real numbers of a tensor that was made before."""
         return tensor.name if self.scales is None else f"{tensor.name}/real"
 

@@ -24,14 +24,14 @@ LARGEST = 127
 
 
 @dataclass(frozen=True)
-class Table:
+class ScaleTable:
     """Magnitudes by the names of the file; ``kind``: "NVIDIA JSON", "TensorRT cache" or "onnxruntime table"."""
 
     kind: str
     magnitudes: Mapping[str, float]
 
 
-def read_table(path: str | os.PathLike[str]) -> Table:
+def read_table(path: str | os.PathLike[str]) -> ScaleTable:
     """A calibration file of any of the three tools. Raises FormatError naming file, entry and reason."""
     name = os.fspath(path)
     data = read_file(path, MAX_FILE, "calibration table")
@@ -42,15 +42,15 @@ def read_table(path: str | os.PathLike[str]) -> Table:
     if text.lstrip()[:1] in ("{", "["):
         table = _json(name, text)
     elif text.startswith("TRT-"):
-        table = Table("TensorRT cache", dict(_tensorrt(name, line) for line in _lines(text)[1:]))
+        table = ScaleTable("TensorRT cache", dict(_tensorrt(name, line) for line in _lines(text)[1:]))
     else:
-        table = Table("onnxruntime table", dict(_cache(name, line) for line in _lines(text)))
+        table = ScaleTable("onnxruntime table", dict(_cache(name, line) for line in _lines(text)))
     if not table.magnitudes:
         raise FormatError(f"{name}: {table.kind} without any tensor")
     for tensor, magnitude in table.magnitudes.items():
         if not (math.isfinite(magnitude) and magnitude >= 0):
             raise FormatError(f"{name}: tensor {tensor} has magnitude {magnitude}; it must be a positive finite number")
-    return Table(table.kind, {tensor: each for tensor, each in table.magnitudes.items() if each > 0})
+    return ScaleTable(table.kind, {tensor: each for tensor, each in table.magnitudes.items() if each > 0})
 
 
 def _lines(text: str) -> list[str]:
@@ -76,7 +76,7 @@ def _cache(name: str, line: str) -> tuple[str, float]:
         raise FormatError(f"{name}: {line[:80]!r} is no line of a calibration table (NAME NUMBER)") from None
 
 
-def _json(name: str, text: str) -> Table:
+def _json(name: str, text: str) -> ScaleTable:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as reason:
@@ -92,8 +92,8 @@ def _json(name: str, text: str) -> Table:
             if entry.get("offset"):
                 raise FormatError(f"{name}: tensor {tensor} has offset {entry['offset']}; int8 of NVDLA has none")
         scales = {tensor: _number(name, tensor, entry["scale"]) for tensor, entry in scaled.items()}
-        return Table("NVIDIA JSON", {tensor: scale * LARGEST for tensor, scale in scales.items()})
-    return Table("onnxruntime table", {tensor: _range(name, tensor, entry) for tensor, entry in entries.items()})
+        return ScaleTable("NVIDIA JSON", {tensor: scale * LARGEST for tensor, scale in scales.items()})
+    return ScaleTable("onnxruntime table", {tensor: _range(name, tensor, entry) for tensor, entry in entries.items()})
 
 
 def _range(name: str, tensor: str, entry: Any) -> float:
