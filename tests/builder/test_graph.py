@@ -199,7 +199,7 @@ def test_a_convolution_with_other_banks_waits_for_the_one_that_used_kept_weights
     waits for ever."""
     net = bands_and_another()
     loadable = build(net, "nv_small", "int8", calibrate(net, samples(net, np.random.default_rng(1), 1))).loadable
-    task = DecodedTask.decode(loadable, loadable.tasks[0], NEW)
+    task = DlaTask.decode(loadable, loadable.tasks[0], NEW)
     operations = [task.operation(index) for index in range(len(task))]
     queue = [each for each in operations if each.common.op_type == OpType.CONV]
     links = {
