@@ -6,14 +6,17 @@ import base64
 import hashlib
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from html import escape
 from importlib import resources
 from typing import Any
 
+import numpy as np
+
 import nvdla
 from nvdla.analysis.svg import clean
+from nvdla.errors import FormatError
 from nvdla.report.document import Side
 from nvdla.report.pairing import pairs
 
@@ -24,10 +27,12 @@ SCRIPTS = ("data", "plane", "layout", "graph", "charts", "tensors", "panel", "ta
 
 @dataclass(frozen=True)
 class Data:
-    """What a page shows: ``document``, plain data, and ``elements``, the bytes of its tensors."""
+    """What a page shows: ``document``, plain data, and ``elements``, the bytes of its tensors, thinned out. ``whole``:
+    the tensors (C, H, W) of each side, for who serves the page."""
 
     document: dict[str, Any]
     elements: bytes
+    whole: list[list[np.ndarray]] = field(default_factory=list, repr=False)
 
     @classmethod
     def of(cls, sides: list[Side]) -> Data:
@@ -39,15 +44,27 @@ class Data:
                 row["offset"] += start
             blocks.append(block)
             start += len(block)
-        document = _frame("view") | {"sides": [side.document for side in sides], "pairs": []}
+        whole = [side.pictures.arrays for side in sides]
+        document = _frame("view") | {"sides": [side.document for side in sides], "pairs": [], "mark": _mark(whole)}
         if len(sides) == 2:
             document["pairs"] = pairs(*sides)
-        return cls(document, b"".join(blocks))
+        return cls(document, b"".join(blocks), whole)
 
     @classmethod
     def of_index(cls, folder: str, rows: list[dict[str, Any]]) -> Data:
         """The data of an index: one row a loadable."""
         return cls(_frame("index") | {"folder": folder, "rows": rows}, b"")
+
+    def tensor(self, side: str, number: str, mark: str) -> bytes:
+        """All elements of a tensor, little-endian, in the order (C, H, W). ``mark``: that of the document that the
+        page shows. Raises FormatError where there is no such tensor, or the page shows another run."""
+        if mark != self.document.get("mark"):
+            raise FormatError("another run has been made since: reload the page")
+        try:
+            array = {str(at): dict(enumerate(arrays)) for at, arrays in enumerate(self.whole)}[side][int(number)]
+        except (KeyError, ValueError):
+            raise FormatError(f"side {side!r} has no tensor {number!r}") from None
+        return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
 
     @property
     def title(self) -> str:
@@ -65,6 +82,14 @@ class Data:
         if any(side["run"] and not side["run"]["error"] for side in self.document["sides"]):
             found.append("Values")
         return [*found, "Compare"] if len(self.document["sides"]) > 1 else found
+
+
+def _mark(whole: list[list[np.ndarray]]) -> str:
+    """Tells one run's tensors from another's."""
+    digest = hashlib.sha256()
+    for array in (array for arrays in whole for array in arrays):
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()[:16]
 
 
 def _frame(kind: str) -> dict[str, Any]:

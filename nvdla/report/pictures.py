@@ -28,20 +28,20 @@ class Pictures:
 
     def __init__(self, room: int = ROOM) -> None:
         self.rows: list[Row] = []
+        self.arrays: list[np.ndarray] = []  #: the whole tensors, (C, H, W)
         self._room = room
-        self._arrays: list[np.ndarray] = []
 
     def add(self, tensor: np.ndarray, scale: float | None = None, what: str = "") -> int:
         """A tensor (1, C, H, W) with the real value of one step, where it is known; returns its number."""
         self.rows.append({"what": what, "scale": scale, **figures(tensor)})
-        self._arrays.append(tensor[0])
+        self.arrays.append(tensor[0])
         return len(self.rows) - 1
 
     def close(self) -> bytes:
         """The block of elements; the rows get ``offset``, ``shown`` (channels, height, width) and ``step``."""
-        share = min(max(self._room // max(len(self._arrays), 1), 64), MOST)
+        share = min(max(self._room // max(len(self.arrays), 1), 64), MOST)
         parts, offset = [], 0
-        for row, array in zip(self.rows, self._arrays, strict=True):
+        for row, array in zip(self.rows, self.arrays, strict=True):
             shown, step = thinned(array, share)
             data = shown.astype(shown.dtype.newbyteorder("<"), copy=False).tobytes()
             row |= {"offset": offset, "shown": list(shown.shape), "step": step}

@@ -95,8 +95,8 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
 
     def do_GET(self) -> None:
-        """The page; with ``net`` that of a loadable of the index."""
-        self._answer(self._page)
+        """The page, or a tensor of it; with ``net`` that of a loadable of the index."""
+        self._answer(self._tensor if urlsplit(self.path).path == "/tensor" else self._page)
 
     def do_POST(self) -> None:
         """A file that was dropped on the page."""
@@ -128,7 +128,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _page(self, words: Mapping[str, str]) -> tuple[str, bytes]:
         if urlsplit(self.path).path != "/":
-            raise _Refused(HTTPStatus.NOT_FOUND, "there is one page, /")
+            raise _Refused(HTTPStatus.NOT_FOUND, "there is one page, /, and its tensors, /tensor")
         with self.server.view.lock:
             data = self.server.view.source.page(words.get("net", ""))
         if data.document["kind"] == "index":
@@ -136,6 +136,13 @@ class _Handler(BaseHTTPRequestHandler):
                 query = urlencode({"token": self.server.view.token, "net": row["name"]})
                 row["page"] = None if row["error"] else f"?{query}"
         return "text/html; charset=utf-8", html_page(data, served=True).encode()
+
+    def _tensor(self, words: Mapping[str, str]) -> tuple[str, bytes]:
+        """All elements of a tensor, of which the page holds every so many."""
+        with self.server.view.lock:
+            data = self.server.view.source.page(words.get("net", ""))
+        found = data.tensor(words.get("side", ""), words.get("tensor", ""), words.get("mark", ""))
+        return "application/octet-stream", found
 
     def _run(self, words: Mapping[str, str]) -> tuple[str, bytes]:
         if urlsplit(self.path).path != "/run":

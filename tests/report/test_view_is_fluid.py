@@ -12,6 +12,7 @@ from nvdla.report.page import Data, html_page
 SIZE = 1_500_000
 OPEN = 1000  # milliseconds
 FRAME = 50
+PANEL = 200
 
 pytestmark = pytest.mark.slow
 
@@ -92,13 +93,51 @@ def test_moving_and_zooming_keep_their_frames(window, large, view):
     assert np.median(gaps) <= FRAME
 
 
-def test_the_panel_and_the_tables_come_at_once(window, large):
+@pytest.mark.parametrize("view", ["Graph", "Timeline", "Memory"])
+def test_all_of_it_fits_into_one_frame(window, large, view):
+    """The key 0 shows a whole drawing: every box, bar and line of it is drawn at once."""
     shown = window().open(large)
-    for act in (
-        "view.choose(0, 'op', 70)",
-        "view.show('Operations')",
-        "view.show('Values')",
-        "view.choose(0, 'op', 9)",
-    ):
-        timed = f"(() => {{ const began = performance.now(); {act}; return performance.now() - began }})()"
-        assert min(shown.value(timed) for _ in range(3)) <= 4 * FRAME
+    shown.page.click(f"#tab-{view.lower()}")
+    shown.page.focus(f"#{view.lower()} canvas >> nth=0")
+    shown.page.evaluate(WATCH)
+    for key in "++++0----0":
+        shown.page.keyboard.press(key)
+    shown.value("new Promise((done) => requestAnimationFrame(() => setTimeout(done, 0)))")
+    drawn = shown.value("view.frames")
+    assert drawn
+    assert max(drawn) <= FRAME
+
+
+#: milliseconds until what an action asks for is on the screen
+SEEN = """(act) => new Promise((done) => { const began = performance.now(); (0, eval)(act);
+  requestAnimationFrame(() => { const next = new MessageChannel();
+    next.port1.onmessage = () => done(performance.now() - began); next.port2.postMessage(0) }) })"""
+ACTS = ("view.choose(0, 'op', 70)", "view.show('Operations')", "view.show('Values')", "view.choose(0, 'op', 9)")
+
+
+def test_the_panel_and_the_tables_come_at_once(window, large):
+    """The first time in a new window, with layout and painting: 200 ms, the best of three."""
+    took = []
+    for _ in range(3):
+        shown = window().open(large)
+        took.append([shown.page.evaluate(SEEN, act) for act in ACTS])
+        shown.close()
+    assert np.all(np.min(took, axis=0) <= PANEL), dict(zip(ACTS, np.min(took, axis=0), strict=True))
+
+
+def test_rows_are_made_as_they_come_into_sight(window, large):
+    """A long table begins with its first rows; scrolling, End and printing bring the others."""
+    shown = window().open(large)
+    shown.page.click("#tab-operations")
+    table = "document.querySelector('#operations-0')"
+    operations = shown.value("view.sides[0].operations.length")
+    assert int(shown.value(f"{table}.dataset.shown")) == operations
+    assert shown.value(f"{table}.tBodies[0].rows.length") < operations
+    before = shown.value(f"{table}.tBodies[0].rows.length")
+    shown.value("document.querySelector('#operations').scrollTop = 1e6")
+    shown.page.wait_for_function(f"{table}.tBodies[0].rows.length > {before}")
+    shown.page.focus("#operations-0 tbody tr >> nth=0")
+    shown.page.keyboard.press("End")
+    assert shown.value(f"{table}.tBodies[0].rows.length") == operations
+    last = shown.value("view.sides[0].operations.at(-1).label")
+    assert shown.value("document.activeElement.cells[0].textContent") == last

@@ -9,8 +9,11 @@ import sys
 import threading
 from urllib.parse import parse_qs, urlencode, urlsplit
 
+import numpy as np
 import pytest
 
+import nvdla
+from nvdla.builder import Network, build, calibrate
 from nvdla.report.server import MAX_FILE, ViewServer
 
 SECONDS = 60
@@ -96,6 +99,36 @@ def test_requests_of_other_pages_are_refused(server):
     own = f"http://127.0.0.1:{server.port}"
     assert ask(server, "POST", "/run?name=a.pgm", body=b"x", Origin=own)[0] == 200
     assert server.source.ran == [("a.pgm", "", b"x")]
+
+
+def test_every_tensor_is_handed_out_whole(server, lenet_data):
+    """The page holds parts of them; these are all elements, little-endian."""
+    mark = lenet_data.document["mark"]
+    rows = lenet_data.document["sides"][0]["tensors"]
+    assert any(row["shown"] != row["shape"] for row in rows)
+    for number, (row, array) in enumerate(zip(rows, lenet_data.whole[0], strict=True)):
+        status, headers, body = ask(server, path=f"/tensor?side=0&tensor={number}&mark={mark}")
+        assert (status, headers["Content-Type"]) == (200, "application/octet-stream")
+        got = np.frombuffer(body, np.dtype(row["dtype"]).newbyteorder("<")).reshape(row["shape"])
+        assert (got == array).all()
+        assert got.min() == row["min"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("side=0&tensor=999&mark=MARK", b"no tensor '999'"),
+        ("side=0&tensor=-1&mark=MARK", b"no tensor '-1'"),
+        ("side=1&tensor=0&mark=MARK", b"side '1'"),
+        ("side=x&tensor=y&mark=MARK", b"no tensor"),
+        ("side=0&tensor=0&mark=old", b"another run"),
+        ("", b"another run"),
+    ],
+)
+def test_a_tensor_that_is_not_there_is_said(server, lenet_data, words, said):
+    status, _, body = ask(server, path=f"/tensor?{words.replace('MARK', lenet_data.document['mark'])}")
+    assert status == 422
+    assert said in body
 
 
 @pytest.mark.parametrize(
@@ -194,6 +227,43 @@ def test_an_image_that_is_dropped_is_run(window, command, lenet_path, digit_path
     assert shown.errors == []
     assert shown.foreign((f"http://127.0.0.1:{document['port']}/", "data:", "blob:")) == []
     assert process.poll() is None
+
+
+def test_tensors_are_shown_at_full_resolution_when_that_is_asked_for(window, tmp_path, command):
+    """A convolution of 24 channels, 80x80: the page holds 16 of them, thinned out; the button brings all."""
+    path, tensor = wide_network(tmp_path)
+    _, document = command(path, "--input", tmp_path / "in.npy")
+    shown = window().open(document["url"] + "#view=Graph&op=0/1")
+    panel = shown.page.locator("#panel .tensor >> nth=0")
+    assert "16 of 24 channels" in panel.inner_text()
+    before = panel.locator("canvas").evaluate("c => c.width")
+    panel.locator("button.whole").click()
+    panel.locator("button.whole").wait_for(state="detached")
+    assert panel.locator("canvas").evaluate("c => c.width") > before
+    panel.locator("input").fill("23")
+    panel.locator("input").press("Enter")
+    pixels = panel.locator("canvas").evaluate(
+        "c => [c.width, c.height, [...c.getContext('2d').getImageData(0, 0, c.width, c.height).data]]"
+    )
+    assert pixels[:2] == [80, 80]
+    grey = np.array(pixels[2]).reshape(80, 80, 4)[..., 0]
+    low, high = float(tensor.min()), float(tensor.max())
+    assert np.abs(grey - (tensor[23] - low) * (255 / (high - low))).max() <= 1
+    assert shown.errors == []
+
+
+def wide_network(folder):
+    """A network whose tensors are larger than what a page holds of one, beside its input; and what it writes."""
+    chance = np.random.default_rng(0)
+    net = Network("wide")
+    x = net.input("data", (3, 80, 80))
+    net.output(net.relu("relu", net.convolution("conv", x, chance.normal(size=(24, 3, 3, 3)), padding=1)))
+    image = chance.normal(size=(1, 3, 80, 80)).astype(np.float32)
+    built = build(net, "nv_small", "int8", calibrate(net, image))
+    built.save(str(folder / "wide.loadable"))
+    np.save(folder / "in.npy", image)
+    result = nvdla.Runtime(folder / "wide.loadable").run(image)
+    return folder / "wide.loadable", next(iter(result.values()))[0]
 
 
 def test_a_file_that_cannot_be_run_is_said_on_the_page(window, command, lenet_path, tmp_path):

@@ -65,7 +65,8 @@
 
   view.title = (op) => `${op.engine.toUpperCase()} ${op.label}${op.layer ? " " + op.layer : ""}`;
   view.shape = (shape) => (shape ? shape.join("x") : "");
-  view.count = (number) => (number === null || number === undefined ? "" : number.toLocaleString("en-US"));
+  const grouped = new Intl.NumberFormat("en-US"); // made once: toLocaleString makes one for every number
+  view.count = (number) => (number === null || number === undefined ? "" : grouped.format(number));
   view.percent = (share, digits = 1) => (share === null || share === undefined ? "" : (100 * share).toFixed(digits) + " %");
   view.hex = (number) => "0x" + number.toString(16);
   view.real = function (number) {

@@ -262,6 +262,7 @@
       tab.section.hidden = false;
       make(tab);
     }
+    for (const table of document.querySelectorAll("table.wide")) table.whole();
   });
   addEventListener("afterprint", () => { if (current) show(current); });
 

@@ -31,7 +31,7 @@
       this.waiting = true;
       requestAnimationFrame(() => {
         this.waiting = false;
-        this.#draw();
+        if (!this.host.closest("[hidden]")) this.#draw(); // a view is drawn anew when it is shown
       });
     }
 
@@ -47,8 +47,9 @@
     #resize() {
       const { clientWidth, clientHeight } = this.host;
       if (!clientWidth || !clientHeight) return;
-      const first = !this.width;
-      this.ratio = Math.min(devicePixelRatio || 1, 2);
+      const first = !this.width, ratio = Math.min(devicePixelRatio || 1, 2);
+      if (clientWidth === this.width && clientHeight === this.height && ratio === this.ratio) return;
+      this.ratio = ratio;
       this.width = clientWidth;
       this.height = clientHeight;
       this.canvas.width = Math.round(clientWidth * this.ratio);

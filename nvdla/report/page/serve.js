@@ -36,6 +36,20 @@
     document.querySelector("#head .search").before(...[choice, button, file].filter(Boolean));
   };
 
+  // All bytes of a tensor of which the page holds a part.
+  view.whole = async function (side, id) {
+    const words = new URLSearchParams(location.search);
+    for (const [name, value] of Object.entries({ side: side.number, tensor: id, mark: view.data.mark })) words.set(name, value);
+    let answer;
+    try {
+      answer = await fetch(`tensor?${words}`);
+    } catch {
+      throw new Error("nvdla view does not answer any more.");
+    }
+    if (!answer.ok) throw new Error(await answer.text());
+    return new Uint8Array(await answer.arrayBuffer());
+  };
+
   async function given(file, say) {
     if (busy) return say("A run is under way.", 3);
     busy = true;

@@ -1,26 +1,36 @@
 // Tables and lists: overview, operations, findings, values of a run, both sides, the index of a folder.
 {
-  const MOST = 3000;
+  const FIRST = 60; // rows that are made at once; as many again whenever the last of them comes into sight
 
   // columns: [heading, (row) => value, (row) => shown]; a click on a heading sorts, up, then down.
-  view.table = function (rows, columns, { caption, id, pick, words }) {
+  view.table = function (rows, columns, { caption, id, pick, words, chosen }) {
     const body = view.el("tbody", {}), numeric = columns.map(([, value]) => rows.some((row) => typeof value(row) === "number"));
     const heads = columns.map(([name], at) => view.el("th", { scope: "col", "aria-sort": "none", class: numeric[at] ? "number" : null },
       view.el("button", { type: "button", onclick: () => sort(at) }, name)));
+    // Columns are as wide as the longest text of all rows, so that they stay where they are when rows are added.
+    heads.forEach((head, at) => { head.style.minWidth = `${Math.min(longest(rows, columns[at][1]), 24)}ch`; });
     const table = view.el("table", { id, class: "wide" }, view.el("caption", { class: "hidden" }, caption), view.el("thead", {}, view.el("tr", {}, heads)), body);
-    let order = rows;
+    let order = rows, shown = [];
+    const watch = new IntersectionObserver((seen) => { if (seen.some((each) => each.isIntersecting)) more(FIRST); });
 
     function line(row) {
       const cells = columns.map(([, value, shown], at) => view.el("td", { class: numeric[at] ? "number" : null }, ...[shown ? shown(row) : plain(value(row))].flat()));
-      const made = view.el("tr", { tabindex: -1, "data-row": row.id }, cells);
+      const made = view.el("tr", { tabindex: -1, "data-row": row.id, class: chosen?.(row) ? "chosen" : null }, cells);
       if (pick) made.addEventListener("click", (event) => { if (!event.target.closest("a")) pick(row); });
       return made;
     }
     function fill() {
-      const shown = words ? order.filter(words) : order;
-      body.replaceChildren(...shown.slice(0, MOST).map(line));
+      shown = words ? order.filter(words) : order;
+      body.replaceChildren();
+      more(FIRST);
       if (body.rows.length) body.rows[0].tabIndex = 0;
       table.dataset.shown = shown.length;
+    }
+    function more(count) {
+      const made = body.rows.length;
+      watch.disconnect();
+      body.append(...shown.slice(made, made + count).map(line));
+      if (body.rows.length < shown.length) watch.observe(body.rows[body.rows.length - 1]);
     }
     function sort(at) {
       const down = heads[at].getAttribute("aria-sort") === "ascending", value = columns[at][1];
@@ -30,6 +40,7 @@
       fill();
     }
     body.addEventListener("keydown", (event) => {
+      if (event.key === "End") more(shown.length);
       const list = [...body.rows], at = list.indexOf(document.activeElement);
       const to = { ArrowDown: at + 1, ArrowUp: at - 1, Home: 0, End: list.length - 1 }[event.key];
       if (at < 0) return;
@@ -42,8 +53,11 @@
     });
     fill();
     table.refill = fill;
+    table.whole = () => more(shown.length);
     return table;
   };
+
+  function longest(rows, value) { return rows.reduce((most, row) => Math.max(most, plain(value(row)).length), 0); }
 
   function plain(value) { return value === null || value === undefined ? "" : typeof value === "number" ? view.count(value) : String(value); }
 
@@ -97,12 +111,13 @@
     ].filter(([, value]) => side.operations.some((op) => ![null, undefined, ""].includes(value(op))));
     const table = view.table(side.operations, columns, {
       caption: "Operations", id: `operations-${side.number}`, pick: (op) => view.choose(side.number, "op", op.id),
-      words: (op) => !side.matches || side.matches.has(op.id),
+      words: (op) => !side.matches || side.matches.has(op.id), chosen: (op) => isChosen(side, op),
     });
     view.on("search", () => table.refill());
-    const note = side.operations.length > MOST ? view.el("p", { class: "soft" }, `The first ${MOST} are listed; the search box finds the others.`) : null;
-    return [note, scroll(table, "Operations")].filter(Boolean);
+    return [scroll(table, "Operations")];
   };
+
+  function isChosen(side, op) { return view.chosen?.side === side.number && view.chosen.kind === "op" && view.chosen.id === op.id; }
 
   view.findingsTable = function (side) {
     if (!side.findings.length) return [view.el("p", {}, `The doctor found nothing wrong ${side.run && !side.run.error ? "in the file and in a run" : "in the file (it was not run)"}.`)];

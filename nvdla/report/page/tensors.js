@@ -26,6 +26,7 @@
 
   const SIZES = { int8: 1, uint8: 1, int16: 2, float16: 2 };
   function elements(row) {
+    if (row.all) return row.all;
     const count = row.shown.reduce((product, each) => product * each, 1);
     return decoded(view.elements.subarray(row.offset, row.offset + count * SIZES[row.dtype]), row.dtype);
   }
@@ -33,16 +34,36 @@
   view.amount = (row, value) => (row.scale ? view.real(value * row.scale) : view.real(value));
 
   view.tensor = function (side, id, title) {
-    const row = side.tensors[id], whole = row.step === 1 && row.shown[0] === row.shape[0];
-    const parts = [view.el("h4", {}, title || row.what || "tensor"), view.el("p", { class: "soft" }, facts(row))];
-    parts.push(view.histogram(row));
-    parts.push(isVector(row) ? bars(row) : maps(row));
-    if (!whole) {
-      const every = row.step > 1 ? `, every ${nth(row.step)} line and column` : "";
-      parts.push(view.el("p", { class: "soft" }, `Shown: ${row.shown[0]} of ${row.shape[0]} channels${every}.`));
-    }
-    return view.el("div", { class: "tensor" }, parts);
+    const row = side.tensors[id], made = view.el("div", { class: "tensor" });
+    const parts = [view.el("h4", {}, title || row.what || "tensor"), view.el("p", { class: "soft" }, facts(row)), view.histogram(row)];
+    const fill = () => made.replaceChildren(...parts, isVector(row) ? bars(row) : maps(row), ...partly(side, id, row, fill));
+    fill();
+    return made;
   };
+
+  // What of a tensor is shown, where it is not all; served pages get the rest when it is asked for.
+  function partly(side, id, row, fill) {
+    if (row.step === 1 && row.shown[0] === row.shape[0]) return [];
+    const every = row.step > 1 ? `, every ${nth(row.step)} line and column` : "";
+    const said = view.el("p", { class: "soft" }, `Shown: ${row.shown[0]} of ${row.shape[0]} channels${every}.`);
+    if (!view.served) {
+      said.append(" 'nvdla view' shows all of it.");
+      return [said];
+    }
+    const bytes = row.shape.reduce((product, each) => product * each, SIZES[row.dtype]);
+    const button = view.el("button", { type: "button", class: "whole", onclick: async () => {
+      button.disabled = true;
+      try {
+        row.all = decoded(await view.whole(side, id), row.dtype);
+        Object.assign(row, { shown: row.shape, step: 1 });
+        fill();
+      } catch (error) {
+        said.textContent = error.message;
+        button.disabled = false;
+      }
+    } }, `Full resolution (${view.bytes(bytes)})`);
+    return [said, button];
+  }
 
   function nth(number) { return number === 2 ? "second" : number === 3 ? "third" : `${number}th`; }
   function isVector(row) { return row.shape[1] === 1 && row.shape[2] === 1; }
@@ -60,12 +81,15 @@
   view.histogram = function (row) {
     const { low, high, counts } = row.histogram, W = 320, H = 74, top = Math.log1p(Math.max(...counts)) || 1;
     const svg = view.el("svg", { viewBox: `0 0 ${W} ${H + 18}`, class: "histogram", role: "img", "aria-label": `Histogram, ${view.amount(row, row.min)} to ${view.amount(row, row.max)}` });
-    const step = (high - low) / counts.length || 1, wide = W / counts.length;
-    counts.forEach((count, at) => {
-      if (!count) return;
-      const height = Math.max((Math.log1p(count) / top) * H, 1), from = low + at * step;
-      svg.append(view.el("rect", { x: at * wide, y: H - height, width: Math.max(wide - 0.6, 0.6), height, class: "conv" },
-        view.el("title", {}, `${view.amount(row, from)} to ${view.amount(row, from + step)}: ${view.count(count)}`)));
+    const step = (high - low) / counts.length || 1, wide = W / counts.length, told = view.el("title", {});
+    const outline = counts.map((count, at) => {
+      const height = count ? Math.max((Math.log1p(count) / top) * H, 1) : 0, right = Math.max(wide - 0.6, 0.6);
+      return count ? `M${(at * wide).toFixed(1)} ${H}v${(-height).toFixed(1)}h${right.toFixed(1)}v${height.toFixed(1)}z` : "";
+    });
+    svg.append(told, view.el("path", { d: outline.join(""), class: "conv" }));
+    svg.addEventListener("pointermove", (event) => { // says which bar is under the pointer
+      const at = Math.min(Math.floor((event.offsetX / svg.clientWidth) * counts.length), counts.length - 1), from = low + at * step;
+      told.textContent = `${view.amount(row, from)} to ${view.amount(row, from + step)}: ${view.count(counts[at])}`;
     });
     svg.append(view.el("line", { x1: 0, x2: W, y1: H, y2: H, class: "grid" }));
     if (low < 0 && high > 0) svg.append(view.el("line", { x1: (-low / (high - low)) * W, x2: (-low / (high - low)) * W, y1: 0, y2: H, class: "zero" }));
@@ -75,7 +99,7 @@
 
   // A vector as bars; a bar says its number and value.
   function bars(row) {
-    const data = elements(row), W = 320, H = 70, count = Math.min(data.length, 1024);
+    const data = elements(row), W = 320, H = 70, count = data.length;
     const low = Math.min(row.min, 0), high = Math.max(row.max, 0), span = high - low || 1, zero = H - ((0 - low) / span) * H;
     const canvas = view.el("canvas", { class: "vector", role: "img", "aria-label": `${count} values` }), ratio = 2;
     canvas.width = W * ratio;
@@ -96,6 +120,8 @@
 
   function told(row, value) { return row.scale ? `${view.real(value * row.scale)} (${value})` : view.real(value); }
 
+  const SHEET = 1 << 24; // pixels of a picture of all channels; of larger tensors one channel is shown at a time
+
   // Channels side by side; a click enlarges one, and lets all be seen again.
   function maps(row) {
     const data = elements(row), [channels, height, width] = row.shown;
@@ -103,7 +129,12 @@
     const said = view.el("output", { class: "soft" }, "Black is the least value, white the greatest.");
     const buttons = [["−", -1], ["+", 1]].map(([text, step]) => view.el("button", { type: "button", "aria-label": step > 0 ? "Larger" : "Smaller", onclick: () => { state.zoom = Math.min(Math.max(state.zoom + step, -2), 4); paint(); } }, text));
     const all = view.el("button", { type: "button", onclick: () => { state.one = null; paint(); } }, "All channels");
-    const state = { one: null, zoom: 0 };
+    const large = channels * (height + 1) * (width + 1) > SHEET, state = { one: large ? 0 : null, zoom: 0 };
+    const number = view.el("input", { type: "number", min: 0, max: channels - 1, "aria-label": "Channel", placeholder: "all", onchange: () => {
+      const asked = Math.trunc(Number(number.value));
+      state.one = number.value === "" && !large ? null : Math.min(Math.max(asked || 0, 0), channels - 1);
+      paint();
+    } });
     const grid = () => (state.one === null ? { first: 0, count: channels, columns: Math.min(channels, Math.max(1, Math.ceil(Math.sqrt(channels)))) } : { first: state.one, count: 1, columns: 1 });
 
     function paint() {
@@ -125,7 +156,8 @@
       context.putImageData(image, 0, 0);
       const usual = Math.min(320 / canvas.width, 320 / canvas.height, count > 1 ? 8 : 40);
       canvas.style.width = `${Math.max(canvas.width * usual * 2 ** state.zoom, 4)}px`;
-      all.hidden = state.one === null;
+      all.hidden = state.one === null || large || channels === 1;
+      number.value = state.one ?? "";
     }
 
     function at(event) {
@@ -143,12 +175,13 @@
     });
     canvas.addEventListener("click", (event) => {
       const place = at(event);
+      if (large) return;
       state.one = state.one === null && place && channels > 1 ? place.channel : null;
       paint();
     });
     canvas.addEventListener("keydown", (event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-      if (event.key === "Enter") state.one = state.one === null ? 0 : null;
+      if (event.key === "Enter") state.one = state.one === null || large ? state.one || 0 : null;
       else if (event.key === "+" || event.key === "-") state.zoom = Math.min(Math.max(state.zoom + (event.key === "+" ? 1 : -1), -2), 4);
       else if (step && state.one !== null) state.one = Math.min(Math.max(state.one + step, 0), channels - 1);
       else return;
@@ -157,6 +190,6 @@
       paint();
     });
     paint();
-    return view.el("div", { class: "maps" }, view.el("div", { class: "row" }, buttons, all), view.el("div", { class: "scroll" }, canvas), said);
+    return view.el("div", { class: "maps" }, view.el("div", { class: "row" }, buttons, channels > 1 ? view.el("label", {}, "channel ", number) : null, all), view.el("div", { class: "scroll" }, canvas), said);
   }
 }
