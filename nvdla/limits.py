@@ -1,8 +1,7 @@
-"""How much a run may do: found out before it starts where the file says it, and counted while it runs.
+"""What a file may ask for, from the reading of its bytes to the end of a run, in one object that all of them take.
 
-What a file may ask for when it is only read is in :class:`nvdla.loadable.Limits` and
-:class:`nvdla.descriptors.task.TaskLimits`; how much memory it may ask for is the ``memory_limit`` of a Runtime and the
-``limit`` of a trace replay. ``docs/security.md`` lists them all.
+What the file says is refused before it is done; the rest is counted while a run goes on. Limits of other formats are
+with their readers. ``docs/security.md`` lists them all.
 """
 
 from __future__ import annotations
@@ -10,22 +9,53 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nvdla.errors import LinkError, ScheduleError
+from nvdla.errors import DescriptorError, LinkError, ScheduleError
 
 
 @dataclass(frozen=True)
-class RunBudget:
-    """Limits of one run. The defaults are far above real networks (ResNet-50: 175 operations, 4 * 10^9
-    multiplications); reaching them takes hours."""
+class Limits:
+    """Limits of a loadable or trace. To raise one, pass other limits to ``nvdla.load``, a Runtime or a replay.
 
-    #: hardware operations
+    The defaults are far above real networks (ResNet-50: 175 operations, 4 * 10^9 multiplications); a run that
+    reaches them takes hours.
+    """
+
+    #: bytes of the file; FlatBuffers themselves end at 2 GiB
+    file_size: int = (1 << 31) - 1
+    #: tables in the whole file (ids are 16 bits wide, so a list of more than 65536 entries is never sensible)
+    tables: int = 1 << 17
+    #: nesting of tables, the root being 1
+    depth: int = 16
+    #: bytes of one string
+    string_bytes: int = 1 << 12
+    #: entries of the address lists of all tasks together (tasks may share one list)
+    task_addresses: int = 1 << 18
+    #: bytes read through offsets, in multiples of the file size (what is shared counts each time)
+    sharing: int = 8
+
+    #: hardware operations of a task, times its ROIs, and of a run; operations of a CPU task
     operations: int = 1 << 16
-    #: multiplications of convolutions
+    #: LUTs of one task
+    luts: int = 1 << 12
+    #: operations of all tasks of a loadable together (tasks may share their lists, so the file may be small)
+    all_operations: int = 1 << 18
+
+    #: multiplications of convolutions in a run
     multiplications: int = 10**13
     #: elements that the other engines work on, times the elements of a pooling or normalisation window; bytes copied
     elements: int = 10**12
     #: elements of the largest cube of one operation, hardware batches together (input, weights or output)
     cube: int = 1 << 28
+    #: bytes that a run takes in all; of a trace: its memory, and the images that it loads
+    memory: int = 4 << 30
+
+    def check_total(self, task_id: int, total: int) -> None:
+        """Raise DescriptorError where the tasks up to this one have too many operations together."""
+        if total > self.all_operations:
+            raise DescriptorError(
+                f"task {task_id}: {total} operations up to here, must be at most {self.all_operations} "
+                "(Limits.all_operations)"
+            )
 
 
 @dataclass(frozen=True)
@@ -43,14 +73,14 @@ class Work:
 
 
 class Meter:
-    """Counts the work of a run and stops it with a ScheduleError where it passes the budget.
+    """Counts the work of a run and stops it with a ScheduleError where it passes the limits.
 
     ``room``: bytes that operations may take besides simulated memory (None: as many as there are); ``most``: how many
     they took at once so far, with what they keep.
     """
 
-    def __init__(self, budget: RunBudget | None = None, room: int | None = None) -> None:
-        self.budget = budget or RunBudget()
+    def __init__(self, limits: Limits | None = None, room: int | None = None) -> None:
+        self.limits = limits or Limits()
         self.room = room
         self.most = 0
         self.kept = 0
@@ -64,10 +94,10 @@ class Meter:
         self.multiplications += work.multiplications
         self.elements += work.elements
         for name in ("operations", "multiplications", "elements"):
-            used, limit = getattr(self, name), getattr(self.budget, name)
+            used, limit = getattr(self, name), getattr(self.limits, name)
             if used > limit:
                 raise ScheduleError(
-                    f"{what}: the run takes {used:,} {name}, more than its budget of {limit:,} (RunBudget.{name})"
+                    f"{what}: the run takes {used:,} {name}, more than its budget of {limit:,} (Limits.{name})"
                 )
         self.allow(what, work)
 
@@ -87,16 +117,15 @@ class Meter:
     def spend(self, what: str, elements: int) -> None:
         """Before bytes are moved or compared without an operation."""
         self.elements += elements
-        if self.elements > self.budget.elements:
+        if self.elements > self.limits.elements:
             raise ScheduleError(
                 f"{what}: the run takes {self.elements:,} elements, more than its budget of "
-                f"{self.budget.elements:,} (RunBudget.elements)"
+                f"{self.limits.elements:,} (Limits.elements)"
             )
 
     def allow(self, what: str, work: Work) -> None:
         """Refuse an operation whose largest cube passes the limit."""
-        if work.cube > self.budget.cube:
+        if work.cube > self.limits.cube:
             raise ScheduleError(
-                f"{what}: a cube of {work.cube:,} elements is more than the limit of {self.budget.cube:,} "
-                "(RunBudget.cube)"
+                f"{what}: a cube of {work.cube:,} elements is more than the limit of {self.limits.cube:,} (Limits.cube)"
             )

@@ -30,13 +30,13 @@ from nvdla.checked import (
     word,
 )
 from nvdla.cpu import CpuTask
-from nvdla.descriptors import TaskLimits, abi_named
+from nvdla.descriptors import abi_named
 from nvdla.errors import ArgumentTypeError, FormatError, NvdlaError, ScheduleError, printable
 from nvdla.execution.batch import lanes_for
 from nvdla.execution.instances import Instance, Instances
 from nvdla.execution.plan import Plan, Recorder
 from nvdla.execution.steps import OnOperation, OnStep, Resumable
-from nvdla.firmware.budget import RunBudget, check_budget
+from nvdla.firmware.budget import check_budget
 from nvdla.firmware.csb import CsbLog
 from nvdla.firmware.operation import FirmwareOperation
 from nvdla.firmware.scheduler import ScheduleStep
@@ -44,11 +44,12 @@ from nvdla.firmware.task import FirmwareTask
 from nvdla.hardware.job import Job
 from nvdla.hardware.machine import Machine, Rehearsal
 from nvdla.kernels.jit.cores import usable_cores
+from nvdla.limits import Limits
 from nvdla.loadable import Loadable, load
 from nvdla.loadable.enums import Interface
 from nvdla.loadable.model import MemoryEntry
 from nvdla.memory.address_space import LeavesRegion
-from nvdla.memory.linker import DEFAULT_LIMIT, LinkedLoadable
+from nvdla.memory.linker import LinkedLoadable
 from nvdla.memory.surfaces import Layout, tensor_layout
 from nvdla.notebook import table
 from nvdla.program.choice import check_atoms
@@ -106,13 +107,13 @@ class Runtime:
 
     ``config``: a configuration's name, or "auto" (``config_reason`` says why it was chosen). ``abi``: "auto", "old"
     (28-byte data cube) or "new" (``abi_reason``). ``threads``: how many the kernels use, None = all cores.
-    ``memory_limit``: bytes that a run may take in all: the memory list, temporaries of operations, packed weights,
-    and what other callers at the same time need. ``budget``: the work that a run may take. ``strides``: other strides
-    of bound tensors by name, (element, line, surface) in bytes. ``scales``: the real value of one step of bound
-    tensors by name, besides those in the layer file of the loadable (``LOADABLE.layers.json``). ``task_limits``: how
-    many operations and LUTs the tasks may have. ``hardware_only``: go on where NVIDIA's C model waits for ever, and
-    hardware does not (a warning then). ``strict``: refuse what leaves its region of memory (LinkError), which
-    hardware does without a word.
+    ``limits``: what the file may ask for, when it is read and when it is run (:class:`nvdla.limits.Limits`);
+    ``memory_limit`` is short for ``Limits(memory=...)``: bytes that a run may take in all, the memory list, temporaries
+    of operations, packed weights, and what other callers at the same time need. ``strides``: other strides of bound
+    tensors by name, (element, line, surface) in bytes. ``scales``: the real value of one step of bound tensors by name,
+    besides those in the layer file of the loadable (``LOADABLE.layers.json``). ``hardware_only``: go on where NVIDIA's
+    C model waits for ever, and hardware does not (a warning then). ``strict``: refuse what leaves its region of memory
+    (LinkError), which hardware does without a word.
 
     ``warnings``: one line for each thing that the hardware does in silence, though the file can hardly mean it.
     Some are known only after the first run.
@@ -130,40 +131,37 @@ class Runtime:
         abi: str = "auto",
         threads: int | None = None,
         *,
-        memory_limit: int = DEFAULT_LIMIT,
-        budget: RunBudget | None = None,
+        limits: Limits | None = None,
+        memory_limit: int | None = None,
         strides: Mapping[str, tuple[int, ...]] | None = None,
         scales: Mapping[str, float] | None = None,
-        task_limits: TaskLimits | None = None,
         hardware_only: bool = False,
         strict: bool = False,
     ) -> None:
         self._given = {
-            "config": config, "abi": abi, "threads": threads, "memory_limit": memory_limit, "budget": budget,
-            "strides": strides, "scales": scales, "task_limits": task_limits, "hardware_only": hardware_only,
-            "strict": strict,
+            "config": config, "abi": abi, "threads": threads, "limits": limits, "memory_limit": memory_limit,
+            "strides": strides, "scales": scales, "hardware_only": hardware_only, "strict": strict,
         }  # fmt: skip
-        self.loadable = loadable = loadable if isinstance(loadable, Loadable) else load(loadable)
+        self.limits = instance(limits or Limits(), Limits, "limits")
+        if memory_limit is not None:
+            self.limits = replace(self.limits, memory=whole_number(memory_limit, "memory_limit", 0))
+        self.loadable = loadable = loadable if isinstance(loadable, Loadable) else load(loadable, limits=self.limits)
         self.threads = None if threads is None else whole_number(threads, "threads", 1)
-        memory_limit = whole_number(memory_limit, "memory_limit", 0)
-        task_limits = instance(task_limits or TaskLimits(), TaskLimits, "task_limits")
-        self.budget = instance(budget or RunBudget(), RunBudget, "budget")
-        self._program = Program.of(loadable, word(config, "config"), abi, limits=task_limits)
+        self._program = Program.of(loadable, word(config, "config"), abi, limits=self.limits)
         self.abi, self.abi_reason = self._program.abi.name, self._program.abi_reason
         self.config, self.config_reason = self._program.config, self._program.config_reason
         if config != "auto":
             check_atoms(loadable, self.config)
-        self._task_limits = task_limits
         loadable.forget()  # what is large goes straight to where it is linked
-        self.linked = LinkedLoadable(loadable, memory_limit, strides)
+        self.linked = LinkedLoadable(loadable, self.limits.memory, strides)
         self.inputs = [self._tensor(memory) for memory in loadable.inputs]
         self.outputs = [self._tensor(memory) for memory in loadable.outputs]
         self.tasks = self._decode_tasks(self.linked)
-        self._rehearses = check_budget(self._firmware_tasks(), self.budget) >= REHEARSED
+        self._rehearses = check_budget(self._firmware_tasks(), self.limits) >= REHEARSED
         self.steps: list[ScheduleStep] = []
         self.warnings: list[str] = []
         self._hardware_only, self._strict = hardware_only, strict
-        self._memory = (memory_limit, strides)
+        self._memory = (self.limits.memory, strides)
         self._scales = numbers_by_name(scales, "scales")
         self._plan: Plan | None = None
         self._dirty: set[int] | None = set()
@@ -319,7 +317,7 @@ class Runtime:
             def link(flat: bool) -> LinkedLoadable:
                 return LinkedLoadable(loadable, limit, strides, flat)
 
-            setup = Setup(link, self._decode_tasks, self.config, self.threads, self.budget, self._hardware_only)
+            setup = Setup(link, self._decode_tasks, self.config, self.threads, self.limits, self._hardware_only)
             self._injector = Injector(setup)
         return self._injector
 
@@ -334,7 +332,7 @@ class Runtime:
 
     def _machine(self, kind: type[AnyMachine]) -> AnyMachine:
         room = self.linked.room()
-        return kind(self.config, self.linked.space, self.threads, self.budget, self._hardware_only, room)
+        return kind(self.config, self.linked.space, self.threads, self.limits, self._hardware_only, room)
 
     def note(self, machine: Machine) -> None:
         """Keep what a machine that has run the tasks says: warnings, and the memory that it took."""
@@ -436,7 +434,7 @@ class Runtime:
 
     def _decode_tasks(self, linked: LinkedLoadable) -> list[FirmwareTask | CpuTask]:
         """The tasks in the order in which they are submitted, as they lie in memory."""
-        abi, limits, total = abi_named(self.abi), self._task_limits, 0
+        abi, limits, total = abi_named(self.abi), self.limits, 0
         tasks: list[FirmwareTask | CpuTask] = []
         for entry in self.loadable.submit_order:
             for task in (self.loadable.task(each) for each in entry.task_ids):

@@ -26,17 +26,13 @@ def test_every_sentence_of_the_promise_names_a_test():
 
 
 def test_the_limits_of_the_page_are_those_of_the_code():
-    from nvdla.descriptors.task import TaskLimits
-    from nvdla.limits import RunBudget
-    from nvdla.loadable import Limits
-    from nvdla.memory.linker import DEFAULT_LIMIT
-    from nvdla.trace.memory import DEFAULT_LIMIT as TRACE_LIMIT
+    from nvdla.limits import Limits
 
-    limits, task, budget = Limits(), TaskLimits(), RunBudget()
+    limits = Limits()
     assert (limits.tables, limits.depth, limits.string_bytes, limits.sharing) == (131072, 16, 4096, 8)
-    assert (task.operations, task.luts, task.all_operations) == (65536, 4096, 262144)
-    assert (budget.operations, budget.multiplications, budget.elements, budget.cube) == (65536, 10**13, 10**12, 1 << 28)
-    assert DEFAULT_LIMIT == TRACE_LIMIT == 4 << 30
+    assert (limits.operations, limits.luts, limits.all_operations) == (65536, 4096, 262144)
+    assert (limits.operations, limits.multiplications, limits.elements, limits.cube) == (65536, 10**13, 10**12, 1 << 28)
+    assert limits.memory == 4 << 30
     text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
     for figure in ("131072, 16, 4096", "8 times the file", "65536, 4096, 262144", "4 GiB", "10^13", "10^12", "2^28"):
         assert figure in text

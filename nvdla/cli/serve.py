@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
         return serve_registers.run(args)
     from nvdla.containers.tvm.rpc_functions import Service
     from nvdla.containers.tvm.rpc_server import CallerLimits, RpcServer
-    from nvdla.limits import RunBudget
+    from nvdla.limits import Limits
 
     if not args.tvm_rpc:
         raise FormatError("say what to serve: --tvm-rpc or --registers")
@@ -85,8 +85,8 @@ def run(args: argparse.Namespace) -> int:
             raise FormatError(f"--{name.replace('_', '-')} {getattr(args, name)}: must be more than 0")
     logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, stream=sys.stderr)
     limits = CallerLimits(args.connections, args.max_message * _MIB, idle=args.timeout)
-    budget = RunBudget(multiplications=int(args.budget), elements=int(args.budget))
-    service = Service(models, args.memory * _MIB, limits.message, args.threads, budget)
+    bounds = Limits(multiplications=int(args.budget), elements=int(args.budget))
+    service = Service(models, args.memory * _MIB, limits.message, args.threads, bounds)
     server = RpcServer(service.session, args.host, args.port, args.key, limits)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -12,9 +12,9 @@ from nvdla.cpu.buffers import CpuBuffer
 from nvdla.cpu.registry import operations
 from nvdla.descriptors.abi import Abi
 from nvdla.descriptors.enums import EmuOpType
-from nvdla.descriptors.task import EmuTask, TaskLimits
+from nvdla.descriptors.task import EmuTask
 from nvdla.errors import DescriptorError
-from nvdla.limits import Work
+from nvdla.limits import Limits, Work
 from nvdla.loadable.model import TaskEntry
 from nvdla.memory.descriptor_source import MemorySource
 
@@ -60,7 +60,7 @@ class CpuOperation:
 class CpuTask:
     """A CPU task of a linked loadable. Raises DescriptorError for what it cannot compute."""
 
-    def __init__(self, linked: LinkedLoadable, task: TaskEntry, abi: Abi, limits: TaskLimits | None = None) -> None:
+    def __init__(self, linked: LinkedLoadable, task: TaskEntry, abi: Abi, limits: Limits | None = None) -> None:
         self.id = task.id
         self._abi = abi.name
         self._windows = linked.address_list(task)

@@ -11,7 +11,7 @@ from nvdla.csb.logs import AccessLog, LoggedAccess
 from nvdla.errors import NvdlaError, TraceError
 from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.machine import Machine
-from nvdla.limits import RunBudget
+from nvdla.limits import Limits
 from nvdla.memory.address_space import Space
 from nvdla.trace.memory import TraceMemory
 
@@ -46,7 +46,7 @@ def replay_log(
     config: Configuration,
     loads: Iterable[tuple[Space, int, bytes]] = (),
     threads: int | None = None,
-    budget: RunBudget | None = None,
+    limits: Limits | None = None,
 ) -> LogReplay:
     """Run the accesses of ``log``. ``loads``: (memory, address, bytes) beside what the log itself loads.
 
@@ -59,7 +59,7 @@ def replay_log(
     memory = TraceMemory(ranges)
     for space, address, data in (*initial, *given):
         memory.view(space, address, len(data), "load")[:] = np.frombuffer(data, np.uint8)
-    machine = Machine(config, memory, threads, budget)
+    machine = Machine(config, memory, threads, limits)
     try:
         engines, stuck = _play(log, machine)
     finally:

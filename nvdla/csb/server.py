@@ -23,7 +23,7 @@ import numpy as np
 from nvdla.errors import ConfigError, FormatError, LinkError, NvdlaError
 from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.machine import Machine
-from nvdla.limits import Meter, RunBudget
+from nvdla.limits import Limits, Meter
 from nvdla.memory.address_space import AddressSpace, Space
 
 VERSION = 1
@@ -59,14 +59,14 @@ class MemoryPlan:
 
 
 class RegisterServer:
-    """Serves the register model of ``config``. ``memories`` as planned; ``budget``: work between two waits."""
+    """Serves the register model of ``config``. ``memories`` as planned; ``limits``: of the work between two waits."""
 
     def __init__(
         self,
         config: Configuration,
         memories: list[MemoryPlan],
         threads: int | None = None,
-        budget: RunBudget | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.config = config
         self.space = AddressSpace()
@@ -76,7 +76,7 @@ class RegisterServer:
             if each.space is Space.CVSRAM and not config.cvsram:
                 raise ConfigError(f"{config.name} has no CVSRAM")
             self.space.map(each.space.value, each.space, each.base, each.size, each.map())
-        self._threads, self._budget = threads, budget or RunBudget()
+        self._threads, self._limits = threads, limits or Limits()
 
     def serve(self, listener: socket.socket) -> None:
         """Serve one connection after the other until the listener is closed."""
@@ -100,11 +100,11 @@ class RegisterServer:
 
     def machine(self) -> Machine:
         """A new machine on the server's memory."""
-        return Machine(self.config, self.space, self._threads, self._budget)
+        return Machine(self.config, self.space, self._threads, self._limits)
 
     def meter(self) -> Meter:
         """A new account of work."""
-        return Meter(self._budget)
+        return Meter(self._limits)
 
 
 class _HungUp(Exception):

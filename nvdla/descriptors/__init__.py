@@ -11,7 +11,6 @@ from nvdla.descriptors.task import (
     DlaTask,
     EmuOperation,
     EmuTask,
-    TaskLimits,
     decode_tasks,
 )
 
@@ -27,7 +26,6 @@ __all__ = [
     "EmuTask",
     "FieldView",
     "LoadableSource",
-    "TaskLimits",
     "abi_named",
     "decode_tasks",
     "detect",

@@ -18,27 +18,9 @@ from nvdla.descriptors.enums import EmuOpType, OpType
 from nvdla.descriptors.fields import member
 from nvdla.descriptors.source import DescriptorSource, LoadableSource
 from nvdla.errors import DescriptorError
+from nvdla.limits import Limits
 from nvdla.loadable.enums import Interface
 from nvdla.loadable.model import Loadable, TaskEntry
-
-
-@dataclass(frozen=True)
-class TaskLimits:
-    """What tasks may ask for. Raise a limit by passing another instance to ``decode`` or to a Runtime."""
-
-    #: operations times ROIs of one task
-    operations: int = 1 << 16
-    #: LUTs of one task
-    luts: int = 1 << 12
-    #: operations of all tasks of a loadable together (tasks may share their lists, so the file may be small)
-    all_operations: int = 1 << 18
-
-    def check_total(self, task_id: int, total: int) -> None:
-        """Raise DescriptorError where the tasks up to this one have too many operations together."""
-        if total > self.all_operations:
-            raise DescriptorError(
-                f"task {task_id}: {total} operations up to here, must be at most {self.all_operations} (TaskLimits)"
-            )
 
 
 @dataclass(frozen=True)
@@ -80,7 +62,7 @@ class DlaTask:
         abi: Abi,
         *,
         source: DescriptorSource | None = None,
-        limits: TaskLimits | None = None,
+        limits: Limits | None = None,
     ) -> DlaTask:
         """Decode and check a task. ``source`` defaults to the loadable's blobs.
 
@@ -100,17 +82,17 @@ class DlaTask:
         abi: Abi,
         *,
         source: DescriptorSource | None = None,
-        limits: TaskLimits | None = None,
+        limits: Limits | None = None,
     ) -> DlaTask:
         """The lists of a task without the checks of what they say: for tools that look at broken files."""
         if task.interface != Interface.DLA1:
             raise DescriptorError(f"task {task.id}: interface is {task.interface.name}, must be DLA1")
         source = source or LoadableSource(loadable, task)
-        limits = limits or TaskLimits()
+        limits = limits or Limits()
         network = _one(source, 0, abi.NetworkDesc)
         count = network.num_operations * max(network.num_rois, 1)
-        _limit(source, "num_operations * num_rois", abi.NetworkDesc.num_operations.offset, count, limits.operations)
-        _limit(source, "num_luts", abi.NetworkDesc.num_luts.offset, network.num_luts, limits.luts)
+        _limit(source, "num_operations * num_rois", abi.NetworkDesc.num_operations.offset, count, limits, "operations")
+        _limit(source, "num_luts", abi.NetworkDesc.num_luts.offset, network.num_luts, limits, "luts")
         return cls(
             task=task,
             abi=abi,
@@ -198,7 +180,7 @@ class EmuTask:
         abi: Abi,
         *,
         source: DescriptorSource | None = None,
-        limits: TaskLimits | None = None,
+        limits: Limits | None = None,
     ) -> EmuTask:
         """Decode and check a CPU task; arguments and errors as for :meth:`DlaTask.decode`."""
         from nvdla.descriptors.checks import check_emu_task
@@ -215,17 +197,17 @@ class EmuTask:
         abi: Abi,
         *,
         source: DescriptorSource | None = None,
-        limits: TaskLimits | None = None,
+        limits: Limits | None = None,
     ) -> EmuTask:
         """The lists of a CPU task without the checks of what they say."""
         if task.interface != Interface.EMU1:
             raise DescriptorError(f"task {task.id}: interface is {task.interface.name}, must be EMU1")
         source = source or LoadableSource(loadable, task)
-        limits = limits or TaskLimits()
+        limits = limits or Limits()
         # Only the first 6 bytes of the network descriptor mean something, but its padding is always there.
         network = _one(source, 0, abi.EmuNetworkDesc)
         count = network.num_operations
-        _limit(source, "num_operations", abi.EmuNetworkDesc.num_operations.offset, count, limits.operations)
+        _limit(source, "num_operations", abi.EmuNetworkDesc.num_operations.offset, count, limits, "operations")
         return cls(
             task=task,
             abi=abi,
@@ -260,9 +242,9 @@ class EmuTask:
         return EmuOperation(index, EmuOpType(number), op, buffers.src_data, buffers.dst_data)
 
 
-def decode_tasks(loadable: Loadable, abi: Abi, limits: TaskLimits | None = None) -> dict[int, DlaTask | EmuTask]:
+def decode_tasks(loadable: Loadable, abi: Abi, limits: Limits | None = None) -> dict[int, DlaTask | EmuTask]:
     """All tasks of a loadable by task id."""
-    limits = limits or TaskLimits()
+    limits = limits or Limits()
     decoded: dict[int, DlaTask | EmuTask] = {}
     total = 0
     for task in loadable.tasks:
@@ -302,9 +284,10 @@ def _array(source: DescriptorSource, index: int, structure: Any, count: int, wha
     return kind.from_buffer_copy(data) if memoryview(data).readonly else kind.from_buffer(data)
 
 
-def _limit(source: DescriptorSource, name: str, offset: int, value: int, limit: int) -> None:
+def _limit(source: DescriptorSource, name: str, offset: int, value: int, limits: Limits, which: str) -> None:
+    limit = getattr(limits, which)
     if value > limit:
         raise DescriptorError(
             f"{source.name}, {source.label(0)}, network descriptor {name} at byte {offset}: {value}, "
-            f"must be at most {limit} (TaskLimits)"
+            f"must be at most {limit} (Limits.{which})"
         )

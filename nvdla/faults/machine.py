@@ -7,6 +7,7 @@ memory of the healthy run at that moment. A run in which none differs gives the 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,6 @@ from nvdla.faults.setup import Setup, TaskList
 from nvdla.hardware.convolution.engine import ConvolutionJob
 from nvdla.hardware.job import Job
 from nvdla.hardware.machine import ENGINES, Completion, Machine
-from nvdla.limits import RunBudget
 from nvdla.memory.linker import LinkedLoadable
 
 Picture = tuple[tuple[Any, ...], ...]
@@ -172,7 +172,7 @@ class FirmwareRuns:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._linked = setup.link(True)
-        self._budget = setup.budget
+        self._limits = setup.limits
         self._follow = False
         self._inputs: tuple[bytes, ...] | None = None
         self._healthy = HealthyRun()
@@ -182,7 +182,7 @@ class FirmwareRuns:
         given = tuple(inputs)
         if self._inputs != given:
             self._inputs, self._healthy = None, HealthyRun()
-            self._budget = self._setup.budget
+            self._limits = self._setup.limits
             self._once(given, Resolved(), None, self._healthy)
             self._inputs = given
         outputs, followed = self._once(given, faults, self._healthy if self._follow else None, None)
@@ -199,7 +199,7 @@ class FirmwareRuns:
                 view = linked.space.view(poke.space, poke.address, 1)
                 view[0] = poke.effect.on_word(int(view[0]), 8)
         tasks = setup.decode(linked)
-        machine = FaultyMachine(setup.config, linked.space, setup.threads, self._budget, setup.hardware_only)
+        machine = FaultyMachine(setup.config, linked.space, setup.threads, self._limits, setup.hardware_only)
         machine.watch(faults, linked, healthy, record)
         recorder = _Recorder(machine)
         try:
@@ -215,12 +215,12 @@ class FirmwareRuns:
 
     def _learn(self, machine: FaultyMachine, recorder: Recorder, tasks: TaskList) -> None:
         """What a healthy run costs, and whether others may follow it."""
-        meter, budget = machine.meter, self._setup.budget
-        self._budget = RunBudget(
-            min(budget.operations, WATCHDOG * meter.operations + 64),
-            min(budget.multiplications, WATCHDOG * meter.multiplications + (1 << 24)),
-            min(budget.elements, WATCHDOG * meter.elements + (1 << 24)),
-            budget.cube,
+        meter, limits = machine.meter, self._setup.limits
+        self._limits = replace(
+            limits,
+            operations=min(limits.operations, WATCHDOG * meter.operations + 64),
+            multiplications=min(limits.multiplications, WATCHDOG * meter.multiplications + (1 << 24)),
+            elements=min(limits.elements, WATCHDOG * meter.elements + (1 << 24)),
         )
         plan = recorder.plan(self._linked, tasks)
         kept = any(isinstance(job, ConvolutionJob) and job.engine.buffer.read_back for _, job in plan.operations())

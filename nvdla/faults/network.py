@@ -81,7 +81,7 @@ class StruckNetwork:
         linked = setup.link(flat)
         tasks = setup.decode(linked)
         bind(linked, inputs)
-        machine = Machine(setup.config, linked.space, setup.threads, setup.budget, setup.hardware_only)
+        machine = Machine(setup.config, linked.space, setup.threads, setup.limits, setup.hardware_only)
         recorder = Recorder(None)
         try:
             recorder.run(tasks, machine)

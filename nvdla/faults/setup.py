@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from nvdla.cpu import CpuTask
 from nvdla.firmware.task import FirmwareTask
 from nvdla.hardware.configuration import Configuration
-from nvdla.limits import RunBudget
+from nvdla.limits import Limits
 from nvdla.memory.linker import LinkedLoadable
 
 TaskList = list[FirmwareTask | CpuTask]
@@ -22,5 +22,5 @@ class Setup:
     decode: Callable[[LinkedLoadable], TaskList]
     config: Configuration
     threads: int | None
-    budget: RunBudget
+    limits: Limits
     hardware_only: bool

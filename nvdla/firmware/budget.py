@@ -12,26 +12,24 @@ from typing import TYPE_CHECKING
 from nvdla.descriptors.enums import OpType
 from nvdla.errors import ScheduleError
 from nvdla.firmware.operation import FirmwareOperation
-from nvdla.limits import RunBudget
+from nvdla.limits import Limits
 
 if TYPE_CHECKING:
     from nvdla.firmware.task import FirmwareTask
 
-__all__ = ["RunBudget", "check_budget", "multiplications_of"]
 
-
-def check_budget(tasks: Iterable[FirmwareTask], budget: RunBudget) -> int:
-    """The multiplications that the tasks ask for. Raises ScheduleError when these, or operations, pass the budget."""
+def check_budget(tasks: Iterable[FirmwareTask], limits: Limits) -> int:
+    """The multiplications that the tasks ask for. Raises ScheduleError when these, or operations, pass the limits."""
     operations = multiplications = 0
     for task in tasks:
         for operation in task.operations():
             operations += 1
             multiplications += multiplications_of(operation)
-    if operations > budget.operations:
-        raise ScheduleError(f"{operations} operations are more than the run budget of {budget.operations}")
-    if multiplications > budget.multiplications:
+    if operations > limits.operations:
+        raise ScheduleError(f"{operations} operations are more than the run budget of {limits.operations}")
+    if multiplications > limits.multiplications:
         raise ScheduleError(
-            f"{multiplications:.3g} multiplications are more than the run budget of {budget.multiplications:.3g}"
+            f"{multiplications:.3g} multiplications are more than the run budget of {limits.multiplications:.3g}"
         )
     return multiplications
 

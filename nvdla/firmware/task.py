@@ -10,12 +10,13 @@ import numpy as np
 
 from nvdla.descriptors.abi import Abi
 from nvdla.descriptors.enums import OpType
-from nvdla.descriptors.task import DlaTask, TaskLimits
+from nvdla.descriptors.task import DlaTask
 from nvdla.errors import DescriptorError
 from nvdla.firmware.driver import Driver, driver
 from nvdla.firmware.operation import MEMORY_ON_THE_FLY, FirmwareOperation
 from nvdla.firmware.processor import GraphNode
 from nvdla.hardware.configuration import Configuration
+from nvdla.limits import Limits
 from nvdla.loadable.model import TaskEntry
 from nvdla.memory.descriptor_source import MemorySource
 
@@ -37,7 +38,7 @@ class FirmwareTask:
         task: TaskEntry,
         abi: Abi,
         config: Configuration,
-        limits: TaskLimits | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self.id = task.id
         self.config = config

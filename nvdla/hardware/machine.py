@@ -19,7 +19,7 @@ import numpy as np
 from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.job import Job
 from nvdla.hardware.register_file import RegisterFile, RegisterGroup, UnitRegisters, register_map
-from nvdla.limits import Meter, RunBudget
+from nvdla.limits import Limits, Meter
 from nvdla.memory.address_space import AddressSpace
 
 
@@ -110,7 +110,7 @@ class Completion:
 class Machine:
     """One NVDLA of configuration ``config`` on ``memory``. ``threads``: how many the kernels may use (None = all).
 
-    ``budget``: the work that it does before it stops with a ScheduleError. ``hardware_only``: do not wait for ever
+    ``limits``: the work that it does before it stops with a ScheduleError. ``hardware_only``: do not wait for ever
     where NVIDIA's C model does and hardware does not. ``room``: bytes that operations may take besides ``memory``
     before they are refused with a LinkError. ``warnings``: what runs, but not as the settings mean it. ``works``: it
     does what it prepares.
@@ -123,7 +123,7 @@ class Machine:
         config: Configuration,
         memory: AddressSpace,
         threads: int | None = None,
-        budget: RunBudget | None = None,
+        limits: Limits | None = None,
         hardware_only: bool = False,
         room: int | None = None,
     ) -> None:
@@ -133,7 +133,7 @@ class Machine:
         self.place: Callable[[str], str] = lambda engine: engine
         self.memory = memory
         self.threads = threads
-        self.meter = Meter(budget, room)
+        self.meter = Meter(limits, room)
         self.registers = RegisterFile(register_map(config.register_map))
         self.registers.on_write("GLB", self._glb_written)
         self.registers.on_read("GLB", self._glb_read)

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 from nvdla.descriptors.abi import Abi
 from nvdla.errors import NvdlaError, ScheduleError
-from nvdla.firmware.budget import RunBudget, check_budget
+from nvdla.firmware.budget import check_budget
 from nvdla.firmware.scheduler import Scheduler
 from nvdla.firmware.task import FirmwareTask
 from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.machine import Rehearsal
+from nvdla.limits import Limits
 from nvdla.loadable.enums import Interface
 from nvdla.loadable.model import Loadable
 from nvdla.memory.linker import LinkedLoadable
@@ -27,7 +28,7 @@ def dry_run(loadable: Loadable, abi: Abi, config: Configuration) -> tuple[str | 
             for task_id in entry.task_ids
             if loadable.task(task_id).interface == Interface.DLA1
         ]
-        check_budget(tasks, RunBudget())
+        check_budget(tasks, Limits())
         machine = Rehearsal(config, linked.space)
         warnings = machine.warnings
         scheduler = Scheduler(machine)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from nvdla.limits import Limits
 from nvdla.loadable.model import (
     AddressEntry,
     Blob,
@@ -17,7 +18,6 @@ from nvdla.loadable.model import (
     Version,
 )
 from nvdla.loadable.reader import load
-from nvdla.loadable.verifier import Limits
 
 if TYPE_CHECKING:
     from nvdla.loadable.writer import save, to_bytes

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nvdla.errors import LoadableError
+from nvdla.limits import Limits
 from nvdla.loadable import enums, schema
 from nvdla.loadable.checks import check
 from nvdla.loadable.model import (
@@ -25,7 +26,7 @@ from nvdla.loadable.model import (
 )
 from nvdla.loadable.positions import position_of
 from nvdla.loadable.stored import CAN_STAY_OPEN, StoredBytes, StoredFile, anonymous
-from nvdla.loadable.verifier import Limits, Verifier
+from nvdla.loadable.verifier import Verifier
 
 IDENTIFIER = b"NVDA"
 UNNAMED = "loadable"  # what messages call bytes that are no file

@@ -2,7 +2,8 @@
 
 Python's flatbuffers package reads whatever an offset points at. :class:`Verifier` walks the buffer along a declared
 schema (:mod:`nvdla.loadable.schema`) and checks each position before it reads it, so nothing can be decoded that was
-not verified: bounds, alignment, vtables, vectors, strings (closing NUL, UTF-8), and the numbers in :class:`Limits`.
+not verified: bounds, alignment, vtables, vectors, strings (closing NUL, UTF-8), and the numbers in
+:class:`nvdla.limits.Limits`.
 
 64-bit numbers need only be aligned to 4 bytes, although FlatBuffers aligns them to 8: NVIDIA's regression loadables of
 2018 are built that way, and NVIDIA's runtime reads them.
@@ -14,33 +15,15 @@ at most that many times the size of the file, so time and memory stay linear in 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from nvdla.errors import LoadableError, NvdlaError
+from nvdla.limits import Limits
 from nvdla.loadable.schema import Scalar, String, Struct, TableField, TableSchema, Vector
 
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _S32 = struct.Struct("<i")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What a file may ask for. Every limit can be raised by passing another instance to ``nvdla.load``."""
-
-    #: bytes of the file; FlatBuffers themselves end at 2 GiB
-    file_size: int = (1 << 31) - 1
-    #: tables in the whole file (ids are 16 bits wide, so a list of more than 65536 entries is never sensible)
-    tables: int = 1 << 17
-    #: nesting of tables, the root being 1
-    depth: int = 16
-    #: bytes of one string
-    string_bytes: int = 1 << 12
-    #: entries of the address lists of all tasks together (tasks may share one list)
-    task_addresses: int = 1 << 18
-    #: bytes read through offsets, in multiples of the file size (what is shared counts each time)
-    sharing: int = 8
 
 
 class Verifier:

@@ -20,6 +20,7 @@ import numpy as np
 
 from nvdla.checked import raw_bytes, strides_by_name
 from nvdla.errors import LinkError
+from nvdla.limits import Limits
 from nvdla.loadable.enums import MemoryFlags, RelocType
 from nvdla.loadable.model import AddressEntry, Loadable, MemoryEntry, RelocEntry, TaskEntry, TensorDesc
 from nvdla.memory.address_space import AddressSpace, Region, Space
@@ -27,8 +28,6 @@ from nvdla.memory.lanes import Lanes
 from nvdla.memory.pages import Pages, Readers
 from nvdla.memory.placement import PAGE, Allocation, place
 from nvdla.rounding import align
-
-DEFAULT_LIMIT = 4 << 30
 
 # The firmware counts the dependencies down in place, so the runtime loads memories with such contents anew
 # before every submit.
@@ -81,7 +80,7 @@ class LinkedLoadable:
     def __init__(
         self,
         loadable: Loadable,
-        limit: int = DEFAULT_LIMIT,
+        limit: int = Limits.memory,
         strides: Mapping[str, tuple[int, ...]] | None = None,
         flat: bool = False,
     ) -> None:

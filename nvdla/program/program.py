@@ -17,9 +17,10 @@ from functools import cached_property
 from nvdla.descriptors.abi import Abi
 from nvdla.descriptors.detect import detect
 from nvdla.descriptors.enums import OpType
-from nvdla.descriptors.task import DlaTask, EmuTask, TaskLimits, decode_tasks
+from nvdla.descriptors.task import DlaTask, EmuTask, decode_tasks
 from nvdla.errors import DescriptorError, NvdlaError
 from nvdla.hardware.configuration import Configuration, configuration
+from nvdla.limits import Limits
 from nvdla.loadable.enums import Interface
 from nvdla.loadable.model import Loadable
 from nvdla.program.accesses import AccessFinder
@@ -56,7 +57,7 @@ class Program:
         abi: str | Abi = "auto",
         layers: Mapping[tuple[int, int], str] | None = None,
         *,
-        limits: TaskLimits | None = None,
+        limits: Limits | None = None,
         checked: bool = True,
     ) -> Program:
         """Decode a loadable. ``config``: a configuration, its name, or "auto"; ``abi``: "auto", "old" or "new".

@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from nvdla.errors import LinkError, TraceError
+from nvdla.limits import Limits
 from nvdla.memory.address_space import AddressSpace, Region, Space
 from nvdla.rounding import align
 
 PAGE = 4096
 ROOM = 16 << 20  # bytes behind each range
-DEFAULT_LIMIT = 4 << 30
 _CHUNK = 1 << 24
 
 
@@ -44,7 +44,7 @@ PATTERNS: dict[str, Callable[[int, int], np.ndarray | int]] = {
 class TraceMemory(AddressSpace):
     """An address space made from the ranges of a trace. ``limit``: bytes of all regions together."""
 
-    def __init__(self, ranges: Iterable[tuple[Space, int, int]], limit: int = DEFAULT_LIMIT) -> None:
+    def __init__(self, ranges: Iterable[tuple[Space, int, int]], limit: int = Limits.memory) -> None:
         super().__init__()
         self.limit = limit
         self.used: list[tuple[Space, int, int]] = []  # what was named or touched, for dumps

@@ -11,11 +11,11 @@ from nvdla.files import read_file, write_file
 from nvdla.hardware.configuration import Configuration, configuration
 from nvdla.hardware.machine import Completion, Machine
 from nvdla.hardware.register_file import register_map
-from nvdla.limits import RunBudget
+from nvdla.limits import Limits
 from nvdla.trace.cfg import parse_cfg
 from nvdla.trace.commands import Trace
 from nvdla.trace.images import TraceFolder
-from nvdla.trace.memory import DEFAULT_LIMIT, TraceMemory
+from nvdla.trace.memory import TraceMemory
 from nvdla.trace.player import BlockPlayer, Check, SequentialPlayer
 from nvdla.trace.txn import parse_txn
 
@@ -52,7 +52,7 @@ class Replay:
         return written
 
 
-def read_trace(path: str | os.PathLike[str], config: Configuration, limit: int = DEFAULT_LIMIT) -> Trace:
+def read_trace(path: str | os.PathLike[str], config: Configuration, limits: Limits | None = None) -> Trace:
     """Parse a trace and the memory images it names: ``.txn`` in the nv_full form, all else in the .cfg language.
 
     Raises TraceError with file name and line number.
@@ -63,7 +63,9 @@ def read_trace(path: str | os.PathLike[str], config: Configuration, limit: int =
     except FormatError as error:
         raise TraceError(str(error)) from error
     parse = parse_txn if path.suffix == ".txn" else parse_cfg
-    return parse(text, path.name, register_map(config.register_map), TraceFolder(path.parent, limit))
+    return parse(
+        text, path.name, register_map(config.register_map), TraceFolder(path.parent, (limits or Limits()).memory)
+    )
 
 
 def replay(
@@ -71,21 +73,20 @@ def replay(
     config: str | Configuration,
     *,
     threads: int | None = None,
-    limit: int = DEFAULT_LIMIT,
-    budget: RunBudget | None = None,
+    limits: Limits | None = None,
 ) -> Replay:
     """Run a trace on a machine of configuration ``config`` with memory made for it.
 
-    ``limit`` bounds the simulated memory in bytes, and the memory images; ``budget`` the work. Raises TraceError for
-    a trace that cannot be read, and whatever
-    NvdlaError an engine raises for settings that cannot run; a comparison that fails, or something that the trace
-    waits for and that never comes, is a failed check.
+    ``limits`` are those of a run; ``memory`` bounds the simulated memory, and the memory images. Raises TraceError for
+    a trace that cannot be read, and whatever NvdlaError an engine raises for settings that cannot run; a comparison
+    that fails, or something that the trace waits for and that never comes, is a failed check.
     """
     if isinstance(config, str):
         config = configuration(config)
-    trace = read_trace(path, config, limit)
-    memory = TraceMemory(trace.ranges(), limit)
-    machine = Machine(config, memory, threads, budget)
+    limits = limits or Limits()
+    trace = read_trace(path, config, limits)
+    memory = TraceMemory(trace.ranges(), limits.memory)
+    machine = Machine(config, memory, threads, limits)
     player = (SequentialPlayer if trace.sequential else BlockPlayer)(trace, machine, memory)
     try:
         player.play()

@@ -8,14 +8,14 @@ from support.attack_files import INPUT, OUTPUT, Op, chain, copy, network, pool
 import nvdla
 from nvdla.descriptors import NEW, DlaTask
 from nvdla.descriptors.enums import OpType
-from nvdla.descriptors.task import TaskLimits
-from nvdla.limits import Meter, RunBudget, Work
-from nvdla.loadable import Limits, to_bytes
+from nvdla.firmware.budget import check_budget
+from nvdla.limits import Limits, Meter, Work
+from nvdla.loadable import to_bytes
 from nvdla.trace import replay
 
 
-def run(budget: RunBudget, ops=None) -> None:
-    runtime = nvdla.Runtime(network(ops or chain(3)), config="nv_small", abi="new", threads=1, budget=budget)
+def run(limits: Limits, ops=None) -> None:
+    runtime = nvdla.Runtime(network(ops or chain(3)), config="nv_small", abi="new", threads=1, limits=limits)
     runtime.run_raw([bytes(tensor.size) for tensor in runtime.inputs])
 
 
@@ -30,9 +30,9 @@ def test_limits_of_the_container_are_named_and_adjustable(name, value):
 @pytest.mark.parametrize("name, value", [("operations", 2), ("luts", 1)])
 def test_limits_of_a_task_are_named_and_adjustable(name, value):
     loadable = network(chain(3))
-    with pytest.raises(nvdla.DescriptorError, match=rf"must be at most {value} \(TaskLimits\)"):
-        DlaTask.decode(loadable, loadable.tasks[0], NEW, limits=TaskLimits(**{name: value}))
-    assert DlaTask.decode(loadable, loadable.tasks[0], NEW, limits=TaskLimits(**{name: 100}))
+    with pytest.raises(nvdla.DescriptorError, match=rf"must be at most {value} \(Limits\.{name}\)"):
+        DlaTask.decode(loadable, loadable.tasks[0], NEW, limits=Limits(**{name: value}))
+    assert DlaTask.decode(loadable, loadable.tasks[0], NEW, limits=Limits(**{name: 100}))
 
 
 @pytest.mark.parametrize("config", ["auto", "nv_small"])
@@ -40,9 +40,9 @@ def test_limits_of_a_task_are_named_and_adjustable(name, value):
 def test_limits_of_tasks_are_those_of_a_runtime(config, name, value):
     """Also where the configuration is given, so that nothing is decoded to choose one."""
     loadable = network(chain(3))
-    with pytest.raises(nvdla.DescriptorError, match=rf"must be at most {value} \(TaskLimits\)"):
-        nvdla.Runtime(loadable, config=config, abi="new", task_limits=TaskLimits(**{name: value}))
-    assert nvdla.Runtime(loadable, config=config, abi="new", task_limits=TaskLimits(**{name: 3}))
+    with pytest.raises(nvdla.DescriptorError, match=rf"must be at most {value} \(Limits\.{name}\)"):
+        nvdla.Runtime(loadable, config=config, abi="new", limits=Limits(**{name: value}))
+    assert nvdla.Runtime(loadable, config=config, abi="new", limits=Limits(**{name: 3}))
 
 
 def test_data_behind_shared_offsets_is_limited_and_the_limit_adjustable():
@@ -62,24 +62,50 @@ def test_the_memory_limit_names_the_sum_before_anything_is_allocated():
     assert nvdla.Runtime(loadable, config="nv_small", abi="new", memory_limit=1 << 20)
 
 
-@pytest.mark.parametrize("field", ["operations", "elements", "cube"])
+@pytest.mark.parametrize("field", ["elements", "cube"])
 def test_the_budget_of_a_run_stops_it(field):
-    with pytest.raises(nvdla.ScheduleError, match=r"budget of 1|RunBudget\.\w+"):
-        run(RunBudget(**{field: 1}))
-    run(RunBudget(**{field: 1 << 16}))
+    with pytest.raises(nvdla.ScheduleError, match=rf"Limits\.{field}"):
+        run(Limits(**{field: 1}))
+    run(Limits(**{field: 1 << 16}))
+
+
+def test_operations_are_counted_before_a_run_and_while_it_goes_on():
+    runtime = nvdla.Runtime(network(chain(3)), config="nv_small", abi="new", threads=1)
+    with pytest.raises(nvdla.ScheduleError, match=r"3 operations are more than the run budget of 2"):
+        check_budget(runtime.tasks, Limits(operations=2))
+    meter = Meter(Limits(operations=2))
+    meter.charge("sdp", Work())
+    meter.charge("sdp", Work())
+    with pytest.raises(nvdla.ScheduleError, match=r"sdp: the run takes 3 operations, .*Limits\.operations"):
+        meter.charge("sdp", Work())
+
+
+def test_a_runtime_reads_its_file_with_its_limits(tmp_path):
+    path = tmp_path / "network.nvdla"
+    path.write_bytes(to_bytes(network(chain(2))))
+    with pytest.raises(nvdla.LoadableError, match=r"\(Limits\.tables\)"):
+        nvdla.Runtime(path, limits=Limits(tables=5))
+
+
+def test_a_memory_limit_is_one_of_the_limits():
+    loadable, given = network(chain(1)), Limits(cube=1 << 20, memory=8192)
+    with pytest.raises(nvdla.LinkError, match="more than the limit of 8192"):
+        nvdla.Runtime(loadable, config="nv_small", abi="new", limits=given)
+    runtime = nvdla.Runtime(loadable, config="nv_small", abi="new", limits=given, memory_limit=1 << 20)
+    assert runtime.limits == Limits(cube=1 << 20, memory=1 << 20)
 
 
 @pytest.mark.parametrize("make", [copy, pool])
 def test_every_engine_is_metered(make):
     op_type = OpType.SDP if make is copy else OpType.PDP
-    with pytest.raises(nvdla.ScheduleError, match=r"RunBudget\.elements"):
-        run(RunBudget(elements=4), [Op(op_type, make((INPUT, 0), (OUTPUT, 0)))])
+    with pytest.raises(nvdla.ScheduleError, match=r"Limits\.elements"):
+        run(Limits(elements=4), [Op(op_type, make((INPUT, 0), (OUTPUT, 0)))])
 
 
 def test_a_plan_costs_what_its_first_run_did():
     """The budget is for one run: a runtime may be used for ever."""
-    budget = RunBudget(operations=3)
-    runtime = nvdla.Runtime(network(chain(3)), config="nv_small", abi="new", threads=1, budget=budget)
+    limits = Limits(operations=3)
+    runtime = nvdla.Runtime(network(chain(3)), config="nv_small", abi="new", threads=1, limits=limits)
     for _ in range(5):
         runtime.run_raw([bytes(tensor.size) for tensor in runtime.inputs])
 
@@ -87,14 +113,14 @@ def test_a_plan_costs_what_its_first_run_did():
 @pytest.mark.parametrize(
     "line, said",
     [
-        ("mem_init(pri_mem, 0x80000000, 0x1000, ALL_ZERO);\n" * 3, r"RunBudget\.elements"),
+        ("mem_init(pri_mem, 0x80000000, 0x1000, ALL_ZERO);\n" * 3, r"Limits\.elements"),
         ("mem_init(pri_mem, 0x80000000, 0x100000, ALL_ZERO);\n", "the limit is 65536"),
     ],
 )
 def test_a_replay_has_a_budget_and_a_memory_limit(tmp_path, line, said):
     (tmp_path / "t.cfg").write_text(line)
     with pytest.raises(nvdla.NvdlaError, match=said):
-        replay(tmp_path / "t.cfg", "nv_small", limit=1 << 16, budget=RunBudget(elements=10_000))
+        replay(tmp_path / "t.cfg", "nv_small", limits=Limits(memory=1 << 16, elements=10_000))
 
 
 def test_images_of_a_trace_share_one_limit(tmp_path):
@@ -103,11 +129,11 @@ def test_images_of_a_trace_share_one_limit(tmp_path):
     lines = [f'mem_load(pri_mem, 0x8000000{n}, "{name}");\n' for n, name in enumerate(("a.bin", "b.bin"))]
     (tmp_path / "t.cfg").write_text("".join(lines))
     with pytest.raises(nvdla.TraceError, match=r"t\.cfg:2: .*b\.bin has 40000 bytes, the limit is"):
-        replay(tmp_path / "t.cfg", "nv_small", limit=1 << 16)
+        replay(tmp_path / "t.cfg", "nv_small", limits=Limits(memory=1 << 16))
 
 
 def test_the_meter_says_what_and_how_much():
-    meter = Meter(RunBudget(multiplications=10, cube=5))
+    meter = Meter(Limits(multiplications=10, cube=5))
     meter.charge("conv", Work(multiplications=6, cube=5))
     with pytest.raises(nvdla.ScheduleError, match=r"conv: a cube of 6 elements is more than the limit of 5"):
         meter.allow("conv", Work(cube=6))

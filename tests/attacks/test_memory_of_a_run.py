@@ -18,7 +18,7 @@ import json, re, sys
 import numpy as np
 import nvdla
 from nvdla.builder import Network, build, calibrate
-from nvdla.memory.linker import DEFAULT_LIMIT
+from nvdla.limits import Limits
 
 def make(kind, channels, side):
     net = Network(kind)
@@ -73,8 +73,8 @@ def refused(limit):
     except nvdla.LinkError as error:
         return str(error)
 
-runs(small, DEFAULT_LIMIT)  # kernels and modules
-needed = runs(large, DEFAULT_LIMIT)
+runs(small, Limits.memory)  # kernels and modules
+needed = runs(large, Limits.memory)
 listed = sum(memory.size for memory in large.memories)
 import ctypes, gc
 gc.collect(); ctypes.CDLL(None).malloc_trim(0)

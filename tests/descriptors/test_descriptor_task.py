@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from nvdla.descriptors import NEW, OLD, Abi, DlaTask, EmuTask, TaskLimits, decode_tasks, detect
+from nvdla.descriptors import NEW, OLD, Abi, DlaTask, EmuTask, decode_tasks, detect
 from nvdla.descriptors.checks import DLA_RULES, EMU_RULES, dla_problems
 from nvdla.descriptors.enums import EmuOpType, Event, OpType
 from nvdla.errors import DescriptorError
+from nvdla.limits import Limits
 from nvdla.loadable import Blob, load
 
 
@@ -193,11 +194,11 @@ def test_bdma_transfers_are_checked(parts: Any) -> None:
 
 def test_limits_can_be_raised_and_lowered(parts: Any) -> None:
     loadable = parts.loadable()
-    assert DlaTask.decode(loadable, loadable.task(0), NEW, limits=TaskLimits(operations=2, luts=1))
+    assert DlaTask.decode(loadable, loadable.task(0), NEW, limits=Limits(operations=2, luts=1))
     with pytest.raises(DescriptorError, match="2, must be at most 1"):
-        DlaTask.decode(loadable, loadable.task(0), NEW, limits=TaskLimits(operations=1))
+        DlaTask.decode(loadable, loadable.task(0), NEW, limits=Limits(operations=1))
     with pytest.raises(DescriptorError, match="task 1: 3 operations up to here, must be at most 2"):
-        decode_tasks(loadable, NEW, TaskLimits(all_operations=2))
+        decode_tasks(loadable, NEW, Limits(all_operations=2))
 
 
 def test_a_task_of_the_other_interface_is_refused(parts: Any) -> None:

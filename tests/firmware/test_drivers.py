@@ -138,10 +138,8 @@ def test_cdp_settings_that_cannot_run_are_refused():
 
 
 def test_the_run_budget_is_checked_before_anything_runs():
-    from nvdla.firmware.budget import RunBudget
+    from nvdla.limits import Limits
 
     loadable = network([Op(OpType.CONV, convolution)], extra={"weights": bytes(64)})
     with pytest.raises(nvdla.ScheduleError, match="64 multiplications are more than the run budget of 63"):
-        nvdla.Runtime(loadable, config="nv_small", abi="new", budget=RunBudget(multiplications=63))
-    with pytest.raises(nvdla.ScheduleError, match="1 operations are more than the run budget of 0"):
-        nvdla.Runtime(loadable, config="nv_small", abi="new", budget=RunBudget(operations=0))
+        nvdla.Runtime(loadable, config="nv_small", abi="new", limits=Limits(multiplications=63))

@@ -20,10 +20,10 @@ import nvdla.hardware.sdp.engine
 import nvdla.hardware.sdp.floats
 import nvdla.hardware.sdp.integers
 import nvdla.runtime
-from nvdla.limits import RunBudget
+from nvdla.limits import Limits
 
 MEMORY_LIMIT = 4 << 20
-BUDGET = RunBudget(operations=64, multiplications=10**6, elements=10**6, cube=1 << 18)
+LIMITS = Limits(operations=64, memory=MEMORY_LIMIT, multiplications=10**6, elements=10**6, cube=1 << 18)
 _PATTERN = bytes(index % 251 for index in range(MEMORY_LIMIT + 8))
 
 
@@ -42,7 +42,7 @@ def one_input(data: bytes) -> None:
 
 
 def _runtime(loadable: nvdla.Loadable) -> nvdla.Runtime:
-    return nvdla.Runtime(loadable, threads=1, memory_limit=MEMORY_LIMIT, budget=BUDGET)
+    return nvdla.Runtime(loadable, threads=1, limits=LIMITS)
 
 
 def _surfaces(runtime: nvdla.Runtime, number: int) -> list[bytes]:

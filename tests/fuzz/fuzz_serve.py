@@ -8,10 +8,10 @@ from typing import Any
 from nvdla.containers.tvm import rpc_worker
 from nvdla.containers.tvm.rpc_functions import Service
 from nvdla.containers.tvm.rpc_protocol import Code, pack_sequence, packet
-from nvdla.limits import RunBudget
+from nvdla.limits import Limits
 
 MEMORY = 1 << 18
-_BUDGET = RunBudget(operations=16, multiplications=10**6, elements=10**6, cube=10**5)
+_LIMITS = Limits(operations=16, multiplications=10**6, elements=10**6, cube=10**5)
 _LENGTH = 2
 
 
@@ -20,7 +20,7 @@ class _Near(rpc_worker.Worker):
 
     def _do(self, name: str, *arguments: Any) -> Any:
         if not hasattr(self, "networks"):
-            self.networks = rpc_worker._Networks(1, _BUDGET)
+            self.networks = rpc_worker._Networks(1, _LIMITS)
         return getattr(self.networks, name)(*arguments)
 
     def free(self, number: int) -> None:

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from fuzz_run import BUDGET, MEMORY_LIMIT
+from fuzz_run import LIMITS
 
 import nvdla
 from nvdla.hardware.configuration import configurations
@@ -45,7 +45,7 @@ def _replay(data: bytes, name: str, config: str) -> None:
         path.write_bytes(content)
         written.append(path)
     try:
-        result = replay(written[0], config, threads=1, limit=MEMORY_LIMIT, budget=BUDGET)
+        result = replay(written[0], config, threads=1, limits=LIMITS)
         if not isinstance(result.passed, bool):
             raise RuntimeError("a replay is neither passed nor failed")
     except nvdla.NvdlaError:

@@ -150,7 +150,7 @@ def every_run(case: Case) -> FirmwareRuns:
     def link(flat: bool) -> LinkedLoadable:
         return LinkedLoadable(case.loadable, flat=flat)
 
-    runs = FirmwareRuns(Setup(link, runtime._decode_tasks, runtime.config, 1, runtime.budget, False))
+    runs = FirmwareRuns(Setup(link, runtime._decode_tasks, runtime.config, 1, runtime.limits, False))
     runs.run(case.image, resolve(case.network, []))
     runs._follow = False
     return runs

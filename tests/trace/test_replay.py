@@ -11,6 +11,7 @@ import pytest
 from nvdla import trace
 from nvdla.cli.main import main
 from nvdla.errors import ConfigError, LinkError, NvdlaError, ScheduleError, TraceError
+from nvdla.limits import Limits
 
 SOURCE, TARGET = 0x80000000, 0x80100000
 DATA = bytes(range(1, 65))
@@ -179,10 +180,10 @@ def test_more_memory_than_the_limit_is_refused_before_it_is_made(tmp_path):
     with pytest.raises(TraceError, match="the limit is 4294967296"):
         replay(tmp_path, "mem_init(pri_mem, 0x0, 0x10000000000, ONES);\n")
     with pytest.raises(TraceError, match="the limit is 65536"):
-        replay(tmp_path, "mem_init(pri_mem, 0x0, 0x10000, ONES);\n", limit=65536)
+        replay(tmp_path, "mem_init(pri_mem, 0x0, 0x10000, ONES);\n", limits=Limits(memory=65536))
     with pytest.raises(LinkError, match="would pass the limit"):
         text = LOAD + bdma(target=0x40000000, size=32 * 8192) + "intr_notify(BDMA_0, a);\n"
-        replay(tmp_path, text, images={"in.bin": bytes(32 * 8192)}, limit=600000)
+        replay(tmp_path, text, images={"in.bin": bytes(32 * 8192)}, limits=Limits(memory=600000))
 
 
 def test_a_chain_of_many_events_takes_linear_time(tmp_path):

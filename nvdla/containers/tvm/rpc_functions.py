@@ -27,7 +27,7 @@ from nvdla.containers.tvm.rpc_session import RpcSession
 from nvdla.containers.tvm.rpc_worker import NetworkInfo, TensorInfo, Worker
 from nvdla.errors import FormatError
 from nvdla.hardware.configuration import configurations
-from nvdla.limits import RunBudget
+from nvdla.limits import Limits
 
 _REGISTRY_BYTES = 4096
 _MAX_MODULES = 64
@@ -39,20 +39,20 @@ class Service:
     """What all callers share: the folder of loadables (None: only uploads) and the limits.
 
     ``memory_limit`` bounds what is kept for one caller, in bytes, all together: tensors, uploads, networks with their
-    inputs and outputs. ``budget`` bounds one run. Each caller's networks live in a process of their own."""
+    inputs and outputs. ``limits`` bound one run. Each caller's networks live in a process of their own."""
 
     models: Path | None = None
     memory_limit: int = 1 << 30
     transfer_limit: int = 256 << 20
     threads: int | None = None
-    budget: RunBudget = field(default_factory=RunBudget)
-    make_worker: Callable[[int | None, RunBudget], Worker] = Worker
+    limits: Limits = field(default_factory=Limits)
+    make_worker: Callable[[int | None, Limits], Worker] = Worker
     _workers: weakref.WeakSet[Worker] = field(default_factory=weakref.WeakSet)
 
     def session(self) -> RpcSession:
         """A new caller's session with all functions registered."""
         runtime = CrtRuntime(_REGISTRY_BYTES, _MAX_MODULES, max_transfer_bytes=self.transfer_limit)
-        worker = self.make_worker(self.threads, self.budget)
+        worker = self.make_worker(self.threads, self.limits)
         self._workers.add(worker)
         session = RpcSession(runtime, RemoteMemory(self.memory_limit), on_close=worker.close)
         Functions(self, session, worker).register()

@@ -22,7 +22,7 @@ import numpy as np
 import nvdla
 from nvdla import errors
 from nvdla.errors import FormatError, NvdlaError
-from nvdla.limits import RunBudget
+from nvdla.limits import Limits
 from nvdla.threads import interrupts_kept
 
 #: What a loaded network takes beside the memory that its file asks for: the file's bytes as blobs, linked, and packed
@@ -64,8 +64,8 @@ class NetworkInfo:
 class Worker:
     """The server's end of a process that loads and runs networks; it is started with the first job."""
 
-    def __init__(self, threads: int | None = None, budget: RunBudget | None = None) -> None:
-        self._settings = [threads, asdict(budget or RunBudget())]
+    def __init__(self, threads: int | None = None, limits: Limits | None = None) -> None:
+        self._settings = [threads, asdict(limits or Limits())]
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
         self._lock = threading.Lock()
@@ -129,9 +129,9 @@ class Worker:
 class _Networks:
     """The worker's end."""
 
-    def __init__(self, threads: int | None, budget: RunBudget) -> None:
+    def __init__(self, threads: int | None, limits: Limits) -> None:
         self._threads = threads
-        self._budget = budget
+        self._limits = limits
         self._loaded: dict[int, nvdla.Runtime] = {}
         self._next = 0
 
@@ -139,7 +139,7 @@ class _Networks:
         loadable = nvdla.load(data)
         kept = _COPIES_OF_THE_FILE * len(data) + sum(memory.size for memory in loadable.memories)
         _check_kept(kept, limit)
-        runtime = nvdla.Runtime(loadable, config=config, abi=abi, threads=self._threads, budget=self._budget)
+        runtime = nvdla.Runtime(loadable, config=config, abi=abi, threads=self._threads, limits=self._limits)
         inputs, outputs = (tuple(map(_info, tensors)) for tensors in (runtime.inputs, runtime.outputs))
         kept += sum(tensor.array_bytes for tensor in (*inputs, *outputs))
         _check_kept(kept, limit)
@@ -223,8 +223,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, and that ends the workers
     jobs, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
-    threads, budget = receive(jobs)
-    networks = _Networks(threads, RunBudget(**budget))
+    threads, limits = receive(jobs)
+    networks = _Networks(threads, Limits(**limits))
     while True:
         try:
             name, *arguments = receive(jobs)

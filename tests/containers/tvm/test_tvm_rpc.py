@@ -40,7 +40,7 @@ from nvdla.containers.tvm.rpc_protocol import (
 from nvdla.containers.tvm.rpc_server import CallerLimits, RpcServer
 from nvdla.containers.tvm.rpc_session import RpcSession
 from nvdla.errors import FormatError, LoadableError, NvdlaError
-from nvdla.limits import RunBudget
+from nvdla.limits import Limits
 
 
 def demo_session() -> RpcSession:
@@ -552,8 +552,8 @@ def test_callers_name_configurations_and_no_files(loadable, tmp_path):
 
 
 def test_a_run_has_a_budget(loadable):
-    session = Service(budget=RunBudget(operations=0)).session()
-    with pytest.raises(NvdlaError, match="budget"):
+    session = Service(limits=Limits(operations=0)).session()
+    with pytest.raises(NvdlaError, match=r"Limits\.operations"):
         call(session, "nvdla.load", loadable)
     session.close()
 
