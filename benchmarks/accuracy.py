@@ -24,7 +24,14 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "samples"))
 
 Arrays = dict[str, np.ndarray]
-PLAIN = {"method": "max", "equalise": False, "bias_correction": False, "per_channel": False}
+PLAIN = {
+    "method": "max",
+    "equalise": False,
+    "bias_correction": False,
+    "per_channel": False,
+    "zero_points": False,
+    "headroom": False,
+}
 
 
 def _package_file(package: str, *parts: str) -> Path:

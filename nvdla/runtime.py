@@ -371,7 +371,7 @@ class Runtime:
         scale = self.names.scale(name)
         if scale is None and elements.dtype.kind != "f":
             raise ScaleMissing(name, elements.dtype, "output")
-        return to_real(elements, 1.0 if scale is None else scale)
+        return to_real(elements, 1.0 if scale is None else scale, self.names.zero_point(name))
 
     def __repr__(self) -> str:
         """One line: the loadable, the configuration, what goes in and comes out."""
@@ -567,8 +567,8 @@ class Runtime:
         if preprocessing in (None, only_resize) and self.names.preprocessing is not None:
             model = Preprocessing.of(self.names.preprocessing)
             model = replace(model, resize=model.resize or preprocessing == only_resize)
-        numbers = pixels_of(self.names.pixels).get(tensor.name)
-        return InputForm(tensor.name, tensor.shape, tensor.dtype, scale, model, preprocessing, numbers)
+        numbers, zero = pixels_of(self.names.pixels).get(tensor.name), self.names.zero_point(tensor.name)
+        return InputForm(tensor.name, tensor.shape, tensor.dtype, scale, model, preprocessing, numbers, zero)
 
 
 def _joined(outputs: Sequence[Mapping[str, np.ndarray]], name: str) -> np.ndarray:

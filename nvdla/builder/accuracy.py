@@ -55,7 +55,9 @@ def accuracy(network: Network, built: Built, samples: Iterable[Mapping[str, np.n
     groups = _as_computed(group_layers(network), program)
     sums = {group.output.name: _Sums() for group in groups}
     for values in samples:
-        inputs = {root.name: quantize(values[root.name], root.scale, root.precision) for root in program.inputs}
+        inputs = {
+            root.name: quantize(values[root.name], root.scale, root.precision, root.zero) for root in program.inputs
+        }
         chain = reference.evaluate(program, inputs)
         alone = _Alone(program)
         for group in groups:
@@ -110,7 +112,8 @@ class _Alone:
         for tensor in group.sources:
             surface = self.program.tensors[tensor.name]
             if surface.root.data is None and tensor.name in values:
-                self.memory.store(surface, quantize(values[tensor.name][0], surface.scale, surface.precision))
+                elements = quantize(values[tensor.name][0], surface.scale, surface.precision, surface.zero)
+                self.memory.store(surface, elements)
         for operation in self.operations.get(group.name, ()):
             reference.step(operation, self.memory)
         return self.memory.load(self.program.tensors[group.output.name])
@@ -128,12 +131,14 @@ def _add(
     exact = np.asarray(values[group.output.name][0], np.float64)
     together, single = chain.load(surface), alone.run(group, values)
     sums.signal += float(np.sum(exact**2))
-    sums.chain += float(np.sum((together * surface.scale - exact) ** 2))
-    sums.alone += float(np.sum((single * surface.scale - exact) ** 2))
+    sums.chain += float(np.sum((surface.real(together) - exact) ** 2))
+    sums.alone += float(np.sum((surface.real(single) - exact) ** 2))
     sums.peak = max(sums.peak, float(np.abs(exact).max()))
     sums.count += exact.size
     if surface.precision in LARGEST:
-        sums.saturated += int(np.count_nonzero(np.abs(single) >= LARGEST[surface.precision]))
+        # A zero point at the low end is where a ReLU ends: nothing is lost there.
+        ends = np.abs(single) if surface.zero == 0 else single
+        sums.saturated += int(np.count_nonzero(ends >= LARGEST[surface.precision]))
 
 
 def _decibels(signal: float, noise: float) -> float:
@@ -155,7 +160,7 @@ def _row(built: Built, group: Group, sums: _Sums) -> LayerAccuracy:
 
 def _advice(built: Built, group: Group, surface: Surface, sums: _Sums, saturated: float) -> str:
     """What most likely makes a layer bad, and the option that meets it."""
-    largest = LARGEST.get(surface.precision, np.inf) * surface.scale
+    largest = (LARGEST.get(surface.precision, np.inf) - surface.zero) * surface.scale
     rms = (sums.signal / sums.count) ** 0.5
     if saturated > _MUCH_SATURATION and sums.peak > 1.05 * largest:
         return f"values to {sums.peak:.3g} are cut at {largest:.3g}: try --method max, or more calibration data"

@@ -51,6 +51,11 @@ class Built:
         """Output -> the real number that one step stands for."""
         return {root.name: root.scale for root in self.program.outputs}
 
+    @property
+    def zero_points(self) -> dict[str, int]:
+        """The element that stands for 0 of bound tensors where that is not 0 itself, by name."""
+        return {root.name: root.zero for root in (*self.program.inputs, *self.program.outputs) if root.zero}
+
     def quantize_inputs(self, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
         """Real inputs (C, H, W) or (images, C, H, W) as elements (images, C, H, W)."""
         if not isinstance(inputs, Mapping):
@@ -72,7 +77,7 @@ class Built:
         """Real values (C, H, W) of every tensor that exists after fusion, for inputs given as elements."""
         memory = reference.evaluate(self.program, inputs)
         return {
-            name: surface.of(memory.array(surface.root)).astype(np.float64) * _steps(surface)
+            name: _real(surface, surface.of(memory.array(surface.root)))
             for name, surface in self.program.tensors.items()
         }
 
@@ -86,13 +91,14 @@ def _elements(root: Root, values: np.ndarray) -> np.ndarray:
     shape = root.channels, root.height, root.width
     if root.converter is not None:
         return root.converter.numbers.elements(values.reshape(-1, *shape))
-    return quantize(values, root.scale, root.precision).reshape(-1, *shape)
+    return quantize(values, root.scale, root.precision, root.zero).reshape(-1, *shape)
 
 
-def _steps(surface: Surface) -> float | np.ndarray:
-    """The real number of a step; of an input of pixels of each channel's."""
+def _real(surface: Surface, elements: np.ndarray) -> np.ndarray:
+    """Real numbers of elements; an input of pixels has steps of its own for each channel."""
     converter = surface.root.converter
-    return surface.scale if converter is None else surface.scale * np.array(converter.factors)[:, None, None]
+    real = surface.real(elements)
+    return real if converter is None else real * np.array(converter.factors)[:, None, None]
 
 
 def build(

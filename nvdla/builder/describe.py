@@ -119,6 +119,7 @@ class Describer:
         op.pad_y_top, op.pad_y_bottom, op.pad_x_left, op.pad_x_right = operation.padding
         op.in_precision = op.out_precision = _PRECISION[precision]
         op.in_cvt.scale, op.in_cvt.enable = 1, int(precision == "int8")
+        op.pad_val = source.zero
         if source.root.pixels is not None:
             self._image(operation, source.root.pixels, op)
         if operation.winograd:
@@ -245,6 +246,9 @@ class Describer:
         op.pool_height, op.pool_width = pool.kernel[0] - 1, pool.kernel[1] - 1
         op.stride_y, op.stride_x = pool.stride
         op.pad_top, op.pad_bottom, op.pad_left, op.pad_right = pool.padding
+        if pool.mode == "average":
+            # What 1, 2 ... elements outside the cube add to a sum.
+            op.padding_value[:] = [number * pool.source.zero for number in range(1, len(op.padding_value) + 1)]
         self._surface(surface.src_data, pool.source, hardware.source_flies)
         self._surface(surface.dst_data, pool.destination)
 

@@ -37,10 +37,13 @@ class PixelConverter:
 
 @dataclass(eq=False)
 class Root:
-    """A whole cube in memory. ``scale``: real number of one step (1 for fp16). ``role``: "input", "output", "inner" or
-    "constant", which has its elements (C, H, W) in ``data``. ``paired``: an even number of surfaces, for conversion
-    between int8 and int16. ``pixels``: the format of an image; None: surfaces of atoms. ``converter``: its elements
-    are unsigned pixels. ``image``: its place in a batch (:mod:`nvdla.builder.batch`)."""
+    """A whole cube in memory. ``scale``: real number of one step (1 for fp16). ``zero``: the element that stands for 0.
+
+    ``role``: "input", "output", "inner" or "constant", which has its elements (C, H, W) in ``data``. ``paired``: an
+    even number of surfaces, for conversion between int8 and int16. ``pixels``: the format of an image; None: surfaces
+    of atoms. ``converter``: its elements are unsigned pixels. ``image``: its place in a batch
+    (:mod:`nvdla.builder.batch`).
+    """
 
     name: str
     channels: int
@@ -54,6 +57,7 @@ class Root:
     pixels: PixelFormat | None = None
     converter: PixelConverter | None = None
     image: int = 0
+    zero: int = 0
 
     @property
     def elements(self) -> np.ndarray:
@@ -91,6 +95,15 @@ class Surface:
     def scale(self) -> float:
         """The real number that one step of an integer stands for."""
         return self.root.scale
+
+    @property
+    def zero(self) -> int:
+        """The element that stands for 0."""
+        return self.root.zero
+
+    def real(self, elements: np.ndarray) -> np.ndarray:
+        """The real numbers, float64, that elements stand for."""
+        return (elements.astype(np.float64) - self.zero) * self.scale
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -199,8 +212,9 @@ class Convert:
 
 @dataclass(eq=False)
 class Convolve:
-    """A convolution into the SDP. ``weights`` (K, C, R, S) integers or halves; pads (top, bottom, left, right).
-    ``winograd``: by that method, the weights are the plain ones (:mod:`nvdla.builder.winograd`)."""
+    """A convolution into the SDP. ``weights`` (K, C, R, S) integers or halves; pads (top, bottom, left, right), of the
+    element that stands for 0. ``winograd``: by that method, the weights are the plain ones
+    (:mod:`nvdla.builder.winograd`)."""
 
     layer: str
     source: Surface
@@ -239,7 +253,8 @@ class Process:
 
 @dataclass(eq=False)
 class Pool:
-    """PDP; ``mode`` "max", "min" or "average"; pads (top, bottom, left, right)."""
+    """PDP; ``mode`` "max", "min" or "average"; pads (top, bottom, left, right), in averages of the element that stands
+    for 0."""
 
     layer: str
     source: Surface

@@ -26,7 +26,8 @@ class LayerType(ABC):
 
     ``inputs``: how many it takes; None: any number. ``keeps_scale``: the result has the scale of the inputs.
     ``copies``: inputs of the network whose scale is another are copied into the result with a change of scale.
-    ``each_channel_alone``: a factor on a channel of all inputs is one on that channel of the result.
+    ``each_channel_alone``: a factor on a channel of all inputs is one on that channel of the result. ``zero_points``:
+    inputs and results may have zero points, each its own (layers that keep the scale keep the zero point, too).
     """
 
     kind: ClassVar[str]
@@ -34,6 +35,7 @@ class LayerType(ABC):
     keeps_scale: ClassVar[bool] = False
     copies: ClassVar[bool] = False
     each_channel_alone: ClassVar[bool] = False
+    zero_points: ClassVar[bool] = False
 
     def shape(self, name: str, shapes: list[Shape], settings: dict[str, Any]) -> Shape:
         """(C, H, W) of the result from those of the inputs; brings the settings into their one form. Raises
@@ -51,6 +53,10 @@ class LayerType(ABC):
     def own_scale(self, layer: Layer, precision: str) -> float | None:
         """The scale of the result that the layer itself sets, whatever calibration says; None where it sets none."""
         return None
+
+    def lowest(self, layer: Layer, largest: float) -> float:
+        """The lowest number of the result for inputs up to ``largest`` in magnitude; -infinity where that depends."""
+        return -np.inf
 
     def channels(self, layer: Layer, inputs: list[np.ndarray]) -> list[np.ndarray]:
         """Of the numbers (C,) that the channels of the inputs have, those that each channel of the result has.

@@ -60,13 +60,14 @@ class Lut:
     error: float = 0.0
 
 
-def exact_int8(function: Function, scale_in: float, scale_out: float) -> Lut:
-    """A table with one LO entry for each int8 value: no interpolation error at all.
+def exact_int8(function: Function, scale_in: float, scale_out: float, zero_in: int = 0, zero_out: int = 0) -> Lut:
+    """A table with one LO entry for each int8 value: no interpolation error at all. Zero points: what stands for 0.
 
     LO starts at -128; -128 itself underflows into entry 0 (the comparison is <=), which is the entry for -128.
     """
     x = np.arange(-128, 129, dtype=np.float64)
-    values = np.clip(np.floor(_finite(function, x * scale_in) / scale_out + 0.5), -128, 127).astype(np.int16)
+    real = _finite(function, (x - zero_in) * scale_in)
+    values = np.clip(np.floor(real / scale_out + 0.5) + zero_out, -128, 127).astype(np.int16)
     return Lut(LutTable(values[::4], -128, 2), LutTable(values, -128, 0), "int8")
 
 

@@ -1,7 +1,7 @@
 """From real numbers to scales: calibration of tensors, integers for weights.
 
-A tensor of scale ``s`` holds the real number ``s * q`` in the element ``q``; scales are symmetric (no offset), as
-NVIDIA's compiler and its calibration tables have them.
+A tensor of scale ``s`` holds the real number ``s * q`` in the element ``q``, as NVIDIA's compiler and its calibration
+tables have it; where a tensor has a zero point ``z`` (:mod:`nvdla.builder.lower.zero_points`), ``s * (q - z)``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from nvdla.errors import BuildError
 LARGEST = {"int8": 127, "int16": 32767}
 
 
-def quantize(values: np.ndarray, scale: float | np.ndarray, precision: str) -> np.ndarray:
-    """Real numbers as elements: floor(x / scale + 0.5) limited to the symmetric range (fp16: as half)."""
+def quantize(values: np.ndarray, scale: float | np.ndarray, precision: str, zero: int = 0) -> np.ndarray:
+    """Real numbers as elements: floor(x / scale + 0.5) limited to the symmetric range, with a zero point to all of the
+    range (fp16: as half)."""
     if precision == "fp16":
         return np.asarray(values, np.float64).astype(np.float16)
     largest = LARGEST[precision]
     rounded = np.floor(np.asarray(values, np.float64) / scale + 0.5)
-    return np.clip(rounded, -largest, largest).astype(precision)
+    low = -largest if zero == 0 else -largest - 1
+    return np.clip(rounded + zero, low, largest).astype(precision)
 
 
 @dataclass(frozen=True)
@@ -36,13 +38,17 @@ class Calibration:
     ``weight_scales``: int8 scales (K,) of the kernels of convolutions by layer name, where they are given: by a model
     that is quantised already, or by adaptive rounding. Those of other layers follow from their weights. ``means``: the
     mean (C,) of every channel of tensors by name; with it biases make up for the mean error of rounded weights.
-    ``precisions``: layers of an int8 network that are computed in int16, by name (nv_full).
+    ``precisions``: layers of an int8 network that are computed in int16, by name (nv_full). ``zero_points``: int8
+    tensors that are never far below 0 use all 256 elements. ``ranges``: (lowest, highest) number of 256 elements, for
+    tensors of models that bring zero points; both where all that read the tensor can take it.
     """
 
     magnitudes: Mapping[str, float]
     weight_scales: Mapping[str, np.ndarray] = field(default_factory=dict)
     means: Mapping[str, np.ndarray] = field(default_factory=dict)
     precisions: Mapping[str, str] = field(default_factory=dict)
+    zero_points: bool = False
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
     def from_scales(cls, scales: Mapping[str, float], precision: str = "int8") -> Calibration:

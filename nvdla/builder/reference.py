@@ -109,8 +109,8 @@ def _limit(x: np.ndarray, limits: tuple[int, int]) -> np.ndarray:
 
 
 def _convolve(operation: Convolve, memory: ReferenceMemory) -> None:
-    x = memory.load(operation.source)[None]
-    total = convolve(x, operation.weights, operation.stride, operation.padding, operation.dilation)[0]
+    x = pad(memory.load(operation.source)[None], operation.padding, operation.source.zero)
+    total = convolve(x, operation.weights, operation.stride, (0, 0, 0, 0), operation.dilation)[0]
     if operation.source.precision != "fp16":
         total = _limit(round_half_away(total.astype(np.int64), operation.truncate), _INT32)
     _finish(operation.process, total, memory)
@@ -227,7 +227,7 @@ def _interpolated(
 def _pool(operation: Pool, memory: ReferenceMemory) -> None:
     x = memory.load(operation.source)[None]
     if operation.mode == "average":
-        view = windows(pad(x, operation.padding), operation.kernel, operation.stride)[0]
+        view = windows(pad(x, operation.padding, operation.source.zero), operation.kernel, operation.stride)[0]
         memory.store(operation.destination, _average(view, x.dtype == np.float64))
         return
     reduce, fill = (np.max, -(1 << 40)) if operation.mode == "max" else (np.min, 1 << 40)

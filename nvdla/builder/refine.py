@@ -27,6 +27,8 @@ class Recipe:
     ``method``: where tensors saturate ("max", "percentile", "entropy", "mse"). ``equalise``: channels of one tensor are
     brought to like magnitudes. ``bias_correction`` and ``adaptive_rounding``: int8 weights are chosen for the results
     that they give. ``per_channel``: one weight scale a kernel; pass the same to :func:`nvdla.builder.build`.
+    ``zero_points``: int8 tensors that are never far below 0 use all 256 elements. ``headroom``: ranges are larger by
+    what samples are expected to bring that were not looked at (:meth:`nvdla.builder.statistics.Statistics.headroom`).
     """
 
     method: str = "mse"
@@ -35,6 +37,8 @@ class Recipe:
     bias_correction: bool = True
     adaptive_rounding: bool = False
     per_channel: bool = True
+    zero_points: bool = True
+    headroom: bool = True
 
 
 @dataclass(frozen=True)
@@ -78,13 +82,17 @@ def refine(
     if not statistics:
         raise BuildError(f"network {network.name}: no calibration data; give at least one input")
     magnitudes = statistics.magnitudes(recipe.method, recipe.percentile, LARGEST[precision])
+    if recipe.headroom:
+        room = statistics.headroom()
+        magnitudes = {name: magnitude * room[name] for name, magnitude in magnitudes.items()}
+    points = int8 and recipe.zero_points
     result = folded
     scales: Mapping[str, np.ndarray] = {}
     if patches is not None:
-        rounded = adapt(folded, patches, Calibration(magnitudes), recipe.per_channel)
+        rounded = adapt(folded, patches, Calibration(magnitudes, zero_points=points), recipe.per_channel)
         result, scales = rounded.network, rounded.weight_scales
     means: Mapping[str, np.ndarray] = statistics.means if recipe.bias_correction else {}
-    return Refined(result, Calibration(magnitudes, scales, means), factors)
+    return Refined(result, Calibration(magnitudes, scales, means, zero_points=points), factors)
 
 
 def divided(

@@ -27,7 +27,12 @@ def describe(
         "config": config,
         "precision": program.precision,
         "tensors": {
-            name: {"scale": surface.scale, "shape": list(surface.shape), "precision": surface.precision}
+            name: {
+                "scale": surface.scale,
+                "shape": list(surface.shape),
+                "precision": surface.precision,
+                **({"zero_point": surface.zero} if surface.zero else {}),
+            }
             for name, surface in program.tensors.items()
         },
         "tasks": [_task(number, task) for number, task in enumerate(tasks)],

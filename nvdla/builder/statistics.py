@@ -16,6 +16,8 @@ from nvdla.kernels.magnitudes import count, measure
 
 BINS = 4096
 METHODS = ("max", "percentile", "entropy", "mse")
+# A channel that only one batch has at all tells nothing about the next batch.
+_MOST_HEADROOM = 4.0
 
 
 class Histogram:
@@ -142,6 +144,9 @@ class Statistics:
         self._peaks: dict[str, np.ndarray] = {}
         self._sums: dict[str, np.ndarray] = {}
         self._counts: dict[str, int] = {}
+        self._batches = 0
+        self._second: dict[str, np.ndarray] = {}
+        self._holder: dict[str, np.ndarray] = {}
 
     def update(self, values: Mapping[str, np.ndarray]) -> None:
         """Take in one batch: arrays (N, C, H, W) by name. Raises NotFiniteError for NaN and infinities."""
@@ -154,13 +159,23 @@ class Statistics:
             if not np.all(np.isfinite(sums)):
                 unbounded.append(name)
                 continue
-            self._peaks[name] = np.maximum(self._peaks.get(name, 0.0), peaks)
+            self._rank(name, peaks)
             self._sums[name] = self._sums.get(name, 0.0) + sums
             self._counts[name] = self._counts.get(name, 0) + samples * planes.shape[2]
             if self._with_histograms:
                 self.histograms.setdefault(name, Histogram()).add(planes, float(peaks.max()))
+        self._batches += 1
         if unbounded:
             raise NotFiniteError(unbounded)
+
+    def _rank(self, name: str, peaks: np.ndarray) -> None:
+        """The largest and second largest magnitude of every channel, and which batch has the largest."""
+        first = self._peaks.get(name, np.zeros_like(peaks))
+        ahead = peaks > first
+        second = self._second.get(name, np.zeros_like(peaks))
+        self._second[name] = np.where(ahead, first, np.maximum(second, np.minimum(peaks, first)))
+        self._holder[name] = np.where(ahead, self._batches, self._holder.get(name, -1))
+        self._peaks[name] = np.maximum(first, peaks)
 
     def __contains__(self, name: str) -> bool:
         return name in self._peaks
@@ -177,6 +192,25 @@ class Statistics:
     def means(self) -> Mapping[str, np.ndarray]:
         """The mean of every channel, (C,)."""
         return {name: total / self._counts[name] for name, total in self._sums.items()}
+
+    def headroom(self) -> dict[str, float]:
+        """By how much a batch that was not looked at goes beyond what the others had, tensor by tensor, at least 1.
+
+        Each batch in turn is left out: where it has the largest magnitude of a channel, the range from the others would
+        have been smaller. Of the channels of one batch that is the 99th percentile, of the batches the mean. So it is
+        large for few samples and near 1 for many.
+        """
+        return {name: self._headroom(name) for name in self._peaks}
+
+    def _headroom(self, name: str) -> float:
+        first, second, holder = self._peaks[name], self._second[name], self._holder[name]
+        largest = float(first.max())
+        if self._batches < 2 or largest == 0:
+            return 1.0
+        beyond = np.minimum(first / np.maximum(second, 1e-30), _MOST_HEADROOM) * first / largest
+        found = [np.percentile(np.where(holder == batch, beyond, 1.0), 99) for batch in np.unique(holder)]
+        # Batches that have no channel's largest magnitude stay within the range of the others.
+        return float(np.sum(np.maximum(found, 1.0)) + self._batches - len(found)) / self._batches
 
     def magnitudes(self, method: str, percentile: float, largest: int) -> dict[str, float]:
         """The largest magnitude that each tensor is meant to hold. A tensor that is zero in all samples tells nothing

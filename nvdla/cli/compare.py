@@ -16,6 +16,7 @@ from nvdla.cli.working import working
 from nvdla.compare.comparison import Comparison, DifferingRegion, Row, Tolerances, compare_run
 from nvdla.errors import FormatError
 from nvdla.program.naming import Names, names_for
+from nvdla.tensors.real import to_real
 
 HELP = """Compare a run, operation by operation, with another run, another loadable, golden files or a float model.
 
@@ -214,7 +215,7 @@ def _as_type(array: np.ndarray, tensor: Any, target: Any, names: Names) -> np.nd
             "stands for, by --scales or in --layers, or give --other-input"
         )
     if target.dtype.kind == "f":
-        return (array.astype(np.float32) * np.float32(scale)).astype(target.dtype)
+        return to_real(array, scale, names.zero_point(tensor.name)).astype(target.dtype)
     limits = np.iinfo(target.dtype)
     return np.clip(np.rint(array.astype(np.float32) / scale), limits.min, limits.max).astype(target.dtype)
 

@@ -26,8 +26,8 @@ class Expected:
     """What a reference says about one tensor.
 
     ``name``: where it comes from. ``tensor``: elements of the tensor's own kind, or real numbers; then ``scale`` is
-    what one step of ours stands for. Or ``digests``: SHA-256 of the whole surface, and of its elements without padding
-    channels.
+    what one step of ours stands for, and ``zero`` the element that is 0. Or ``digests``: SHA-256 of the whole surface,
+    and of its elements without padding channels.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Expected:
     digests: tuple[str, str | None] | None = None
     scale: float | None = None
     note: str | None = None
+    zero: int = 0
 
 
 class Reference(Protocol):
@@ -252,7 +253,7 @@ def _judge(
     golden = _shaped(expected.tensor, array.shape, expected.name)
     ours = array
     if expected.scale is not None:
-        ours = array.astype(np.float32) * np.float32(expected.scale)
+        ours = (array.astype(np.float32) - np.float32(expected.zero)) * np.float32(expected.scale)
         golden = golden.astype(np.float32)
     difference = compare(golden, ours)
     passed = _close(difference, limits) if expected.scale is not None else difference.within(limits.tolerance)

@@ -77,12 +77,13 @@ class FloatReference:
 
     def _expected(self, name: str, golden: np.ndarray, ours: np.ndarray, note: str | None) -> Expected:
         scale = 1.0 if ours.dtype.kind == "f" else self._names.scale(name)
+        zero = 0 if ours.dtype.kind == "f" or scale is None else self._names.zero_point(name)
         if scale is None:
             scale = fitted(golden, ours)
             note = ", ".join(filter(None, (note, "scale fitted")))
         if _sizes(golden) != _sizes(ours):
             note = ", ".join(filter(None, (note, f"the model's is {'x'.join(map(str, golden.shape))}")))
-        return Expected(name, golden, scale=scale, note=note)
+        return Expected(name, golden, scale=scale, note=note, zero=zero)
 
     def _guessed(self, ours: np.ndarray) -> str | None:
         """The likeliest tensor of this shape: one that is near, whatever the order in which branches of the network

@@ -11,6 +11,7 @@ import numpy as np
 from nvdla.errors import FormatError
 from nvdla.files import read_file
 from nvdla.program.naming import Names
+from nvdla.tensors.real import to_real
 
 if TYPE_CHECKING:
     from nvdla.runtime import Runtime
@@ -64,7 +65,7 @@ def real_inputs(runtime: Runtime, surfaces: Sequence[bytes], names: Names) -> di
                 f"input {tensor.name} is {array.dtype}: say what one step stands for, by --scales or in --layers "
                 f"(scales: {tensor.name}: NUMBER)"
             )
-        found[tensor.name] = array.astype(np.float32) * np.float32(scale)
+        found[tensor.name] = to_real(array, scale, 0 if array.dtype.kind == "f" else names.zero_point(tensor.name))
     return found
 
 

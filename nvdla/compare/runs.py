@@ -54,8 +54,8 @@ class RunReference:
         if other is None:
             return None
         if other.dtype.kind != observation.dtype.kind:
-            scales = self._our_names.scale(observation.layer), self._names.scale(other.layer)
-            return _real(str(other), observation.tensor, other.tensor, scales)
+            steps = _steps(self._our_names, observation.layer), _steps(self._names, other.layer)
+            return _real(str(other), observation.tensor, other.tensor, *steps)
         note = padding_note(observation, other.written, other.tensor) if other.dtype == observation.dtype else None
         return Expected(str(other), other.tensor, note=note)
 
@@ -67,22 +67,29 @@ class RunReference:
             return None
         theirs = self._tensors[name]
         if theirs.dtype.kind != array.dtype.kind:
-            scales = self._our_names.scale(tensor.name), self._names.scale(name)
-            return _real(f"output {name}", array, theirs, scales)
+            steps = _steps(self._our_names, tensor.name), _steps(self._names, name)
+            return _real(f"output {name}", array, theirs, *steps)
         return Expected(f"output {name}", theirs)
 
 
-def _real(name: str, ours: np.ndarray, theirs: np.ndarray, scales: tuple[float | None, float | None]) -> Expected:
-    """Integers against halves: as real numbers. ``scales``: what one step stands for, ours and theirs; one that is not
-    known is fitted."""
+Steps = tuple[float | None, int]
+"""What one step stands for, None where that is not known, and the element that stands for 0."""
+
+
+def _steps(names: Names, name: str | None) -> Steps:
+    return names.scale(name), names.zero_point(name)
+
+
+def _real(name: str, ours: np.ndarray, theirs: np.ndarray, our_steps: Steps, their_steps: Steps) -> Expected:
+    """Integers against halves: as real numbers; a scale that is not known is fitted."""
     note = f"{ours.dtype} against {theirs.dtype}"
     real = theirs.astype(np.float32)
     if theirs.dtype.kind == "f":
-        scale = scales[0]
+        scale, zero = our_steps
         if scale is None:
             scale, note = fitted(real, ours), f"{note}, scale fitted"
-        return Expected(name, real, scale=scale, note=note)
-    factor = scales[1]
+        return Expected(name, real, scale=scale, note=note, zero=zero)
+    factor, zero = their_steps
     if factor is None:
         factor, note = fitted(ours.astype(np.float32), theirs), f"{note}, scale fitted"
-    return Expected(name, real * np.float32(factor), scale=1.0, note=note)
+    return Expected(name, (real - np.float32(zero)) * np.float32(factor), scale=1.0, note=note)

@@ -20,7 +20,7 @@ from nvdla.tensors.files import IMAGE_ENDINGS, fit
 from nvdla.tensors.images import PixelConversion, convert_pixels
 from nvdla.tensors.inputs import InputForm
 from nvdla.tensors.pixel_numbers import pixels_of
-from nvdla.tensors.real import to_elements
+from nvdla.tensors.real import to_elements, to_real
 
 MAX_NETWORK = 4 << 30
 WARM_RUNS = 3
@@ -69,11 +69,13 @@ class LoadableNetwork(EvaluatedNetwork):
         self._input, self._output = self.runtime.inputs[0], self.runtime.outputs[0]
         self.shape = self._input.shape[1:]
         self.outputs = int(np.prod(self._output.shape[1:]))
-        scales = names_for(path).scales
-        self._scale = scale if scale is not None else scales.get(self._input.name)
-        self._result_scale = scales.get(self._output.name)
+        known = names_for(path)
+        self._scale = scale if scale is not None else known.scales.get(self._input.name)
+        self._zero = known.zero_point(self._input.name)
+        self._result_scale = known.scales.get(self._output.name)
+        self._result_zero = known.zero_point(self._output.name)
         self._pixels = pixels
-        self._numbers = pixels_of(names_for(path).pixels).get(self._input.name)
+        self._numbers = pixels_of(known.pixels).get(self._input.name)
         self._model_pixels = _preprocessing_of(path) if self._scale is not None else None
 
     def prepare(self, value: Any) -> np.ndarray:
@@ -82,7 +84,15 @@ class LoadableNetwork(EvaluatedNetwork):
         if isinstance(value, str | os.PathLike):
             if self._model_pixels is not None and Path(value).suffix.lower() in IMAGE_ENDINGS:
                 return self._quantised(self._model_pixels.image(value, shape))
-            form = InputForm(self._input.name, shape, dtype, self._scale, pixels=self._pixels, numbers=self._numbers)
+            form = InputForm(
+                self._input.name,
+                shape,
+                dtype,
+                self._scale,
+                pixels=self._pixels,
+                numbers=self._numbers,
+                zero=self._zero,
+            )
             found = form.elements(value)
             if isinstance(found, bytes):
                 raise FormatError(f"{os.fspath(value)}: raw surfaces cannot be evaluated; give images or .npy")
@@ -125,7 +135,7 @@ class LoadableNetwork(EvaluatedNetwork):
         if self._numbers is not None:
             return self._numbers.elements(values)
         assert self._scale is not None
-        return to_elements(values, self._scale, dtype)
+        return to_elements(values, self._scale, dtype, self._zero)
 
     def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
         """The outputs of samples, one row each."""
@@ -146,11 +156,13 @@ class LoadableNetwork(EvaluatedNetwork):
 
     def real(self, sample: np.ndarray) -> np.ndarray:
         """A sample as real numbers."""
-        return sample.astype(np.float32) * np.float32(self._scale if self._scale and sample.dtype.kind == "i" else 1.0)
+        if not self._scale or sample.dtype.kind != "i":
+            return sample.astype(np.float32)
+        return to_real(sample, self._scale, self._zero)
 
     def real_result(self, result: np.ndarray) -> np.ndarray:
         """A row of results in real numbers, where the scale is known."""
-        return result.astype(np.float64) * (self._result_scale or 1.0)
+        return (result.astype(np.float64) - self._result_zero) * (self._result_scale or 1.0)
 
 
 class PackageNetwork(EvaluatedNetwork):

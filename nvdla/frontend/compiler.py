@@ -17,6 +17,7 @@ import nvdla
 from nvdla.builder import Built, Calibration, Recipe, Refined, build, quantize
 from nvdla.builder.accuracy import LayerAccuracy, accuracy
 from nvdla.builder.fuse import group_layers
+from nvdla.builder.lower.zero_points import LEVELS
 from nvdla.builder.statistics import NotFiniteError
 from nvdla.errors import BuildError, FormatError
 from nvdla.frontend.batch import one_image
@@ -59,6 +60,7 @@ class CompiledPart:
     refined: Refined | None = None
     numbers: Mapping[str, PixelNumbers] = field(default_factory=dict)
     images: int = 1
+    zero_points: dict[str, int] = field(default_factory=dict)
 
     @property
     def made(self) -> Built:
@@ -367,6 +369,7 @@ def _build(
             built = build(refined.network, *chosen, **options)
         except BuildError as error:
             raise _NodesFail({_culprit(rows, _named(error), error)}, str(error)) from None
+        details["notes"] = [*details.get("notes", ()), *_coarser(imported, built)]
         measured = calibrated.samples.get(number, ()) if measure else ()
         rows_of_part = [asdict(row) for row in accuracy(refined.network, built, measured)]
         details["accuracy"] = [*details.get("accuracy", ()), *rows_of_part]
@@ -388,10 +391,28 @@ def _build(
                 refined,
                 numbers,
                 int(options.get("images", 1)),
+                built.zero_points,
             )
         )
     _name_groups(rows, parts)
     return Compiled(imported, parts, rows, details)
+
+
+def _coarser(imported: Imported, built: Built) -> list[str]:
+    """Tensors of a quantised model whose zero points the hardware cannot take everywhere, and by how much their steps
+    are larger."""
+    notes = []
+    for name, surface in built.program.tensors.items():
+        held = imported.model.ranges.get(imported.tensors.get(name, ""))
+        if held is None or imported.precision != "int8":
+            continue
+        ratio = surface.scale * LEVELS / (held[1] - held[0])
+        if not np.isclose(ratio, 1.0, rtol=1e-6):
+            notes.append(
+                f"tensor {imported.tensors[name]} holds {held[0]:.4g} to {held[1]:.4g} in the model; what reads it or "
+                f"shares its scale takes no such zero point, its step is {ratio:.3g} times as large"
+            )
+    return notes
 
 
 def _factors(refined: Refined) -> dict[str, list[float]]:

@@ -48,7 +48,8 @@ class Model:
 
     ``constants``: initializers and folded results by value name. ``shapes`` and ``types``: of every value (element
     types as numpy dtypes). ``folded``: rows for the nodes that are gone. ``sha256`` of the file, ``notes`` for people.
-    ``magnitudes`` by value and ``weight_scales`` by the value that a node makes: what a quantised model brings.
+    ``magnitudes`` and ``ranges`` by value and ``weight_scales`` by the value that a node makes: what a quantised model
+    brings.
     """
 
     proto: Any
@@ -61,6 +62,7 @@ class Model:
     folded: list[Folded] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     magnitudes: dict[str, float] = field(default_factory=dict)
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
     weight_scales: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
@@ -98,6 +100,7 @@ def read(
         stripped = strip(proto)
         model = _Normaliser(onnx, name, stripped.proto, digest).run(dict(shapes or {}))
         model.magnitudes, model.weight_scales = stripped.magnitudes, stripped.weight_scales
+        model.ranges = stripped.ranges
         model.notes += stripped.notes
         return model
     except FormatError:

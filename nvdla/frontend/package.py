@@ -49,6 +49,7 @@ def pack(compiled: Compiled) -> bytes:
             row |= {"file": f"part{number}.loadable", "scales": part.scales, "precision": part.precision}
             row["pixels"] = {name: numbers.document() for name, numbers in part.numbers.items()}
             row |= {"images": part.images} if part.images > 1 else {}
+            row |= {"zero_points": part.zero_points} if part.zero_points else {}
             files[row["file"]] = part.loadable.to_bytes()
             sidecar = json.dumps(part.made.sidecar, indent=1, sort_keys=True)
             files[f"{row['file']}.layers.json"] = sidecar.encode() + b"\n"
@@ -120,6 +121,7 @@ class PackedPart:
     precision: str = ""
     numbers: Mapping[str, PixelNumbers] = field(default_factory=dict)
     images: int = 1
+    zero_points: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -210,6 +212,7 @@ def _part(row: Mapping[str, Any], content: Any, indices: Mapping[str, np.ndarray
         part.images = int(row.get("images", 1))
         if not 1 <= part.images <= MAX_IMAGES:
             raise FormatError(f"a part for {part.images} images, it must be 1 to {MAX_IMAGES}")
+        part.zero_points = {str(k): int(v) for k, v in row.get("zero_points", {}).items()}
     else:
         part.model = content(row["file"])
     return part
@@ -276,7 +279,8 @@ class _Accelerator:
                 raise FormatError(f"input {each.value} has {flat.size} elements, must have {size * images}")
             numbers, cubes = self.part.numbers.get(each.tensor), order.reshape(images, *each.shape)
             if numbers is None:
-                found[each.tensor] = quantize(cubes, self.part.scales[each.tensor], self.part.precision)
+                scale, zero = self.part.scales[each.tensor], self.part.zero_points.get(each.tensor, 0)
+                found[each.tensor] = quantize(cubes, scale, self.part.precision, zero)
             else:
                 found[each.tensor] = numbers.elements(cubes)
         return found
@@ -285,8 +289,9 @@ class _Accelerator:
         made = self.runtime.run(self.elements(values))
         found = {}
         for each in self.part.outputs:
-            scale, images = np.float32(self.part.scales[each.tensor]), self.part.images
-            stack = made[each.tensor].astype(np.float32).reshape(images, -1) * scale
+            images, zero = self.part.images, np.float32(self.part.zero_points.get(each.tensor, 0))
+            stack = made[each.tensor].astype(np.float32).reshape(images, -1) - zero
+            stack *= np.float32(self.part.scales[each.tensor])
             chosen = stack if each.index is None else stack[:, each.index.ravel()]
             found[each.value] = chosen.reshape(each.shape if images == 1 else (images, *each.shape[1:]))
         return found

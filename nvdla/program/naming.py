@@ -38,22 +38,30 @@ class Names:
     """``layers``: (task, operation) -> layer; ``scales``: name of a layer or tensor -> real value of one step;
     ``preprocessing``: how the model takes images (:meth:`nvdla.tensors.preprocessing.Preprocessing.of`), as it stands
     in the layer file, and so do the inputs that take unsigned ``pixels``
-    (:func:`nvdla.tensors.pixel_numbers.pixels_of`)."""
+    (:func:`nvdla.tensors.pixel_numbers.pixels_of`). ``zero_points``: name of a tensor -> the element that stands for 0,
+    where that is not 0."""
 
     layers: dict[tuple[int, int], str] = field(default_factory=dict)
     scales: dict[str, float] = field(default_factory=dict)
     preprocessing: Any = None
     pixels: Any = None
+    zero_points: dict[str, int] = field(default_factory=dict)
 
     def __or__(self, other: Names) -> Names:
         """Both; where both say something, the other."""
         preprocessing = self.preprocessing if other.preprocessing is None else other.preprocessing
         pixels = self.pixels if other.pixels is None else other.pixels
-        return Names(self.layers | other.layers, self.scales | other.scales, preprocessing, pixels)
+        points = self.zero_points | other.zero_points
+        return Names(self.layers | other.layers, self.scales | other.scales, preprocessing, pixels, points)
 
     def scale(self, name: str | None) -> float | None:
         """The scale of a layer; of "conv1+relu1" that of its last part that has one."""
         return next((self.scales[part] for part in parts(name) if part in self.scales), None)
+
+    def zero_point(self, name: str | None) -> int:
+        """The element that stands for 0 in what :meth:`scale` knows the scale of; 0 where nothing else is known."""
+        known = next((part for part in parts(name) if part in self.scales), "")
+        return self.zero_points.get(known, 0)
 
 
 def parts(name: str | None) -> list[str]:
@@ -94,7 +102,13 @@ def from_sidecar(loadable: str | os.PathLike[str]) -> Names:
         for name, each in tensors.items()
         if isinstance(each, dict) and each.get("scale") is not None
     }
-    return Names(sidecar.layers(data), scales, data.get("preprocessing") or None, data.get("pixels") or None)
+    points = {
+        str(name): _zero_point(each["zero_point"], f"layer file of {loadable}, tensor {name}")
+        for name, each in tensors.items()
+        if isinstance(each, dict) and each.get("zero_point")
+    }
+    preprocessing, pixels = data.get("preprocessing") or None, data.get("pixels") or None
+    return Names(sidecar.layers(data), scales, preprocessing, pixels, points)
 
 
 def from_yaml(path: str | os.PathLike[str]) -> Names:
@@ -130,6 +144,12 @@ def read_calibration(path: str | os.PathLike[str]) -> dict[str, dict[str, Any]]:
     if not isinstance(document, dict) or not all(isinstance(entry, dict) for entry in document.values()):
         raise FormatError(f'{name}: not a calibration table ({{"layer": {{"scale": number}}, ...}})')
     return document
+
+
+def _zero_point(value: Any, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not -128 <= value <= 127:
+        raise FormatError(f"{what}: zero point {shortened(value)} must be a whole number -128 .. 127")
+    return value
 
 
 def _name(key: Any) -> str:

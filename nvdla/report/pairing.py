@@ -67,10 +67,19 @@ def _difference(left: Side, right: Side, one: Observation | None, other: Observa
     if None in scales and one.dtype != other.dtype:
         return {}
     factors = [1.0 if None in scales or scale is None else scale for scale in scales]
-    found = compare(one.tensor.astype(np.float64) * factors[0], other.tensor.astype(np.float64) * factors[1])
+    zeros = [0 if None in scales else _zero(side, seen) for side, seen in ((left, one), (right, other))]
+    reals = [
+        (seen.tensor.astype(np.float64) - zero) * factor
+        for seen, zero, factor in zip((one, other), zeros, factors, strict=True)
+    ]
+    found = compare(*reals)
     snr = found.snr_db if math.isfinite(found.snr_db) else None
     largest = found.max_abs if math.isfinite(found.max_abs) else None
     return {"snr": snr, "max": largest, "equal": 1 - found.count / max(found.elements, 1)}
+
+
+def _zero(side: Side, seen: Observation) -> int:
+    return side.names.zero_point(seen.layer) if seen.dtype.kind == "i" else 0
 
 
 def _scale(side: Side, seen: Observation) -> float | None:

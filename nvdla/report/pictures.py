@@ -31,9 +31,10 @@ class Pictures:
         self.arrays: list[np.ndarray] = []  #: the whole tensors, (C, H, W)
         self._room = room
 
-    def add(self, tensor: np.ndarray, scale: float | None = None, what: str = "") -> int:
-        """A tensor (1, C, H, W) with the real value of one step, where it is known; returns its number."""
-        self.rows.append({"what": what, "scale": scale, **figures(tensor)})
+    def add(self, tensor: np.ndarray, scale: float | None = None, what: str = "", zero: int = 0) -> int:
+        """A tensor (1, C, H, W) with the real value of one step, where it is known, and the element that stands for 0;
+        returns its number."""
+        self.rows.append({"what": what, "scale": scale, "zero": zero, **figures(tensor)})
         self.arrays.append(tensor[0])
         return len(self.rows) - 1
 

@@ -64,15 +64,20 @@ def run_rows(view: RunView, examination: Examination, names: Names, number: dict
     ``counted``: operation -> what its hardware counters say."""
     if view.error is not None:
         return {"error": view.error, "inputs": [], "outputs": [], "wrote": {}, "counted": {}}
-    inputs = [[name, pictures.add(tensor[:1], names.scale(name), name)] for name, tensor in view.inputs.items()]
+    inputs = [
+        [name, pictures.add(tensor[:1], names.scale(name), name, names.zero_point(name))]
+        for name, tensor in view.inputs.items()
+    ]
     outputs = []
     for name, tensor in view.outputs.items():
         rows = [[rank.index, rank.value, rank.label] for rank in view.ranks[name]]
-        outputs.append([name, pictures.add(tensor[:1], names.scale(name), name), rows])
+        outputs.append([name, pictures.add(tensor[:1], names.scale(name), name, names.zero_point(name)), rows])
     wrote = {}
     for seen in view.observations:
         if seen.tensor is not None and seen.key in number and seen.tensor.size:
-            wrote[number[seen.key]] = pictures.add(seen.tensor, names.scale(seen.layer), seen.layer or "")
+            wrote[number[seen.key]] = pictures.add(
+                seen.tensor, names.scale(seen.layer), seen.layer or "", names.zero_point(seen.layer)
+            )
     counted = {
         number[each["task"], 0, each["operation"]]: each["statistics"]
         for each in examination.tensors

@@ -23,9 +23,9 @@ Shape = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class InputForm:
-    """What an input takes: ``scale`` is the real value of one step (None: not known); pictures become numbers as the
-    ``model`` says, or else as NVIDIA's runtime does it (``pixels``). ``numbers``: its elements are pixels themselves,
-    and pictures are taken as they are."""
+    """What an input takes: ``scale`` is the real value of one step (None: not known), ``zero`` the element that stands
+    for 0; pictures become numbers as the ``model`` says, or else as NVIDIA's runtime does it (``pixels``). ``numbers``:
+    its elements are pixels themselves, and pictures are taken as they are."""
 
     name: str
     shape: Shape
@@ -34,6 +34,7 @@ class InputForm:
     model: Preprocessing | None = None
     pixels: PixelConversion | None = None
     numbers: PixelNumbers | None = None
+    zero: int = 0
 
     def elements(self, value: Any) -> np.ndarray | bytes:
         """An array (N, C, H, W) of the input's elements, or the bytes of its surface. Raises FormatError.
@@ -89,7 +90,7 @@ class InputForm:
         scale = 1.0 if self.scale is None and self.dtype.kind == "f" else self.scale
         if scale is None:
             raise ScaleMissing(self.name, self.dtype, "input", holding_scale(values, self.dtype))
-        return to_elements(values, scale, self.dtype)
+        return to_elements(values, scale, self.dtype, self.zero)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Real numbers and the elements that stand for them: ``real = scale * element``, without an offset."""
+"""Real numbers and the elements that stand for them: ``real = scale * (element - zero point)``."""
 
 from __future__ import annotations
 
@@ -26,21 +26,23 @@ class ScaleMissing(FormatError):
         )
 
 
-def to_elements(values: np.ndarray, scale: float, dtype: np.dtype) -> np.ndarray:
-    """Real numbers as elements: floor(x / scale + 0.5), limited to the symmetric range (-127 .. 127 for int8); halves
-    as they are rounded by numpy. Raises FormatError for NaN, which integers lack."""
+def to_elements(values: np.ndarray, scale: float, dtype: np.dtype, zero: int = 0) -> np.ndarray:
+    """Real numbers as elements: floor(x / scale + 0.5), limited to the symmetric range (-127 .. 127 for int8), with a
+    zero point to the whole range; halves as they are rounded by numpy. Raises FormatError for NaN, which integers
+    lack."""
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         if dtype.kind == "f":
             return (values.astype(np.float64) / scale).astype(dtype)
         if np.isnan(values).any():
             raise FormatError(f"{int(np.isnan(values).sum())} values are NaN; {dtype} has none")
         largest = np.iinfo(dtype).max
-        return np.clip(np.floor(values.astype(np.float64) / scale + 0.5), -largest, largest).astype(dtype)
+        lowest = -largest - 1 if zero else -largest
+        return np.clip(np.floor(values.astype(np.float64) / scale + 0.5) + zero, lowest, largest).astype(dtype)
 
 
-def to_real(elements: np.ndarray, scale: float) -> np.ndarray:
+def to_real(elements: np.ndarray, scale: float, zero: int = 0) -> np.ndarray:
     """Elements as real numbers (float32)."""
-    return (elements.astype(np.float64) * scale).astype(np.float32)
+    return ((elements.astype(np.float64) - zero) * scale).astype(np.float32)
 
 
 def holding_scale(values: np.ndarray, dtype: np.dtype) -> float | None:

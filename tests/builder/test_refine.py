@@ -16,7 +16,7 @@ from nvdla.builder.equalise import fold
 from nvdla.builder.ir import Convolve
 from nvdla.builder.refine import Recipe, refine
 from nvdla.builder.rounding import Patches, round_adaptively
-from nvdla.builder.statistics import METHODS
+from nvdla.builder.statistics import METHODS, Statistics
 from nvdla.errors import BuildError
 
 
@@ -117,7 +117,7 @@ def test_kernels_of_unlike_sizes_have_no_error_of_gain():
 def test_each_part_of_the_recipe_helps_or_does_no_harm():
     rng = np.random.default_rng(3)
     net, data = _net(rng), _correlated(rng, 16, (16, 10, 10))
-    plain = Recipe("max", equalise=False, bias_correction=False, per_channel=False)
+    plain = Recipe("max", 100.0, False, False, per_channel=False, zero_points=False, headroom=False)
     found = {}
     for name, recipe in {
         "plain": plain,
@@ -167,3 +167,18 @@ def test_int16_is_calibrated_by_the_same_recipe():
 def test_no_data_is_an_error():
     with pytest.raises(BuildError, match="no calibration data"):
         refine(_net(np.random.default_rng(7)), list, Recipe(equalise=False))
+
+
+def test_headroom_is_what_a_sample_left_out_goes_beyond_the_others():
+    """Channels of one size whose largest magnitudes differ between samples by a tenth: five samples have less range
+    than a sixth will need, a hundred hardly."""
+    rng = np.random.default_rng(4)
+    found = {}
+    for count in (1, 5, 100):
+        statistics = Statistics(histograms=False)
+        for _ in range(count):
+            statistics.update({"x": np.exp(rng.normal(size=(1, 64, 1, 1)) / 10)})
+        found[count] = statistics.headroom()["x"]
+    assert found[1] == 1.0
+    assert 1.02 < found[5] < 1.3
+    assert 1.0 <= found[100] < 1.01

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from nvdla.builder.ir import Convolve  # noqa: E402
 from nvdla.errors import BuildError, FormatError  # noqa: E402
 from nvdla.frontend.compiler import compile as compile_model  # noqa: E402
+from nvdla.frontend.package import unpack  # noqa: E402
 from nvdla.frontend.quantisation.qdq import strip  # noqa: E402
 
 SHAPE = (3, 16, 16)
@@ -93,14 +94,44 @@ def test_symmetric_int8_comes_in_exactly(tmp_path, form, per_channel):
     assert np.mean(np.abs(wanted - found) < 1.01 * step) > 0.9
 
 
-def test_asymmetric_tensors_are_named_and_still_run(tmp_path):
-    path, data = _quantised(tmp_path, quant_format=tools.QuantFormat.QDQ)
+@pytest.mark.parametrize("kind", [tools.QuantType.QInt8, tools.QuantType.QUInt8])
+@pytest.mark.parametrize("form", FORMATS, ids=["QDQ", "QOperator"])
+def test_tensors_with_zero_points_come_in_exactly(tmp_path, form, kind):
+    path, data = _quantised(tmp_path, quant_format=form, activation_type=kind, weight_type=tools.QuantType.QInt8)
     compiled = compile_model(str(path), "nv_small")
-    notes = compiled.report["notes"]
-    assert any("int8 with zero point" in note and "times as large" in note for note in notes)
+    assert not compiled.report["notes"]
+    stored = {each.name: numpy_helper.to_array(each) for each in onnx.load(path).graph.initializer}
+    program = compiled.parts[0].built.program
+    bound = {"x": program.inputs[0], "y": program.outputs[0]}
+    points = {value: int(stored[f"{value}_zero_point"]) - 128 * (kind == tools.QuantType.QUInt8) for value in bound}
+    assert {name: root.zero for name, root in bound.items()} == points
+    assert any(points.values())
+    for name, root in bound.items():
+        assert root.scale == pytest.approx(float(stored[f"{name}_scale"]), rel=1e-6)
+    assert any(surface.zero == -128 for surface in program.tensors.values())
     wanted, found = _reference(path, data), np.concatenate([compiled.run(each[None])["y"] for each in data])
-    noise = 10 * np.log10(np.mean(wanted**2) / np.mean((wanted - found) ** 2))
-    assert noise > 25
+    step = float(stored["y_scale"])
+    assert np.abs(wanted - found).max() <= 3.01 * step
+    assert np.mean(np.abs(wanted - found) < 1.01 * step) > 0.9
+    again = unpack(compiled.package).machine()
+    np.testing.assert_array_equal(again.run(data[0][None])["y"], found[:1])
+
+
+def test_zero_points_that_a_layer_cannot_take_are_named(tmp_path):
+    """Normalisation across channels has squares of the elements themselves."""
+    constants = {"s": np.float32(0.1), "z": np.uint8(100)}
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], "q"),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["r"], "d"),
+        helper.make_node("LRN", ["r"], ["n"], "n", size=3, alpha=0.1),
+        helper.make_node("QuantizeLinear", ["n", "s", "z"], ["nq"], "nq"),
+        helper.make_node("DequantizeLinear", ["nq", "s", "z"], ["y"], "nd"),
+    ]
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8, 3, 3])] for name in ("x", "y")]
+    stored = [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()]
+    compiled = compile_model(helper.make_model(helper.make_graph(nodes, "lrn", *ends, stored)), "nv_small")
+    notes = [note for note in compiled.report["notes"] if note.startswith("tensor x holds -10 to 15.5")]
+    assert notes and "its step is 1.22 times as large" in notes[0]
 
 
 def test_a_relu_that_the_zero_point_stands_for_is_put_back():
@@ -121,12 +152,13 @@ def _pair(zero: np.ndarray, scale: float = 0.1):
     return helper.make_model(helper.make_graph(nodes, "pair", *ends, constants))
 
 
-def test_uint8_of_middle_zero_point_is_int8_and_others_are_noted():
+def test_uint8_of_middle_zero_point_is_int8_and_others_have_a_range():
     middle, low = strip(_pair(np.uint8(128))), strip(_pair(np.uint8(100)))
     assert middle.magnitudes == {"n": pytest.approx(12.7)}
     assert not middle.notes
     assert low.magnitudes == {"n": pytest.approx(15.5)}
-    assert "zero point 100 holds -10 to 15.5" in low.notes[0]
+    assert low.ranges == {"n": pytest.approx((-10, 15.5))}
+    assert not middle.ranges
 
 
 @pytest.mark.parametrize("scale", [0.0, -1.0, float("nan")])

@@ -22,7 +22,7 @@ class ClipLayer(LayerType):
     """Limit to low..high."""
 
     kind = "clip"
-    each_channel_alone = True
+    each_channel_alone = zero_points = True
 
     def shape(self, name: str, shapes: list[Shape], settings: dict[str, Any]) -> Shape:
         """``low`` a number; ``high`` one or (channels,)."""
@@ -40,11 +40,15 @@ class ClipLayer(LayerType):
     def lower(self, lowering: Lowering, group: Group) -> None:
         """Two comparisons with numbers: X1 the lower limit, X2 the upper one."""
         layer = group.layer
-        limits = [np.atleast_1d(limit) for limit in (layer.low, layer.high)]
+        limits, source = [np.atleast_1d(limit) for limit in (layer.low, layer.high)], lowering.source(layer.inputs[0])
         if lowering.integer:
-            unit = lowering.source(layer.inputs[0]).scale
-            limits = [np.clip(np.floor(limit / unit + 0.5), -32768, 32767).astype(np.int64) for limit in limits]
+            limits = [np.floor(limit / source.scale + 0.5) + source.zero for limit in limits]
+            limits = [np.clip(limit, -32768, 32767).astype(np.int64) for limit in limits]
         else:
             limits = [np.clip(limit, -65504, 65504).astype(np.float16) for limit in limits]
         low, high = (number_or_channels(limit) for limit in limits)
-        alone(lowering, group, Stage("max", low), Stage("min", high))
+        alone(lowering, group, Stage("max", low), Stage("min", high), source.zero)
+
+    def lowest(self, layer: Layer, largest: float) -> float:
+        """The lower limit."""
+        return float(layer.low)

@@ -109,7 +109,8 @@ def _move(
 
     1x1 convolutions do it: one for the atoms that the source fills alone, one for each atom that it shares. The latter
     adds what the sources before have put there, which waits in ``halves`` (by atom) until the last one writes to
-    ``whole``. Exact where scales are equal: every sum has one term that is not zero.
+    ``whole``. Exact where scales are equal: every sum has one term that is not zero. With zero points, too: the
+    elements themselves are moved.
     """
     atom, end = lowering.atom_channels, first + source.channels
     begin = first
@@ -124,7 +125,7 @@ def _move(
             stop = min(end, number * atom + size)
             target = whole.channel_range(number * atom, size)
             if stop < number * atom + size:
-                target = lowering.temporary(name, size, *whole.shape[1:], whole.scale)
+                target = lowering.temporary(name, size, *whole.shape[1:], whole)
             before, halves[number] = halves.get(number), target
         place(lowering, name, source, (begin - first, stop - begin), lane, target, before)
         begin = stop

@@ -23,6 +23,7 @@ class ConstantLayer(LayerType):
 
     kind = "constant"
     inputs = 0
+    zero_points = True
 
     def shape(self, name: str, shapes: list[Shape], settings: dict[str, Any]) -> Shape:
         """``values``: (channels, height, width) of finite numbers."""
@@ -41,15 +42,16 @@ class ConstantLayer(LayerType):
 
     def lower(self, lowering: Lowering, group: Group) -> None:
         """Elements in the loadable's constants; copied where they are an output or a part of a concatenation."""
-        root = constant_root(lowering, group.layer.name, group.layer.values, lowering.scales[group.output.name])
-        if group.output.name in lowering.places or group.output in lowering.network.outputs:
+        name = group.output.name
+        root = constant_root(lowering, group.layer.name, group.layer.values, lowering.scales[name], lowering.zero(name))
+        if name in lowering.places or group.output in lowering.network.outputs:
             lowering.copy(group.name, root.whole, lowering.target(group.output))
         else:
-            lowering.places[group.output.name] = root.whole
+            lowering.places[name] = root.whole
 
 
-def constant_root(lowering: Lowering, name: str, values: np.ndarray, scale: float) -> Root:
+def constant_root(lowering: Lowering, name: str, values: np.ndarray, scale: float, zero: int) -> Root:
     """Memory that holds numbers (C, H, W) in the precision of the group that is lowered."""
-    data = quantize(values, scale, lowering.precision)
+    data = quantize(values, scale, lowering.precision, zero)
     channels, height, width = values.shape
-    return Root(name, channels, height, width, lowering.precision, scale, "constant", data)
+    return Root(name, channels, height, width, lowering.precision, scale, "constant", data, zero=zero)

@@ -41,6 +41,7 @@ class ConvolutionLayer(LayerType):
     """``weights`` (kernels, channels / groups, rows, columns), ``bias`` (kernels,)."""
 
     kind = "convolution"
+    zero_points = True
 
     def shape(self, name: str, shapes: list[Shape], settings: dict[str, Any]) -> Shape:
         """Pairs are (vertical, horizontal); ``padding`` is one number, a pair, or (top, bottom, left, right)."""
@@ -148,7 +149,7 @@ def convolve(
         count = chosen.stop - first
         part = destination.channel_range(first, count)
         if step < atom:
-            part = lowering.temporary(name, count, *destination.shape[1:], destination.scale)
+            part = lowering.temporary(name, count, *destination.shape[1:], destination)
         parts.append(part)
         part_scales = None if scales is None else scales[chosen]
         each = part_of(group, np.arange(chosen.start, chosen.stop))
@@ -199,6 +200,9 @@ def _integers(
 ) -> Convolve:
     elements = quantize(weights, scales[:, None, None, None], lowering.precision)
     unit = source.scale * scales
+    if source.zero:
+        # What the elements that stand for 0 add, pads included.
+        bias = bias - source.zero * elements.astype(np.int64).sum(axis=(1, 2, 3)) * unit
     truncate = accumulator_truncate(elements, bias / unit, lowering.precision)
     process = integer_process(lowering, group, destination, bias, unit * 2.0**truncate)
     return Convolve(group.name, source, elements, window.stride, window.padding, window.dilation, process, truncate)
@@ -239,24 +243,28 @@ def integer_process(
 ) -> Process:
     """SDP stages from accumulators whose steps are worth ``unit`` (K,): bias, factors, activation, output converter."""
     if group.summand is not None:
-        return _integer_sum(group, group.summand, destination, bias, unit)
+        return _integer_sum(lowering, group, group.summand, destination, bias, unit)
     operand, shift = bias_operand(group.name, bias, unit)
     uniform = bool(np.all(unit == unit[0]))
     x1 = Stage("add", operand, shift)
     if not np.any(operand):
         x1 = Stage()
-    if uniform:
+    # A zero point is added to steps of the destination: in those of the accumulator it would be no whole number.
+    if uniform and not destination.zero:
         convert, after = Convert(*fixed_point(float(unit[0]) / destination.scale)), unit
     else:
         multipliers, truncate = common_fixed_point(unit / destination.scale)
-        x1 = Stage("add", operand, shift, multipliers, truncate)
-        convert, after = Convert(), np.full_like(unit, destination.scale)
+        adds = "add" if np.any(operand) else None
+        x1 = Stage(adds, operand if adds else None, shift, number_or_channels(multipliers), truncate)
+        convert, after = Convert(offset=-destination.zero), np.full_like(unit, destination.scale)
     x2 = _activate(lowering, group, x1, float(after[0]))
     plain = x1.alu is None and x1.multiplier is None and not x1.relu
     return Process(group.name, None, destination, None if plain else x1, x2, convert=convert)
 
 
-def _integer_sum(group: Group, summand: Surface, destination: Surface, bias: np.ndarray, unit: np.ndarray) -> Process:
+def _integer_sum(
+    lowering: Lowering, group: Group, summand: Surface, destination: Surface, bias: np.ndarray, unit: np.ndarray
+) -> Process:
     """SDP stages from accumulators whose steps are worth ``unit`` (K,): bias and factors in X1, the sum (product,
     largest, smallest) in X2."""
     operand, bias_shift = bias_operand(group.name, bias, unit)
@@ -264,16 +272,17 @@ def _integer_sum(group: Group, summand: Surface, destination: Surface, bias: np.
     multipliers, truncate = common_fixed_point(unit / step, most=31)
     factor = number_or_channels(multipliers)
     x1 = Stage("add" if np.any(operand) else None, operand if np.any(operand) else None, bias_shift, factor, truncate)
-    x2 = _combined(group, summand)
+    constant = summand.zero << group.summand_shift
+    # Where the constant is still in, it is the lower end of the elements that cuts off what is negative.
+    x2 = _combined(group, summand, relu=group.activation is not None and not constant)
     if x2.multiplier is not None:
         step *= summand.scale
-    convert = Convert() if step == destination.scale else Convert(*fixed_point(step / destination.scale))
+    convert = lowering.convert(step, destination, constant)
     return Process(group.name, None, destination, x1, x2, convert=convert)
 
 
-def _combined(group: Group, summand: Surface) -> Stage:
+def _combined(group: Group, summand: Surface, relu: bool) -> Stage:
     """The stage that combines a convolution's result with another cube."""
-    relu = group.activation is not None
     if group.combines == "multiply":
         return Stage(multiplier=summand, relu=relu)
     return Stage(ALU[group.combines], summand, group.summand_shift, relu=relu)
@@ -296,7 +305,7 @@ def _half_stages(group: Group, bias: np.ndarray) -> tuple[Stage | None, Stage | 
     x1 = Stage("add", quantize(bias, 1.0, "fp16")) if np.any(bias) else Stage()
     x2 = None
     if group.summand is not None:
-        return (x1 if np.any(bias) else None), _combined(group, group.summand)
+        return (x1 if np.any(bias) else None), _combined(group, group.summand, group.activation is not None)
     if group.activation is not None:
         x2 = half_activation(group.activation, x1)
     plain = x1.alu is None and not x1.relu

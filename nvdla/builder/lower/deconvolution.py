@@ -24,6 +24,7 @@ class DeconvolutionLayer(LayerType):
     """``weights`` (channels, kernels, rows, columns), ``padding`` is cut off the result."""
 
     kind = "deconvolution"
+    zero_points = True
 
     def shape(self, name: str, shapes: list[Shape], settings: dict[str, Any]) -> Shape:
         """Pairs are (vertical, horizontal); ``padding`` is one number, a pair, or (top, bottom, left, right)."""
@@ -68,7 +69,7 @@ class DeconvolutionLayer(LayerType):
         taps = ceil_div(rows, sy), ceil_div(columns, sx)
         height, width = source.height + taps[0] - 1, source.width + taps[1] - 1
         exact = (top, left) == (0, 0) and (height * sy, width * sx) == result.shape[1:]
-        full = result if exact else lowering.temporary(group.name, kernels, height * sy, width * sx, result.scale)
+        full = result if exact else lowering.temporary(group.name, kernels, height * sy, width * sx, result)
         window = Window(padding=(taps[0] - 1, taps[0] - 1, taps[1] - 1, taps[1] - 1))
         if lowering.level and lowering.config.rubik and (sy, sx) != (1, 1) and _fits(lowering, group, sy * sx):
             phases = [_phase(weights, (py, px), (sy, sx), taps) for py in range(sy) for px in range(sx)]
@@ -107,7 +108,7 @@ def _contracted(
     which = np.tile(each, len(phases))
     weights = np.concatenate([np.pad(phase, ((0, unused), (0, 0), (0, 0), (0, 0))) for phase in phases])
     height, width = full.height // sy, full.width // sx
-    stack = lowering.temporary(group.name, len(which), height, width, full.scale)
+    stack = lowering.temporary(group.name, len(which), height, width, full)
     convolve(
         lowering,
         part_of(group, which),
@@ -137,7 +138,7 @@ def _interleaved(
     height, width = full.height // sy, full.width // sx
     taps = ceil_div(weights.shape[2], sy), ceil_div(weights.shape[3], sx)
     for px in range(sx):
-        strip = full if sx == 1 else lowering.temporary(group.name, kernels, height * sy, width, full.scale)
+        strip = full if sx == 1 else lowering.temporary(group.name, kernels, height * sy, width, full)
         for py in range(sy):
             kernel = _phase(weights, (py, px), (sy, sx), taps)
             target = strip.every(py, sy, height, 0, 1, width)

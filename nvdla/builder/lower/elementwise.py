@@ -59,7 +59,7 @@ class ElementwiseLayer(LayerType):
         result, whole = sources[0], lowering.target(group.output)
         for index, summand in enumerate(sources[1:], start=2):
             last = index == len(sources)
-            target = whole if last else lowering.temporary(group.name, *whole.shape, whole.scale)
+            target = whole if last else lowering.temporary(group.name, *whole.shape, whole)
             relu = last and group.activation is not None
             lowering.operations.append(_combine(lowering, group, result, summand, target, relu))
             result = target
@@ -68,11 +68,11 @@ class ElementwiseLayer(LayerType):
 def _combine(lowering: Lowering, group: Group, first: Surface, second: Surface, target: Surface, relu: bool) -> Process:
     operation = group.layer.operation
     if operation == "multiply":
-        convert = lowering.convert(first.scale * second.scale, target.scale)
-        return Process(group.name, first, target, Stage(multiplier=second, relu=relu), convert=convert)
+        return _product(lowering, group, first, second, target, relu)
     alu = ALU[operation]
-    if not lowering.integer or first.scale == second.scale:
-        convert = lowering.convert(first.scale, target.scale)
+    plain = not (first.zero or second.zero or target.zero)
+    if not lowering.integer or (first.scale == second.scale and plain):
+        convert = lowering.convert(first.scale, target)
         return Process(group.name, first, target, Stage(alu, second, relu=relu), convert=convert)
     # The operand of X2 can only be shifted left, so X1 multiplies the one with the smaller scale:
     # first * m and second << k have steps of the same worth.
@@ -80,6 +80,19 @@ def _combine(lowering: Lowering, group: Group, first: Surface, second: Surface, 
         first, second = second, first
     shift = min(14, 30 - 8 * BYTES[lowering.precision])
     multiplier = int(np.floor(first.scale / second.scale * 2.0**shift + 0.5))
-    x1, x2 = Stage(multiplier=multiplier), Stage(alu, second, shift, relu=relu)
-    convert = lowering.convert(second.scale * 2.0**-shift, target.scale)
+    constant = first.zero * multiplier + (second.zero << shift)
+    # Where the constant is still in, it is the lower end of the elements that cuts off what is negative.
+    x1, x2 = Stage(multiplier=multiplier), Stage(alu, second, shift, relu=relu and not constant)
+    convert = lowering.convert(second.scale * 2.0**-shift, target, constant)
     return Process(group.name, first, target, x1, x2, convert=convert)
+
+
+def _product(lowering: Lowering, group: Group, first: Surface, second: Surface, target: Surface, relu: bool) -> Process:
+    """X1 takes a zero point from the first factor; the second, read from memory, must have none."""
+    if second.zero:
+        first, second = second, first
+    convert = lowering.convert(first.scale * second.scale, target)
+    product = Stage(multiplier=second, relu=relu)
+    if not first.zero:
+        return Process(group.name, first, target, product, convert=convert)
+    return Process(group.name, first, target, Stage("add", -first.zero), product, convert=convert)

@@ -28,6 +28,7 @@ class FunctionLayer(LayerType):
     """``function`` maps a float64 array to one of the same shape."""
 
     kind = "function"
+    zero_points = True
 
     def form(self, layer: Layer, inputs: list[np.ndarray]) -> np.ndarray:
         """The function itself. Raises BuildError where it gives no finite number."""
@@ -46,7 +47,7 @@ class FunctionLayer(LayerType):
         form = layer.settings["function"]
         source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
         if lowering.precision == "int8":
-            table = tables.exact_int8(form, source.scale, destination.scale)
+            table = tables.exact_int8(form, source.scale, destination.scale, source.zero, destination.zero)
         elif lowering.precision == "int16":
             table = tables.fit_integers(lambda x: form(x * source.scale) / destination.scale, -32768, 32767)
         else:
@@ -57,6 +58,14 @@ class FunctionLayer(LayerType):
             lowering.operations.append(Process(group.name, source, destination, lut=table))
         else:
             lowering.operations.append(Normalize(group.name, source, destination, 3, table, Convert(), direct=True))
+
+    def lowest(self, layer: Layer, largest: float) -> float:
+        """The least of what it gives for inputs of that magnitude."""
+        if not np.isfinite(largest):
+            return -np.inf
+        with np.errstate(all="ignore"):
+            values = np.asarray(layer.settings["function"](np.linspace(-largest, largest, 1025)), np.float64)
+        return float(values.min()) if np.all(np.isfinite(values)) else -np.inf
 
 
 def _check_halves(lowering: Lowering, group: Group, table: Lut, reach: float) -> None:

@@ -9,9 +9,9 @@ import numpy as np
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.builder.branches import merged
 from nvdla.builder.fuse import Group, group_layers
-from nvdla.builder.ir import BYTES, Convert, LoweredProgram, Operation, Process, Quantised, Root, Surface
+from nvdla.builder.ir import BYTES, Convert, LoweredProgram, Operation, Process, Quantised, Root, Stage, Surface
 from nvdla.builder.layer_types import layer_type, own_scale
-from nvdla.builder.lower import concat, images, residual
+from nvdla.builder.lower import concat, images, residual, zero_points
 from nvdla.builder.lower.correction import exact_scales, mean_error
 from nvdla.builder.network import Network, NetworkTensor
 from nvdla.builder.quantize import LARGEST, Calibration, fixed_point, weight_scales
@@ -63,7 +63,10 @@ class Lowering:
         if level:
             self.groups = merged(self.groups, network, calibration)
         self.precisions: dict[str, str] = {}
+        self.zeros: dict[str, int] = {}
         self.scales = self._unify_scales()
+        for name, point in zero_points.chosen(self, self._leaders()).items():
+            self.scales[name], self.zeros[name] = point.scale, point.zero
         self.places: dict[str, Surface] = {}
         self._converted: dict[tuple[str, str], Surface] = {}
         self.quantised: dict[str, Quantised] = {}
@@ -73,6 +76,8 @@ class Lowering:
         self.numbers = numbers or PixelNumbers()
         self.images = images.chosen(self, "feature" if input_format == "auto" and not level else input_format)
         self.converters = images.converted(self) if input_format == "pixels" else {}
+        for name in self.converters:  # CDMA makes symmetric elements of pixels
+            self.zeros.pop(name, None)
 
     @property
     def integer(self) -> bool:
@@ -87,7 +92,7 @@ class Lowering:
     def magnitude(self, tensor: NetworkTensor, default: float) -> float:
         """The largest magnitude a tensor is meant to hold, for fitting tables."""
         if self.integer:
-            return self.scales[tensor.name] * LARGEST[self.precisions[tensor.name]]
+            return self.scales[tensor.name] * (LARGEST[self.precisions[tensor.name]] + abs(self.zero(tensor.name)))
         known = self.calibration.magnitudes if self.calibration else {}
         return float(known.get(tensor.name, default))
 
@@ -99,12 +104,17 @@ class Lowering:
         assert self.calibration is not None, "only fp16 needs no calibration"
         return self.calibration
 
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Inputs, and what the groups make."""
+        return list(self.network.inputs) + [group.output for group in self.groups]
+
     def _unify_scales(self) -> dict[str, float]:
         """The scale of every tensor between groups; pooling, concat and upsampling keep the scale of their input.
 
         What has one scale has one precision too: the wider one, where some of it is wanted in int16.
         """
-        tensors = list(self.network.inputs) + [group.output for group in self.groups]
+        tensors = self.tensors
         if not self.integer:
             self.precisions = {tensor.name: self.default for tensor in tensors}
             return {tensor.name: 1.0 for tensor in tensors}
@@ -114,7 +124,7 @@ class Lowering:
                 f"samples)"
             )
         inputs = {tensor.name for tensor in self.network.inputs}
-        find = self._leaders(tensors, inputs)
+        find = self._leaders()
         wanted = self._wanted()
         wide = {find(name) for name, precision in wanted.items() if precision == "int16"} - inputs
         self.precisions = {tensor.name: "int16" if find(tensor.name) in wide else self.default for tensor in tensors}
@@ -127,9 +137,14 @@ class Lowering:
                 scales[lead] = self._own_scale(lead)
         return {tensor.name: scales[find(tensor.name)] for tensor in tensors}
 
-    def _leaders(self, tensors: list[NetworkTensor], inputs: set[str]) -> Callable[[str], str]:
+    def zero(self, name: str) -> int:
+        """The element that stands for 0 in a tensor."""
+        return self.zeros.get(name, 0)
+
+    def _leaders(self) -> Callable[[str], str]:
         """The tensor that speaks for all that have one scale with a given one."""
-        leader = {tensor.name: tensor.name for tensor in tensors}
+        leader = {tensor.name: tensor.name for tensor in self.tensors}
+        inputs = {tensor.name for tensor in self.network.inputs}
 
         def find(name: str) -> str:
             while leader[name] != name:
@@ -249,27 +264,41 @@ class Lowering:
         if tensor.name not in self.places:
             role = "output" if tensor in self.network.outputs else "inner"
             channels, height, width = tensor.shape
-            scale = self.scales[tensor.name]
+            scale, zero = self.scales[tensor.name], self.zero(tensor.name)
             precision = self.precisions[tensor.name]
-            self.places[tensor.name] = Root(tensor.name, channels, height, width, precision, scale, role).whole
+            root = Root(tensor.name, channels, height, width, precision, scale, role, zero=zero)
+            self.places[tensor.name] = root.whole
         return self.places[tensor.name]
 
-    def temporary(self, name: str, channels: int, height: int, width: int, scale: float) -> Surface:
-        """A root for a value inside a layer."""
+    def temporary(self, name: str, channels: int, height: int, width: int, like: Surface) -> Surface:
+        """A root for a value inside a layer, with the scale and zero point of another."""
         self._temporaries += 1
-        return Root(f"{name}/{self._temporaries}", channels, height, width, self.precision, scale).whole
+        label = f"{name}/{self._temporaries}"
+        return Root(label, channels, height, width, self.precision, like.scale, zero=like.zero).whole
 
     def copy(self, name: str, source: Surface, destination: Surface) -> None:
-        """Copy by the SDP, changing the scale where it differs."""
-        self.operations.append(
-            Process(name, source, destination, convert=self.convert(source.scale, destination.scale))
-        )
+        """Copy by the SDP, changing scale and zero point where they differ."""
+        x1, convert = None, self.convert(source.scale, destination, source.zero)
+        if source.scale != destination.scale and (source.zero or destination.zero):
+            multiplier, convert = self.rescaled(source.scale, source.zero, destination)
+            x1 = Stage(multiplier=multiplier)
+        self.operations.append(Process(name, source, destination, x1, convert=convert))
 
-    def convert(self, scale_in: float, scale_out: float) -> Convert:
-        """The output converter from one scale to another; nothing to do for fp16 and equal scales."""
-        if not self.integer or scale_in == scale_out:
+    def convert(self, unit: float, destination: Surface, constant: int = 0) -> Convert:
+        """The output converter from steps of ``unit``, of which ``constant`` stand for 0, to a surface; nothing to do
+        for fp16 and equal scales. Zero points cost up to half a unit: it should be fine against the surface's steps."""
+        if not self.integer:
             return Convert()
-        return Convert(*fixed_point(scale_in / scale_out))
+        if unit == destination.scale:
+            return Convert(offset=constant - destination.zero)
+        offset = constant - int(np.floor(destination.zero * destination.scale / unit + 0.5))
+        return Convert(*fixed_point(unit / destination.scale), offset)
+
+    def rescaled(self, unit: float, constant: int, destination: Surface) -> tuple[int, Convert]:
+        """A multiplier, and the output converter behind it, from steps of ``unit`` of which ``constant`` stand for 0:
+        zero points are exact."""
+        multiplier, shift = fixed_point(unit / destination.scale, most=20)
+        return multiplier, Convert(1, shift, constant * multiplier - (destination.zero << shift))
 
     # ---- the walk
 
@@ -278,7 +307,7 @@ class Lowering:
         for tensor in self.network.inputs:
             channels, height, width = tensor.shape
             scale = self.scales[tensor.name]
-            root = Root(tensor.name, channels, height, width, self.default, scale, "input")
+            root = Root(tensor.name, channels, height, width, self.default, scale, "input", zero=self.zero(tensor.name))
             root.pixels, root.converter = self.images.get(tensor.name), self.converters.get(tensor.name)
             self.places[tensor.name] = root.whole
         concat.reserve(self)
@@ -306,7 +335,7 @@ class Lowering:
         if place.root.role == "output" and place.root.name == tensor.name:
             return place.root
         channels, height, width = tensor.shape
-        root = Root(tensor.name, channels, height, width, place.precision, place.scale, "output")
+        root = Root(tensor.name, channels, height, width, place.precision, place.scale, "output", zero=place.zero)
         self.copy(tensor.name, place, root.whole)
         return root
 

@@ -49,5 +49,5 @@ class PadLayer(LayerType):
         ):
             if rows and columns:
                 values = np.full((channels, rows, columns), layer.value)
-                border = constant_root(lowering, f"{group.name}/border", values, whole.scale)
+                border = constant_root(lowering, f"{group.name}/border", values, whole.scale, whole.zero)
                 lowering.copy(group.name, border.whole, whole.crop(y, rows, x, columns))

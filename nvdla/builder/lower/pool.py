@@ -188,7 +188,7 @@ def _run(lowering: Lowering, group: Group, source: Surface, destination: Surface
     for index, ((ky, sy), (kx, sx)) in enumerate(steps):
         height, width = sizes[index]
         last = index == len(steps) - 1
-        target = destination if last else lowering.temporary(group.name, source.channels, height, width, source.scale)
+        target = destination if last else lowering.temporary(group.name, source.channels, height, width, source)
         pads = group.layer.padding if index == 0 else (0, 0, 0, 0)
         below = (height - 1) * sy + ky - pads[0] - source.height
         right = (width - 1) * sx + kx - pads[2] - source.width

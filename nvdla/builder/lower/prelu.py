@@ -9,7 +9,7 @@ import numpy as np
 from nvdla.builder.fuse import Group
 from nvdla.builder.ir import Stage
 from nvdla.builder.layer_types import LayerType
-from nvdla.builder.lower.stages import alone, prelu_stage
+from nvdla.builder.lower.stages import alone, from_zero, prelu_stage
 from nvdla.builder.quantize import quantize
 from nvdla.builder.shapes import Shape, column, numbers_of
 
@@ -22,7 +22,7 @@ class PreluLayer(LayerType):
     """``x`` where positive, ``slope * x`` elsewhere."""
 
     kind = "prelu"
-    each_channel_alone = True
+    each_channel_alone = zero_points = True
 
     def shape(self, name: str, shapes: list[Shape], settings: dict[str, Any]) -> Shape:
         """``slopes``: a number or (channels,)."""
@@ -38,6 +38,6 @@ class PreluLayer(LayerType):
         """A stage of integers, or of halves."""
         slopes = group.layer.slopes
         if lowering.integer:
-            alone(lowering, group, prelu_stage(slopes))
+            alone(lowering, group, from_zero(lowering, group, prelu_stage(slopes)))
         else:
             alone(lowering, group, Stage(multiplier=quantize(slopes, 1.0, "fp16"), prelu=True))

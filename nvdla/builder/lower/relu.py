@@ -9,7 +9,7 @@ import numpy as np
 from nvdla.builder.fuse import Group
 from nvdla.builder.ir import Stage
 from nvdla.builder.layer_types import LayerType
-from nvdla.builder.lower.stages import alone
+from nvdla.builder.lower.stages import alone, from_zero
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
@@ -20,7 +20,7 @@ class ReluLayer(LayerType):
     """max(x, 0)."""
 
     kind = "relu"
-    each_channel_alone = True
+    each_channel_alone = zero_points = True
 
     def form(self, layer: Layer, inputs: list[np.ndarray]) -> np.ndarray:
         """max(x, 0)."""
@@ -28,4 +28,8 @@ class ReluLayer(LayerType):
 
     def lower(self, lowering: Lowering, group: Group) -> None:
         """The SDP's own ReLU."""
-        alone(lowering, group, Stage(relu=True))
+        alone(lowering, group, from_zero(lowering, group, Stage(relu=True)))
+
+    def lowest(self, layer: Layer, largest: float) -> float:
+        """0."""
+        return 0.0

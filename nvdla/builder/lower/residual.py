@@ -42,6 +42,18 @@ def claimed(lowering: Lowering) -> dict[str, Group]:
     return found
 
 
+def without_zero_points(lowering: Lowering) -> list[str]:
+    """Tensors that the SDP multiplies by as they lie in memory: a product that waits saves more than finer steps."""
+    found: list[Tensor] = []
+    makers = claimed(lowering) if lowering.level else {}
+    for group in (each for each in lowering.groups if each.output.name in makers):
+        maker = makers[group.output.name]
+        product = maker.layer if maker.layer.kind == "elementwise" else group.layer
+        if product.operation == "multiply":
+            found += [tensor for tensor in product.inputs if tensor is not maker.output]
+    return [tensor.name for tensor in found]
+
+
 def _can_wait(lowering: Lowering, maker: Group | None, group: Group) -> bool:
     """Whether a summand comes from a dense convolution that nobody else needs, and nothing else was to follow it; or
     is a product of constants, which takes the sum as well."""
@@ -81,7 +93,8 @@ def _shift(lowering: Lowering, maker: Group, group: Group) -> int:
         # Bits of the product, and as many as a result beyond the calibrated range may have more.
         return min(MOST_SHIFT, SUM_BITS - 2 * (8 * BYTES[lowering.precisions[group.output.name]] - 1))
     scales, mine, other, total = lowering.scales, maker.output.name, _other(maker, group).name, group.output.name
-    largest = max(scales[mine], scales[other], scales[total]) * LARGEST[lowering.precisions[total]]
+    room = LARGEST[lowering.precisions[total]]
+    largest = max(scales[name] * (room + abs(lowering.zero(name))) for name in (mine, other, total))
     return min(MOST_SHIFT, int(np.floor(np.log2(scales[other] * 2.0**SUM_BITS / largest))))
 
 

@@ -25,6 +25,7 @@ class ScaleLayer(LayerType):
     """``factors * x + bias`` a channel."""
 
     kind = "scale"
+    zero_points = True
 
     def shape(self, name: str, shapes: list[Shape], settings: dict[str, Any]) -> Shape:
         """``factors`` and ``bias``: (channels,), numbers, or None for zeros."""
@@ -53,15 +54,17 @@ class ScaleLayer(LayerType):
             return
         # Fewer bits where the bias would not fit 30 bits of the product's steps.
         largest = float(np.max(np.abs(layer.bias), initial=0.0)) / source.scale
+        largest += abs(source.zero) * float(np.max(np.abs(layer.factors), initial=0.0))
         most = 40 if largest == 0 else int(np.clip(np.floor(30 - np.log2(largest)), 0, 40))
         bits = 14 if lowering.precision == "int16" else 15
         multipliers, shift = common_fixed_point(layer.factors, bits, most)
         unit = source.scale * 2.0**-shift
-        operand, left = bias_operand(group.name, layer.bias, np.array([unit]))
+        bias = layer.bias - source.zero * source.scale * layer.factors
+        operand, left = bias_operand(group.name, bias, np.array([unit]))
         x1 = Stage(multiplier=multipliers)
         x2 = _shifted(x1, Stage("add", operand, left), relu_after)
         lowering.operations.append(
-            Process(group.name, source, destination, x1, x2, convert=lowering.convert(unit, destination.scale))
+            Process(group.name, source, destination, x1, x2, convert=lowering.convert(unit, destination))
         )
 
 

@@ -45,7 +45,7 @@ def lower(lowering: Lowering, maker: Group, group: Group) -> None:
     summand, shift = _summand(lowering, _addend(maker, group), step)
     stages = Stage(multiplier=factors), Stage("add", summand, shift, relu=group.activation is not None)
     name = "+".join([*maker.members, *group.members])
-    lowering.operations.append(Process(name, source, target, *stages, convert=lowering.convert(step, target.scale)))
+    lowering.operations.append(Process(name, source, target, *stages, convert=lowering.convert(step, target)))
 
 
 def _summand(lowering: Lowering, tensor: NetworkTensor, step: float) -> tuple[Surface, int]:

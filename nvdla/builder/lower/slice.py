@@ -63,7 +63,7 @@ class SliceLayer(LayerType):
         if part.shape != source.shape:
             begin = first // lowering.atom_channels * lowering.atom_channels
             needed = part.channel_range(begin, first + count - begin)
-            part = lowering.temporary(group.name, *needed.shape, source.scale)
+            part = lowering.temporary(group.name, *needed.shape, source)
             lowering.copy(group.name, needed, part)
             first -= begin
         place(lowering, group.name, part, (first, count), 0, destination)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,10 +20,24 @@ ALU = {"add": "add", "maximum": "max", "minimum": "min"}
 """What the SDP's ALU does, by the operation of an elementwise layer."""
 
 
-def alone(lowering: Lowering, group: Group, x1: Stage, x2: Stage | None = None) -> None:
-    """One operation from memory to memory."""
+def from_zero(lowering: Lowering, group: Group, stage: Stage) -> Stage:
+    """The stage, on elements whose 0 it brings to 0."""
+    zero = lowering.source(group.layer.inputs[0]).zero
+    return replace(stage, alu="add", alu_operand=-zero) if zero else stage
+
+
+def alone(lowering: Lowering, group: Group, x1: Stage, x2: Stage | None = None, constant: int = 0) -> None:
+    """One operation from memory to memory; ``constant`` stands for 0 behind its stages."""
     source, destination = lowering.source(group.layer.inputs[0]), lowering.target(group.output)
-    convert = lowering.convert(source.scale, destination.scale)
+    if not constant and not destination.zero:
+        convert = lowering.convert(source.scale, destination)
+    else:
+        # The last stage has room for a factor: the zero points are whole numbers of finer steps.
+        multiplier, convert = lowering.rescaled(source.scale, constant, destination)
+        if x2 is None and x1.multiplier is not None:
+            x2 = Stage(multiplier=multiplier)
+        else:
+            (x2 or x1).multiplier = multiplier
     lowering.operations.append(Process(group.name, source, destination, x1, x2, convert=convert))
 
 

@@ -38,9 +38,7 @@ class UpsampleLayer(LayerType):
         wide = source
         if fx > 1:
             channels, height, width = source.shape
-            wide = (
-                destination if fy == 1 else lowering.temporary(group.name, channels, height, width * fx, source.scale)
-            )
+            wide = destination if fy == 1 else lowering.temporary(group.name, channels, height, width * fx, source)
             for column in range(fx):
                 lowering.copy(group.name, source, wide.every(0, 1, height, column, fx, width))
         if fy > 1 or fx == 1:

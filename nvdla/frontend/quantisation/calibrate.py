@@ -110,7 +110,7 @@ def _from_samples(
                 progress(number + 1, len(data))
 
     if imported.precision == "fp16":  # magnitudes are the ranges of tables, nothing more
-        plain = Recipe("max", equalise=False, bias_correction=False)
+        plain = Recipe("max", equalise=False, bias_correction=False, headroom=False)
         refined = replace(refine(part.layers, batches, plain, "int16"), network=part.layers)
     else:
         refined = refine(part.layers, batches, recipe, imported.precision, held)
@@ -119,20 +119,26 @@ def _from_samples(
 
 def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[str, float]) -> Refined:
     """With what is known besides: scales of the model, magnitudes of the importer, tied tensors, kept scales."""
+    model = imported.model
     magnitudes = {**refined.calibration.magnitudes, **given, **imported.magnitudes}
     for name, origin in imported.ties.items():
         if origin in magnitudes:
             magnitudes[name] = magnitudes[origin]
     if imported.precision != "fp16":
         _spread(part.layers, magnitudes)
-        if imported.model.magnitudes:
+        if model.magnitudes:
             _bound_summands(part.layers, magnitudes)
         _check_complete(part.layers, magnitudes)
     for layer in part.layers.layers:
         if own_scale(layer, "int8") is not None:
             magnitudes.setdefault(layer.name, 1.0)
-    scales = {**refined.calibration.weight_scales, **imported.model.weight_scales}
-    return replace(refined, calibration=replace(refined.calibration, magnitudes=magnitudes, weight_scales=scales))
+    scales = {**refined.calibration.weight_scales, **model.weight_scales}
+    ranges = {name: model.ranges[value] for name, value in imported.tensors.items() if value in model.ranges}
+    for name, origin in imported.ties.items():
+        if origin in ranges:
+            ranges[name] = ranges[origin]
+    calibration = replace(refined.calibration, magnitudes=magnitudes, weight_scales=scales, ranges=ranges)
+    return replace(refined, calibration=calibration)
 
 
 def _bound_summands(network: Network, magnitudes: dict[str, float]) -> None:

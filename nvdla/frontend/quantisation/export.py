@@ -31,7 +31,9 @@ class Exporter:
 
         self.onnx = onnx
         self.network, self.built = network, built
-        self.scales = {name: each.scale for name, each in built.program.tensors.items()} if built else None
+        tensors = built.program.tensors if built else {}
+        self.scales = {name: each.scale for name, each in tensors.items()} if built else None
+        self.zeros = {name: each.zero for name, each in tensors.items()}
         self.nodes: list[Any] = []
         self.initializers: list[Any] = []
 
@@ -60,7 +62,7 @@ class Exporter:
             self.node("Identity", [value], f"{name}/real")
             return
         scale = self.constant(f"{name}/scale", np.float32(self.scales[name]))
-        zero = self.constant(f"{name}/zero", np.int8(0))
+        zero = self.constant(f"{name}/zero", np.int8(self.zeros[name]))
         self.node("QuantizeLinear", [value, scale, zero], f"{name}/elements")
         self.node("DequantizeLinear", [f"{name}/elements", scale, zero], f"{name}/real")
 
@@ -103,16 +105,17 @@ class Exporter:
     def _table(self, group: Group, scales: Mapping[str, float]) -> None:
         """A function as the hardware has it: one entry for each element."""
         name, source = group.output.name, group.layer.inputs[0].name
-        x = np.arange(LOWEST, HIGHEST + 1) * scales[source]
+        x = (np.arange(LOWEST, HIGHEST + 1) - self.zeros[source]) * scales[source]
         values = np.asarray(group.layer.settings["function"](x), np.float64)
-        entries = np.clip(np.floor(values / scales[name] + 0.5), LOWEST, HIGHEST)
+        entries = np.clip(np.floor(values / scales[name] + 0.5) + self.zeros[name], LOWEST, HIGHEST)
         table = self.constant(f"{name}/table", entries.astype(np.int8))
         wide = self.node("Cast", [f"{source}/elements"], f"{name}/wide", to=self.onnx.TensorProto.INT32)
         offset = self.constant(f"{name}/offset", np.int32(-LOWEST))
         index = self.node("Add", [wide, offset], f"{name}/index")
         self.node("Gather", [table, index], f"{name}/elements", axis=0)
         scale = self.constant(f"{name}/scale", np.float32(scales[name]))
-        self.node("DequantizeLinear", [f"{name}/elements", scale], f"{name}/real")
+        zero = self.constant(f"{name}/zero", np.int8(self.zeros[name]))
+        self.node("DequantizeLinear", [f"{name}/elements", scale, zero], f"{name}/real")
 
     def weights(self, group: Group, kernel_axis: int) -> list[str]:
         """Weights and bias of a convolution: integers with their scales, or floats."""

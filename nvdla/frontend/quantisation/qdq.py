@@ -1,8 +1,9 @@
 """Quantised ONNX models come in with their own scales: what is left is a float graph, the scales beside it.
 
 QuantizeLinear and DequantizeLinear between tensors say which scale a tensor has and are taken out; those of weights
-give the weights' real numbers and scales. NVDLA's elements have no zero point: int8 with zero point 0 and uint8 with
-zero point 128 are the same elements there; any other tensor keeps its range in a coarser step, and a note says so.
+give the weights' real numbers and scales. int8 and uint8 tensors keep their elements (uint8 less 128) and zero points
+where all that read them can take that (:mod:`nvdla.builder.lower.zero_points`); elsewhere, a tensor keeps its range in
+a coarser step, and a note says so.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _SYMMETRIC = {"int8": 127, "uint8": 127, "int16": 32767, "uint16": 32767}
 class Stripped:
     """A float model and what its quantisation said.
 
-    ``magnitudes``: the largest magnitude of tensors by value name. ``weight_scales``: int8 scales (K,) of kernels by
+    ``magnitudes``: the largest magnitude of tensors by value name; ``ranges``: (lowest, highest) number of those with a
+    zero point. ``weight_scales``: int8 scales (K,) of kernels by
     the first output of the node that has the weights. ``notes``: tensors whose elements are not the model's.
     """
 
@@ -34,6 +36,7 @@ class Stripped:
     magnitudes: dict[str, float] = field(default_factory=dict)
     weight_scales: dict[str, np.ndarray] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def quantised(self) -> bool:
@@ -189,17 +192,22 @@ class _Stripper:
             magnitude = scale * largest
         else:
             magnitude = scale * max(point - info.min, info.max - point)
-            self.result.notes.append(
-                f"tensor {source}: {kind} with zero point {point} holds {scale * (info.min - point):.4g} to "
-                f"{scale * (info.max - point):.4g}; without a zero point its step is "
-                f"{magnitude / largest / scale:.3g} times as large"
-            )
+        self._add_range(source, (scale * (info.min - point), scale * (info.max - point)), kind, point == middle)
         known = self.result.magnitudes.setdefault(source, magnitude)
         if not np.isclose(known, magnitude, rtol=1e-6):
             self.result.notes.append(
                 f"tensor {source} is quantised up to {known:.4g} and up to {magnitude:.4g}; the larger is taken"
             )
             self.result.magnitudes[source] = max(known, magnitude)
+
+    def _add_range(self, source: str, held: tuple[float, float], kind: str, symmetric: bool) -> None:
+        """Keep the range of a tensor with a zero point; one that is quantised in two ways has none."""
+        if np.iinfo(kind).bits != 8:
+            return
+        if source not in self.result.magnitudes and not symmetric:
+            self.result.ranges[source] = held
+        elif source in self.result.ranges and not np.allclose(self.result.ranges[source], held, rtol=1e-6):
+            del self.result.ranges[source]
 
     def _dequantize(self, node: Any) -> bool:
         parameters = self._parameters(node)

@@ -31,7 +31,7 @@
     return decoded(view.elements.subarray(row.offset, row.offset + count * SIZES[row.dtype]), row.dtype);
   }
 
-  view.amount = (row, value) => (row.scale ? view.real(value * row.scale) : view.real(value));
+  view.amount = (row, value) => (row.scale ? view.real((value - (row.zero || 0)) * row.scale) : view.real(value));
 
   view.tensor = function (side, id, title) {
     const row = side.tensors[id], made = view.el("div", { class: "tensor" });
@@ -73,7 +73,7 @@
     if (row.saturated) words.push(`${view.percent(row.saturated, 2)} at the type's ends`);
     if (row.dead && row.shape[0] > 1) words.push(`${row.dead} of ${row.shape[0]} channels always zero`);
     if (row.special) words.push(`${row.special} NaN or infinite`);
-    words.push(row.scale ? `one step is ${view.real(row.scale)}` : row.dtype.startsWith("int") ? "steps (no scale is known)" : "");
+    words.push(row.scale ? `one step is ${view.real(row.scale)}${row.zero ? `, 0 is ${row.zero}` : ""}` : row.dtype.startsWith("int") ? "steps (no scale is known)" : "");
     return words.filter(Boolean).join(", ");
   }
 
@@ -118,7 +118,7 @@
     return view.el("div", { class: "maps" }, canvas, said);
   }
 
-  function told(row, value) { return row.scale ? `${view.real(value * row.scale)} (${value})` : view.real(value); }
+  function told(row, value) { return row.scale ? `${view.real((value - (row.zero || 0)) * row.scale)} (${value})` : view.real(value); }
 
   const SHEET = 1 << 24; // pixels of a picture of all channels; of larger tensors one channel is shown at a time
 

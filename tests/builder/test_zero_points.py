@@ -1,0 +1,116 @@
+"""Tensors with zero points: exact on the hardware, and finer than symmetric ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from support.build_checks import build_and_run, samples
+from support.random_networks import networks
+
+from nvdla.builder import Network, build, calibrate, floating, layer_errors
+from nvdla.descriptors.abi import abi_named
+from nvdla.descriptors.task import DlaTask
+
+SETTINGS = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+ALL = [("nv_small", False), ("nv_small", True), ("nv_large", True), ("nv_full", False)]
+
+
+def with_ranges(net, data, bound=True):
+    """A calibration that gives every tensor the range that it has in floats, as quantised models do."""
+    values = floating.run(net, data)
+    ends = {tensor.name for tensor in (*net.inputs, *net.outputs)}
+    ranges = {
+        name: (min(float(each.min()), 0.0), max(float(each.max()), 0.0))
+        for name, each in values.items()
+        if bound or name not in ends
+    }
+    return replace(calibrate(net, data), zero_points=True, ranges=ranges)
+
+
+@pytest.mark.parametrize(("config", "per_channel"), ALL)
+@SETTINGS
+@given(net=networks())
+def test_random_networks_with_zero_points_equal_plain_numpy(config, per_channel, net):
+    data = samples(net, np.random.default_rng(1), 1)
+    build_and_run(net, config, "int8", per_channel, data, with_ranges(net, data))
+
+
+def branches(rng):
+    """Every kind of layer that takes a zero point, on tensors behind ReLUs."""
+    net = Network("branches")
+    x = net.input("x", (16, 12, 12))
+
+    def conv(name, source, kernels, size=3, **settings):
+        weights = rng.normal(size=(kernels, source.shape[0] // settings.get("groups", 1), size, size))
+        bias = rng.normal(size=kernels) * 3
+        made = net.convolution(f"{name}/conv", source, weights, bias, padding=size // 2, **settings)
+        return net.relu(name, made)
+
+    a = conv("a", x, 16)
+    b = conv("b", a, 16, groups=16)
+    pooled = net.max_pool("pooled", b, 3, 2, 1)
+    averaged = net.average_pool("averaged", b, 3, 2, 1)
+    both = net.concat("both", pooled, averaged)
+    summed = net.relu("summed", net.add("sum", conv("c", both, 16, 1), net.scale("d", pooled, rng.normal(size=16))))
+    up = net.relu("up", net.deconvolution("up/conv", summed, rng.normal(size=(16, 16, 2, 2)), rng.normal(size=16), 2))
+    residual = net.convolution("residual/conv", up, rng.normal(size=(16, 16, 1, 1)) / 4)
+    total = net.relu("total", net.add("total/sum", residual, b))
+    gate = net.sigmoid("gate", net.convolution("gate/conv", total, rng.normal(size=(16, 16, 1, 1)) / 16))
+    gated = net.multiply("gated", total, gate)
+    limited = net.clip("limited", net.upsample("upsampled", net.slice("part", gated, (0, 8)), 2), 0.5, 9.0)
+    mean = net.global_average_pool("mean", limited)
+    net.output(net.fully_connected("out", mean, rng.normal(size=(10, 8))))
+    return net
+
+
+def noise(net, built, data):
+    return {name: error["snr_db"] for name, error in layer_errors(net, built, data).items()}
+
+
+@pytest.mark.parametrize(("config", "per_channel"), ALL)
+def test_tensors_behind_relus_have_less_noise(config, per_channel):
+    net = branches(np.random.default_rng(2))
+    data = samples(net, np.random.default_rng(3), 2)
+    calibration = calibrate(net, data)
+    symmetric = noise(net, build(net, config, "int8", calibration, per_channel), data)
+    built = build_and_run(net, config, "int8", per_channel, data, replace(calibration, zero_points=True))
+    tensors = built.program.tensors
+    assert {"a", "b", "pooled", "averaged", "both", "c", "summed", "up", "total"} <= {
+        name for name, surface in tensors.items() if surface.zero == -128
+    }
+    assert tensors["x"].zero == tensors["out"].zero == 0
+    found = noise(net, built, data)
+    # The weights are rounded as before, so the noise of the activations is a part of all.
+    gained = {name: found[name] - symmetric[name] for name in ("a", "b", "both", "summed", "up", "total")}
+    assert min(gained.values()) > 1.5, gained
+    assert built.sidecar["tensors"]["b"]["zero_point"] == -128
+
+
+def test_a_tensor_that_a_layer_cannot_take_stays_symmetric():
+    net = Network("lrn")
+    x = net.input("x", (8, 6, 6))
+    a = net.relu("a", net.convolution("conv", x, np.random.default_rng(1).normal(size=(8, 8, 1, 1))))
+    net.output(net.lrn("lrn", a))
+    net.output(net.convolution("other", a, np.ones((1, 8, 1, 1))))
+    data = samples(net, np.random.default_rng(3), 1)
+    built = build(net, "nv_small", "int8", replace(calibrate(net, data), zero_points=True))
+    assert built.program.tensors["a"].zero == 0
+
+
+def test_padding_is_the_element_that_stands_for_zero():
+    """A border of real zeros: the descriptor of the convolution says -128, that of the average says its multiples."""
+    net = Network("pads")
+    x = net.input("x", (8, 5, 5))
+    a = net.relu("a", net.convolution("conv", x, np.eye(8)[:, :, None, None]))
+    net.output(net.convolution("b", a, np.ones((1, 8, 3, 3)), padding=1))
+    net.output(net.average_pool("c", a, 3, 1, 1))
+    data = samples(net, np.random.default_rng(3), 1)
+    calibration = replace(with_ranges(net, data, bound=False), ranges={"c": (0.0, 3.0)})
+    built = build_and_run(net, "nv_small", "int8", False, data, calibration)
+    assert built.program.tensors["c"].zero == -128
+    task = DlaTask.decode(built.loadable, built.loadable.tasks[0], abi_named("new"))
+    convolutions = [each.op.pad_val for each in map(task.operation, range(len(task))) if each.engine == "conv"]
+    assert -128 in convolutions
