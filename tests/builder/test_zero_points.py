@@ -114,3 +114,47 @@ def test_padding_is_the_element_that_stands_for_zero():
     task = DlaTask.decode(built.loadable, built.loadable.tasks[0], abi_named("new"))
     convolutions = [each.op.pad_val for each in map(task.operation, range(len(task))) if each.engine == "conv"]
     assert -128 in convolutions
+
+
+def conv_relu(net, rng, name, x, kernels=16, size=1):
+    weights, bias = rng.normal(size=(kernels, x.shape[0], size, size)), rng.normal(size=kernels)
+    return net.relu(name, net.convolution(f"{name}/conv", x, weights, bias, padding=size // 2))
+
+
+def one_operation_less(form):
+    """A network of a tensor behind a ReLU and what ``form`` makes of it, run at level 1 on nv_small; its operations."""
+    rng = np.random.default_rng(5)
+    net = Network("joined")
+    a = conv_relu(net, rng, "a", net.input("x", (8, 9, 10)))
+    net.output(form(net, rng, a))
+    data = samples(net, rng)
+    built = build_and_run(net, "nv_small", "int8", False, data, replace(calibrate(net, data), zero_points=True))
+    return [operation.layer for operation in built.program.operations], built.program.tensors["a"].zero
+
+
+def test_a_product_behind_its_convolution_is_worth_more_than_a_zero_point():
+    """X2 multiplies by the elements as they lie in memory."""
+    found = one_operation_less(
+        lambda net, rng, a: net.relu(
+            "r", net.multiply("m", a, net.convolution("b", a, rng.normal(size=(16, 16, 1, 1))))
+        )
+    )
+    assert found == (["a/conv+a", "b+m+r"], 0)
+
+
+def test_a_product_and_a_sum_with_constants_stay_one_operation():
+    def affine(net, rng, a):
+        product = net.multiply("m", a, net.constant("f", np.abs(rng.normal(size=a.shape))))
+        return net.add("s", product, net.constant("c", rng.normal(size=a.shape)))
+
+    assert one_operation_less(affine) == (["a/conv+a", "m+s"], 0)
+
+
+def test_sums_and_branches_on_tensors_with_zero_points_stay_one_operation():
+    def branches_of(net, rng, a):
+        b = net.convolution("b", a, rng.normal(size=(16, 16, 3, 3)), rng.normal(size=16), padding=1)
+        c = net.convolution("c", a, rng.normal(size=(16, 16, 1, 1)), rng.normal(size=16))
+        both = net.relu("both", net.add("sum", b, c))
+        return net.add("total", both, net.convolution("d", both, rng.normal(size=(16, 16, 1, 1))))
+
+    assert one_operation_less(branches_of) == (["a/conv+a", "b+c+sum+both", "d+total"], -128)
