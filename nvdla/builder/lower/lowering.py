@@ -105,7 +105,7 @@ class Lowering:
         return self.calibration
 
     @property
-    def tensors(self) -> list[Tensor]:
+    def tensors(self) -> list[NetworkTensor]:
         """Inputs, and what the groups make."""
         return list(self.network.inputs) + [group.output for group in self.groups]
 

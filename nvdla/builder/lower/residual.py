@@ -44,7 +44,7 @@ def claimed(lowering: Lowering) -> dict[str, Group]:
 
 def without_zero_points(lowering: Lowering) -> list[str]:
     """Tensors that the SDP multiplies by as they lie in memory: a product that waits saves more than finer steps."""
-    found: list[Tensor] = []
+    found: list[NetworkTensor] = []
     makers = claimed(lowering) if lowering.level else {}
     for group in (each for each in lowering.groups if each.output.name in makers):
         maker = makers[group.output.name]

@@ -22,7 +22,7 @@ import numpy as np
 from nvdla.builder.fuse import Group
 from nvdla.builder.layer_types import layer_type
 from nvdla.builder.lower import residual
-from nvdla.builder.network import Tensor
+from nvdla.builder.network import NetworkTensor
 
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
@@ -51,7 +51,7 @@ def chosen(lowering: Lowering, find: Find) -> dict[str, ZeroPoint]:
     if lowering.default != "int8" or calibration is None or not (calibration.zero_points or calibration.ranges):
         return {}
     makers = {group.output.name: group for group in lowering.groups}
-    members: dict[str, list[Tensor]] = {}
+    members: dict[str, list[NetworkTensor]] = {}
     for tensor in lowering.tensors:
         members.setdefault(find(tensor.name), []).append(tensor)
     points = {}
@@ -71,7 +71,7 @@ def chosen(lowering: Lowering, find: Find) -> dict[str, ZeroPoint]:
     return {tensor.name: points[lead] for lead, alike in members.items() if lead in points for tensor in alike}
 
 
-def _can_make(lowering: Lowering, tensor: Tensor, group: Group | None) -> bool:
+def _can_make(lowering: Lowering, tensor: NetworkTensor, group: Group | None) -> bool:
     """Bound tensors are symmetric unless the model says otherwise: the application binds them."""
     network, ranges = lowering.network, lowering.scales_given.ranges
     if (group is None or tensor in network.outputs) and tensor.name not in ranges:
@@ -86,7 +86,7 @@ def _can_make(lowering: Lowering, tensor: Tensor, group: Group | None) -> bool:
     return layer_type(layer.kind).zero_points or layer_type(layer.kind).keeps_scale
 
 
-def _range(lowering: Lowering, tensor: Tensor, group: Group | None) -> tuple[float, float] | None:
+def _range(lowering: Lowering, tensor: NetworkTensor, group: Group | None) -> tuple[float, float] | None:
     """(lowest, highest) real number of a tensor that 256 elements are to hold; None where its source says it."""
     given = lowering.scales_given
     if tensor.name in given.ranges:
