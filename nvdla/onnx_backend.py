@@ -59,7 +59,9 @@ class NvdlaRep(BackendRep):
         arrays = [np.asarray(each) for each in feed.values()]
         real = arrays and all(each.dtype.kind == "f" and np.isfinite(each).all() for each in arrays)
         data = samples(self.model, [feed]) if real else None
-        self._compiled = compiler.compile(self.model, self.config, self.precision, data, **self.options)
+        # No room for other data: the scales are for the data that are run.
+        options = {"headroom": False, **self.options}
+        self._compiled = compiler.compile(self.model, self.config, self.precision, data, **options)
         return self._compiled
 
 

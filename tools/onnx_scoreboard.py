@@ -165,10 +165,11 @@ def judge(case: Any, config: str, precision: str) -> Result | None:
         calibration = (
             [feed] if feed and all(_real(each) and np.isfinite(each).all() for each in feed.values()) else None
         )
-        compiled = compile(loaded, config, precision, calibration, method="max")
+        own: dict[str, Any] = {"method": "max", "headroom": False}  # the scales are for the data that are run
+        compiled = compile(loaded, config, precision, calibration, **own)
         if calibration and compiled.loadable is not None:
             # what the accelerator sees is the rounded input: its values have to be in range, too
-            compiled = compile(loaded, config, precision, [feed, rounded_input(compiled, feed)], method="max")
+            compiled = compile(loaded, config, precision, [feed, rounded_input(compiled, feed)], **own)
         made.verdict, made.reason = verdict(compiled, loaded, feed, wanted)
     except NvdlaError as error:
         made.verdict, made.reason = "refused", str(error)
@@ -258,9 +259,9 @@ def rounded_input(compiled: Compiled, feed: dict[str, np.ndarray]) -> dict[str, 
                 continue
             flat = rounded[each.value].reshape(-1)
             places = slice(None) if each.index is None else each.index.ravel()
-            scale = part.scales[each.tensor]
-            elements = quantize(feed[each.value].reshape(-1)[places], scale, part.precision).astype(np.float64)
-            flat[places] = (elements * scale).astype(flat.dtype)
+            scale, zero = part.scales[each.tensor], part.zero_points.get(each.tensor, 0)
+            elements = quantize(feed[each.value].reshape(-1)[places], scale, part.precision, zero).astype(np.float64)
+            flat[places] = ((elements - zero) * scale).astype(flat.dtype)
     return rounded
 
 

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from support.build_checks import build_and_run, samples
 from support.random_networks import networks
 
+from nvdla import Runtime
 from nvdla.builder import Network, build, calibrate, floating, layer_errors
 from nvdla.descriptors.abi import abi_named
 from nvdla.descriptors.task import DlaTask
@@ -158,3 +159,17 @@ def test_sums_and_branches_on_tensors_with_zero_points_stay_one_operation():
         return net.add("total", both, net.convolution("d", both, rng.normal(size=(16, 16, 1, 1))))
 
     assert one_operation_less(branches_of) == (["a/conv+a", "b+c+sum+both", "d+total"], -128)
+
+
+@pytest.mark.parametrize(("config", "per_channel"), ALL)
+@pytest.mark.parametrize(("level", "images"), [(0, 1), (2, 1), (1, 2)])
+def test_every_level_and_batches_give_the_bytes_of_the_reference(config, per_channel, level, images):
+    net = branches(np.random.default_rng(2))
+    data = samples(net, np.random.default_rng(3), images)
+    scales = with_ranges(net, {name: each[:1] for name, each in data.items()})
+    built = build(net, config, "int8", scales, per_channel, level=level, images=images)
+    assert built.zero_points
+    elements = built.quantize_inputs(data)
+    found, expected = Runtime(built.loadable, config).run(elements), built.expected(elements)
+    for name, wanted in expected.items():
+        np.testing.assert_array_equal(found[name].reshape(wanted.shape), wanted)
