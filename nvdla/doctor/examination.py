@@ -95,7 +95,7 @@ def examine(
     """
     names = names or Names()
     report = lint(loadable, config, abi, names.layers)
-    checkup, runs, run_error = Checkup(), 0, None
+    checkup, runs, run_error = Checkup(names), 0, None
     accumulators: dict[tuple[int, int], int] = {}
     if inputs is not None:
         patient = _Patient(loadable, report.config.name, abi, threads, names.layers)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.compare.observation import Observation
+from nvdla.program.naming import Names
 
 HISTOGRAM_BINS = 16
 MOST_CHANNELS = 64
@@ -15,7 +16,8 @@ MOST_CHANNELS = 64
 
 @dataclass
 class TensorHealth:
-    """One operation's output over all runs. Integers are counted value by value, fp16 bit pattern by bit pattern."""
+    """One operation's output over all runs. Integers are counted value by value, fp16 bit pattern by bit pattern.
+    ``zero``: the element that stands for 0."""
 
     task: int
     index: int
@@ -24,6 +26,7 @@ class TensorHealth:
     fused: tuple[int, ...]
     dtype: np.dtype
     shape: tuple[int, ...]
+    zero: int = 0
     runs: int = 0
     counts: np.ndarray | None = field(default=None, repr=False)
     channel_low: np.ndarray | None = field(default=None, repr=False)
@@ -31,8 +34,8 @@ class TensorHealth:
     statistics: dict[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, observation: Observation) -> TensorHealth:
-        """A tensor that nothing is known of yet."""
+    def of(cls, observation: Observation, names: Names) -> TensorHealth:
+        """A tensor that nothing is known of yet but what ``names`` say."""
         return cls(
             observation.task,
             observation.index,
@@ -41,6 +44,7 @@ class TensorHealth:
             observation.fused,
             observation.dtype,
             observation.tensor.shape,
+            names.zero_point(observation.layer) if observation.dtype.kind == "i" else 0,
         )
 
     def add(self, observation: Observation) -> None:
@@ -97,9 +101,16 @@ class TensorHealth:
 
     @property
     def saturated(self) -> float:
-        """The share of elements at either end of the type."""
+        """The share of elements at either end of the type. The lower one is none where it stands for 0: there a ReLU
+        ends."""
         low, high = self.limits
-        return self.share_of(low) + self.share_of(high)
+        return (self.share_of(low) if low != self.zero else 0.0) + self.share_of(high)
+
+    @property
+    def room(self) -> float:
+        """Steps between the element that stands for 0 and the farther end of the type."""
+        low, high = self.limits
+        return max(self.zero - low, high - self.zero) if self.zero else high
 
     @property
     def special(self) -> int:
@@ -110,12 +121,14 @@ class TensorHealth:
     @property
     def dead(self) -> list[int]:
         """Channels that were zero everywhere."""
-        return [int(each) for each in np.flatnonzero((self.channel_low == 0) & (self.channel_high == 0))]
+        return [
+            int(each) for each in np.flatnonzero((self.channel_low == self.zero) & (self.channel_high == self.zero))
+        ]
 
     @property
     def constant(self) -> list[int]:
         """Channels with one value everywhere that is not zero."""
-        same = (self.channel_low == self.channel_high) & (self.channel_low != 0)
+        same = (self.channel_low == self.channel_high) & (self.channel_low != self.zero)
         return [int(each) for each in np.flatnonzero(same)]
 
     def histogram(self) -> dict[str, list[float]]:
@@ -143,7 +156,8 @@ class TensorHealth:
             "runs": self.runs,
             "min": low,
             "max": high,
-            "zero_share": self.share_of(0.0),
+            "zero_point": self.zero,
+            "zero_share": self.share_of(self.zero),
             "saturated_share": self.saturated,
             "special": self.special,
             "channels": self.shape[1],
@@ -159,7 +173,8 @@ class TensorHealth:
 class Checkup:
     """Collects the health of all operations; give :meth:`see` to an :class:`~nvdla.compare.observation.Observer`."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Names) -> None:
+        self._names = names
         self.tensors: dict[tuple[int, int], TensorHealth] = {}
 
     def see(self, observation: Observation) -> None:
@@ -168,5 +183,5 @@ class Checkup:
             return
         key = observation.task, observation.index
         if key not in self.tensors:
-            self.tensors[key] = TensorHealth.of(observation)
+            self.tensors[key] = TensorHealth.of(observation, self._names)
         self.tensors[key].add(observation)

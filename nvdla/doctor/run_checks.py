@@ -66,12 +66,14 @@ def outputs_hardly_saturate(chart: Chart) -> Iterator[Said]:
     headline="outputs in a small part of their range",
 )
 def outputs_use_their_range(chart: Chart) -> Iterator[Said]:
-    """The largest int8 value of a tensor is at least 32 of 127: otherwise two of its seven bits are never used."""
+    """The int8 value of a tensor that is farthest from 0 is at least a quarter as far as the type allows (32 of 127):
+    otherwise two bits are never used."""
     for subject, health in chart.measured():
         low, high = health.range
-        peak = max(-low, high)
-        if _computes(health) and health.dtype == np.int8 and 0 < peak < 32:
-            yield subject, f"values from {low:g} to {high:g}: a scale {127 / peak:.1f} times smaller would hold them"
+        peak = max(health.zero - low, high - health.zero)
+        if _computes(health) and health.dtype == np.int8 and 0 < 4 * peak < health.room:
+            smaller = health.room / peak
+            yield subject, f"values from {low:g} to {high:g}: a scale {smaller:.1f} times smaller would hold them"
 
 
 @check(
@@ -83,7 +85,7 @@ def outputs_use_their_range(chart: Chart) -> Iterator[Said]:
 def outputs_are_not_all_zero(chart: Chart) -> Iterator[Said]:
     """A tensor has an element that is not zero."""
     for subject, health in chart.measured():
-        if _computes(health) and health.range == (0.0, 0.0) and not health.special:
+        if _computes(health) and health.range == (health.zero, health.zero) and not health.special:
             yield subject, f"all {health.elements} elements of {health.runs} runs are zero"
 
 

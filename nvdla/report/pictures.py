@@ -34,7 +34,7 @@ class Pictures:
     def add(self, tensor: np.ndarray, scale: float | None = None, what: str = "", zero: int = 0) -> int:
         """A tensor (1, C, H, W) with the real value of one step, where it is known, and the element that stands for 0;
         returns its number."""
-        self.rows.append({"what": what, "scale": scale, "zero": zero, **figures(tensor)})
+        self.rows.append({"what": what, "scale": scale, "zero": zero, **figures(tensor, zero)})
         self.arrays.append(tensor[0])
         return len(self.rows) - 1
 
@@ -67,21 +67,21 @@ def thinned(cube: np.ndarray, room: int) -> tuple[np.ndarray, int]:
     return np.ascontiguousarray(cube[:channels, ::step, ::step]), step
 
 
-def figures(tensor: np.ndarray) -> Row:
-    """Shape, element type, range, shares and histogram of a tensor (1, C, H, W)."""
+def figures(tensor: np.ndarray, zero: int = 0) -> Row:
+    """Shape, element type, range, shares and histogram of a tensor (1, C, H, W) in which ``zero`` stands for 0."""
     flat = tensor.reshape(-1)
     finite = flat if tensor.dtype.kind in "iu" else flat[np.isfinite(flat)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 0.0)
     limits = np.iinfo(tensor.dtype) if tensor.dtype.kind in "iu" else np.finfo(tensor.dtype)
-    saturated = int(((flat == limits.min) | (flat == limits.max)).sum())
-    dead = (tensor == 0).all(axis=(0, 2, 3))
+    saturated = int((((flat == limits.min) & (limits.min != zero)) | (flat == limits.max)).sum())
+    dead = (tensor == zero).all(axis=(0, 2, 3))
     return {
         "shape": list(tensor.shape[1:]),
         "dtype": str(tensor.dtype),
         "min": low,
         "max": high,
         "mean": float(finite.mean(dtype=np.float64)) if finite.size else 0.0,
-        "zeros": float((flat == 0).mean()) if flat.size else 0.0,
+        "zeros": float((flat == zero).mean()) if flat.size else 0.0,
         "saturated": saturated / max(flat.size, 1),
         "special": int(flat.size - finite.size),
         "dead": int(dead.sum()),

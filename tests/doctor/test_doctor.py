@@ -2,6 +2,7 @@
 
 import json
 import struct
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from nvdla.cli.doctor import bars
 from nvdla.compare.observation import Observation
 from nvdla.doctor.examination import checks, examine
 from nvdla.doctor.health import TensorHealth
-from nvdla.program.naming import from_sidecar
+from nvdla.program.naming import Names, from_sidecar
 
 
 @pytest.fixture(scope="module")
@@ -279,7 +280,7 @@ def observation(tensor):
 def test_health_is_counted_over_runs():
     one = np.array([[[[0, 127], [-128, 3]], [[0, 0], [0, 0]]]], np.int8)
     other = np.array([[[[5, 5], [5, 5]], [[0, 0], [0, 0]]]], np.int8)
-    health = TensorHealth.of(observation(one))
+    health = TensorHealth.of(observation(one), Names())
     for tensor in (one, other):
         health.add(observation(tensor))
     assert (health.runs, health.elements, health.per_channel) == (2, 16, 8)
@@ -294,7 +295,7 @@ def test_health_is_counted_over_runs():
 
 def test_health_of_halves_leaves_nan_and_infinities_out():
     tensor = np.array([[[[1.5, np.nan], [np.inf, -2.0]]]], np.float16)
-    health = TensorHealth.of(observation(tensor))
+    health = TensorHealth.of(observation(tensor), Names())
     health.add(observation(tensor))
     assert health.special == 2
     assert health.range == (-2.0, 1.5)
@@ -404,3 +405,19 @@ def test_random_numbers_give_no_advice_about_real_ones(nvdla_command, samples):
         assert found["runs"] == 1
         assert judged.isdisjoint(each["rule"] for each in found["findings"])
         assert "The inputs were random" in nvdla_command(*words)[1]
+
+
+def test_a_relu_that_ends_at_the_lowest_element_is_not_cut_off():
+    """A tensor with a zero point: the layer file says that -128 stands for 0."""
+    tensor = np.full((1, 2, 8, 8), -128, np.int8)
+    tensor[0, 1] = np.arange(64).reshape(8, 8) - 100
+    seen = replace(observation(tensor), layer="relu")
+    for names, saturated, dead, zeros in (
+        (Names(), 0.5, [], 0.0),
+        (Names(scales={"relu": 0.1}, zero_points={"relu": -128}), 0.0, [0], 0.5),
+    ):
+        health = TensorHealth.of(seen, names)
+        health.add(seen)
+        found = health.as_dict()
+        assert (found["saturated_share"], found["dead_channels"], found["zero_share"]) == (saturated, dead, zeros)
+        assert found["constant_channels"] == ([0] if not dead else [])
