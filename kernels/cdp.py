@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nvdla.kernels.integers import int_log2, int_shift_right, saturate, wrap
+from nvdla.kernels.integers import convert, int_log2, int_shift_right, saturate, wrap
 from nvdla.kernels.jit.compilation import njit
 
 HIT, UNDERFLOW, OVERFLOW = 0, 1, 2
@@ -138,9 +138,8 @@ def choose(le_state: int, lo_state: int, priority: Priority, counters: np.ndarra
 @njit(cache=True, nogil=True, inline="always")
 def _convert_out(x: int, converter: CdpConverter, counters: np.ndarray) -> int:
     """The output converter; counts what its saturation changes by more than rounding (IntShiftRightSat)."""
-    product = (x - converter.offset) * converter.scale
-    result = int_shift_right(product, converter.shift, converter.bits)
-    if abs((product >> converter.shift) - result) > 1:
+    result = convert(x, converter.offset, converter.scale, converter.shift, converter.bits)
+    if abs(((x - converter.offset) * converter.scale >> converter.shift) - result) > 1:
         counters[SATURATED] += 1
     return result
 
@@ -203,7 +202,7 @@ def normalise(
         for w in range(width):
             for channel in range(channels):
                 x = np.int64(source[channel // atom, h, w, channel % atom])
-                x = int_shift_right((x - icvt.offset) * icvt.scale, icvt.shift, icvt.bits)
+                x = convert(x, icvt.offset, icvt.scale, icvt.shift, icvt.bits)
                 column[channel + HALO] = x
                 squares[channel + HALO] = x * x
             _normalise_column(

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from nvdla.kernels.integers import int_shift_right, round_half_away
+from nvdla.kernels.integers import all_saturated, int_shift_right, round_half_away
 from nvdla.kernels.jit.compilation import njit
 
 CACC_BITS = 48
@@ -88,7 +89,6 @@ def saturating_sums(
     ``atoms``: the steps of the sequence in order, each a list of (row, column, first channel, end channel).
     """
     view = windows(lines, window, weights.shape[1:])
-    high = (1 << CACC_BITS - 1) - 1
     sums = np.zeros((*view.shape[:3], weights.shape[0]), np.int64)
     for batch, y in product(range(view.shape[0]), range(view.shape[1])):
         line = sums[batch, y]
@@ -97,7 +97,7 @@ def saturating_sums(
                 # 64 products of 16 bits stay below 2^37: exact in float64.
                 part = view[batch, y, :, row, column, first:end].astype(np.float64)
                 line += (part @ weights[:, row, column, first:end].T.astype(np.float64)).astype(np.int64)
-            np.clip(line, -high - 1, high, out=line)
+            all_saturated(line, CACC_BITS, out=line)
     return sums
 
 
@@ -130,8 +130,8 @@ def deliver(sums: np.ndarray, truncate: int, out: np.ndarray) -> int:
 
 @deliver.plain(lambda sums, truncate, out: 16 * (sums.size + out.size))
 def _deliver_plain(sums: np.ndarray, truncate: int, out: np.ndarray) -> int:
-    wide = round_half_away.py_func(sums, truncate)
-    narrow = np.clip(wide, -(1 << 31), (1 << 31) - 1)
+    wide: Any = round_half_away.py_func(sums, truncate)
+    narrow = all_saturated(wide, 32)
     batches, surfaces, height, width, atom = out.shape
     channels = np.zeros((batches, height, width, surfaces * atom), np.int32)
     channels[..., : sums.shape[3]] = narrow

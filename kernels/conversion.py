@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.kernels.integers import int_shift_right
+from nvdla.kernels.integers import all_clamped, convert
 from nvdla.kernels.jit.compilation import njit
 
 
@@ -15,8 +15,7 @@ from nvdla.kernels.jit.compilation import njit
 def _convert(values: np.ndarray, offsets: np.ndarray, scale: int, truncate: int, bits: int, out: np.ndarray) -> None:
     for row in range(values.shape[0]):
         for channel in range(values.shape[1]):
-            product = (values[row, channel] - offsets[channel]) * scale
-            out[row, channel] = int_shift_right(product, truncate, bits)
+            out[row, channel] = convert(values[row, channel], offsets[channel], scale, truncate, bits)
 
 
 def convert_input(values: np.ndarray, offsets: np.ndarray, scale: int, truncate: int, precision: int) -> np.ndarray:
@@ -32,4 +31,4 @@ def convert_input(values: np.ndarray, offsets: np.ndarray, scale: int, truncate:
     if precision < 2:
         return converted.astype((np.int8, np.int16)[precision])
     # 65520 and more would round to infinity, which NVDLA never makes: the largest finite number instead.
-    return np.clip(converted, -65504, 65504).astype(np.float16).view(np.uint16)
+    return all_clamped(converted, -65504, 65504).astype(np.float16).view(np.uint16)

@@ -2,9 +2,14 @@
 
 Scalar functions on int64 for use inside other kernels. Source: cmod/hls/include/nvdla_int.h. The C model assigns one
 fixed-point number to another there: exact shift, then rounding half away from zero, then saturation.
+
+Some rules stand here three times: on int64, on integers held in float64, which vectorise where multiplications and
+shifts of 64 bits do not, and on arrays, for forms that are not compiled.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from nvdla.kernels.jit.compilation import njit
 
@@ -38,6 +43,13 @@ def round_half_away(x: int, shift: int) -> int:
 def int_shift_right(x: int, shift: int, bits: int) -> int:
     """IntShiftRight (nvdla_int.h:34): round_half_away, then saturate to ``bits``."""
     return saturate(round_half_away(x, shift), bits)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def convert(x: int, offset: int, scale: int, shift: int, bits: int) -> int:
+    """(x - offset) * scale / 2**shift in ``bits`` signed bits: what every converter of integers does, with one rounding
+    (sdp_y_cvt.cpp:17, cdma_cvt.cpp:14). |product| < 2**63."""
+    return int_shift_right((x - offset) * scale, shift, bits)
 
 
 @njit(cache=True, nogil=True, inline="always")
@@ -85,3 +97,51 @@ def int_log2(x: int) -> int:
             x >>= step
             position += step
     return position
+
+
+@njit(cache=True, nogil=True, inline="always")
+def rounding(x: float) -> float:
+    """Half with the sign of x: int(x + rounding(x)) rounds half away from zero.
+
+    Exact for x = p * 2**-s with |p| < 2**49: for s <= 52 the sum has at most 53 bits; for larger s both |x| and the
+    error of the sum are far below one half.
+    """
+    return 0.5 if x >= 0.0 else -0.5
+
+
+@njit(cache=True, nogil=True, inline="always")
+def nearest(x: float) -> int:
+    """:func:`round_half_away` of a float64 as :func:`rounding` says; int64."""
+    return np.int64(x + rounding(x))
+
+
+@njit(cache=True, nogil=True, inline="always")
+def clamp(x: float, low: float, high: float) -> float:
+    """:func:`saturate` of a float64, with limits of its own."""
+    return min(max(x, low), high)
+
+
+@njit(cache=True, nogil=True, inline="always")
+def requantise(x: float, low: float, high: float) -> int:
+    """A float64 clamped, then rounded half away from zero; int32. Limits are whole numbers, so that the order of both
+    does not matter."""
+    y = clamp(x, low, high)
+    return np.int32(y + rounding(y))
+
+
+def all_clamped(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """:func:`clamp` of every element."""
+    clamped: np.ndarray = np.clip(values, low, high)
+    return clamped
+
+
+def all_saturated(values: np.ndarray, bits: int, out: np.ndarray | None = None) -> np.ndarray:
+    """:func:`saturate` of every element of an integer array; into ``out``, if given."""
+    high = (1 << bits - 1) - 1
+    saturated: np.ndarray = np.clip(values, -high - 1, high, out=out)
+    return saturated
+
+
+def all_nearest(values: np.ndarray) -> np.ndarray:
+    """:func:`nearest` of every element of a float64 array; int64."""
+    return (values + np.copysign(0.5, values)).astype(np.int64)

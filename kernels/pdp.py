@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from nvdla.kernels.integers import all_nearest, nearest
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
 from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, int8s, words
@@ -254,8 +255,7 @@ def _divide(sums: np.ndarray, reciprocal: tuple[int, int], unused: int, out: np.
     across, down = reciprocal[1] * 2.0**-16, reciprocal[0] * 2.0**-16
     for i in range(out.size):
         y = np.float64(np.int32(sums[i] << unused) >> unused) * across
-        y = np.float64(np.int64(y + (0.5 if y >= 0.0 else -0.5))) * down
-        out[i] = np.int64(y + (0.5 if y >= 0.0 else -0.5))
+        out[i] = nearest(np.float64(nearest(y)) * down)
 
 
 @njit(cache=True, nogil=True)
@@ -502,8 +502,7 @@ def _pool_average_plain(
     sums += padding.astype(np.int32)[:, :, None]
     sums = sums << (32 - sum_bits) >> (32 - sum_bits)
     for factor in (reciprocal[1], reciprocal[0]):
-        scaled = sums * (factor * 2.0**-16)
-        sums = (scaled + np.where(scaled >= 0.0, 0.5, -0.5)).astype(np.int64)
+        sums = all_nearest(sums * (factor * 2.0**-16))
     out[:] = sums
 
 

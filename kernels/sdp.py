@@ -2,7 +2,7 @@
 
 All values are exact in float64, which vectorises where 64-bit integer multiplication and shifts do not: X works on
 33-bit sums and 49-bit products (C model cmod/hls/sdp/sdp.h), the converter on 49-bit products, a power-of-two factor
-does not round, and what remains is below 2**53. ``rounding`` says why adding one half is safe.
+does not round, and what remains is below 2**53 (:func:`nvdla.kernels.integers.rounding`: why adding one half is safe).
 
 A cube is (rows, pixels, A): rows = batch * surfaces, pixels = height * width, A = elements of one atom. Work goes
 through lines of LINE elements that stay in the first-level cache, one simple loop per stage, so that the loops have
@@ -11,10 +11,11 @@ no branches on modes and do not care for the size of an atom.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from nvdla.kernels.integers import all_clamped, all_nearest, clamp, requantise
 from nvdla.kernels.jit.compilation import njit
 
 LINE = 2048
@@ -57,19 +58,15 @@ RAW = Converter(0.0, 1.0, INT32_LOW, INT32_HIGH)  # 32-bit values pass unchanged
 
 
 @njit(cache=True, nogil=True, inline="always")
-def rounding(x: float) -> float:
-    """Half with the sign of x: int(x + rounding(x)) rounds half away from zero.
-
-    Exact for x = p * 2**-s with |p| < 2**49: for s <= 52 the sum has at most 53 bits; for larger s both |x| and the
-    error of the sum are far below one half.
-    """
-    return 0.5 if x >= 0.0 else -0.5
+def _converted(x: float, converter: Converter) -> float:
+    """An element as the output converter has it before it is rounded (sdp_c.cpp:19)."""
+    return (x - converter.offset) * converter.scale
 
 
 @njit(cache=True, nogil=True, inline="always")
-def clamp(x: float, low: float, high: float) -> float:
-    """float64 version of ``saturate``."""
-    return min(max(x, low), high)
+def _is_saturated(y: float) -> bool:
+    """Whether the converter's status bit calls an element saturated."""
+    return (y >= SATURATED_HIGH) | (y < SATURATED_LOW)
 
 
 @njit(cache=True, nogil=True)
@@ -111,8 +108,7 @@ def _multiply(line: np.ndarray, operand: np.ndarray, size: int, stage: StageValu
     if stage.multiply == PRELU:
         for i in range(size):
             x = line[i]
-            y = clamp(x * operand[i] * stage.result_scale, INT32_LOW, INT32_HIGH)
-            y = np.float64(np.int32(y + rounding(y)))
+            y = np.float64(requantise(x * operand[i] * stage.result_scale, INT32_LOW, INT32_HIGH))
             passed = x - 4294967296.0 if x > INT32_HIGH else x
             line[i] = passed if x >= 0.0 else y
         return
@@ -124,8 +120,7 @@ def _multiply(line: np.ndarray, operand: np.ndarray, size: int, stage: StageValu
             line[i] = clamp(line[i], INT32_LOW, INT32_HIGH)
         return
     for i in range(size):
-        y = clamp(line[i] * stage.result_scale, INT32_LOW, INT32_HIGH)
-        line[i] = np.float64(np.int32(y + rounding(y)))
+        line[i] = np.float64(requantise(line[i] * stage.result_scale, INT32_LOW, INT32_HIGH))
 
 
 @njit(cache=True, nogil=True)
@@ -157,10 +152,9 @@ def _convert(line: np.ndarray, size: int, converter: Converter, out: np.ndarray)
     """Output converter of a line (sdp_c.cpp:19); returns the number of saturated elements."""
     saturated = 0
     for i in range(size):
-        y = (line[i] - converter.offset) * converter.scale
-        saturated += (y >= SATURATED_HIGH) | (y < SATURATED_LOW)
-        y = clamp(y, converter.low, converter.high)
-        out[i] = np.int32(y + rounding(y))
+        y = _converted(line[i], converter)
+        saturated += _is_saturated(y)
+        out[i] = requantise(y, converter.low, converter.high)
     return saturated
 
 
@@ -221,10 +215,9 @@ def _bias_lines(
             x = values[start : start + step * atom]
             z = result[start : start + step * atom]
             for i in range(x.size):
-                y = (clamp(x[i] + repeated[i], floor, INT32_HIGH) - converter.offset) * converter.scale
-                saturated += (y >= SATURATED_HIGH) | (y < SATURATED_LOW)
-                y = clamp(y, converter.low, converter.high)
-                z[i] = np.int32(y + rounding(y))
+                y = _converted(clamp(x[i] + repeated[i], floor, INT32_HIGH), converter)
+                saturated += _is_saturated(y)
+                z[i] = requantise(y, converter.low, converter.high)
     return saturated
 
 
@@ -234,11 +227,9 @@ def _bias_lines_plain(
 ) -> int:
     rows = np.arange(first, last)
     x = source[first:last] + bias[rows % bias.shape[0], :1].astype(np.float64)
-    y = (np.clip(x, floor, INT32_HIGH) - converter.offset) * converter.scale
-    saturated = int(np.count_nonzero((y >= SATURATED_HIGH) | (y < SATURATED_LOW)))
-    y = np.clip(y, converter.low, converter.high)
-    out[first:last] = (y + np.where(y >= 0.0, 0.5, -0.5)).astype(np.int32)
-    return saturated
+    y: Any = _converted.py_func(all_clamped(x, floor, INT32_HIGH), converter)
+    out[first:last] = all_nearest(all_clamped(y, converter.low, converter.high))
+    return int(np.count_nonzero(_is_saturated.py_func(y)))
 
 
 def x_and_convert(

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nvdla.kernels.integers import int_shift_right, saturate
+from nvdla.kernels.integers import convert, int_shift_right, saturate
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.sdp import LINE, MAX, MIN, MUL, NO_ALU, NO_MUL, PRELU, SUM, load_operand
 
@@ -30,7 +30,7 @@ def convert_operand(operand: np.ndarray, offset: int, scale: int, truncate: int)
     out = np.empty(operand.size, np.int32)
     flat = operand.reshape(-1)
     for i in range(flat.size):
-        out[i] = int_shift_right((np.int64(flat[i]) - offset) * scale, truncate, 32)
+        out[i] = convert(np.int64(flat[i]), offset, scale, truncate, 32)
     return out.reshape(operand.shape)
 
 

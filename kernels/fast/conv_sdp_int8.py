@@ -37,10 +37,10 @@ from nvdla.kernels.fast.dot_tile import (
     dot_tile,
 )
 from nvdla.kernels.fast.forms import FastForm
+from nvdla.kernels.integers import clamp, rounding
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
 from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, int32s, words
-from nvdla.kernels.sdp import clamp, rounding
 
 FORM = FastForm(
     "conv_sdp_int8.convolution",
