@@ -10,6 +10,11 @@ import contextlib
 from collections.abc import Iterator
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things in words: "1 bank", "2 banks"."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 def printable(text: str) -> str:
     """``text`` on one line: line breaks and all else that would steer a terminal are shown as Python writes them."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

@@ -6,7 +6,7 @@ from typing import Any
 
 from nvdla.analysis.study import Study
 from nvdla.descriptors.enums import ConvMode, OpType, WeightFormat
-from nvdla.errors import DescriptorError
+from nvdla.errors import DescriptorError, counted
 from nvdla.program.operation import Operation
 from nvdla.rounding import ceil_div
 
@@ -82,15 +82,16 @@ def sentences(row: dict[str, Any]) -> list[str]:
     if row["tile"][1] > 1:
         lines.append(f"tile {row['tile'][0]} of {row['tile'][1]} of its layer")
     data = "used again from the convolution before" if row["data_reused"] else "fetched once"
-    lines.append(f"data: {row['data_banks']} banks, {used} of {room} entries, {data}")
+    lines.append(f"data: {counted(row['data_banks'], 'bank')}, {used} of {room} entries, {data}")
     resident = "all of them stay in the buffer" if row["weights_resident"] else "streamed kernel group by kernel group"
     if row["weights_reused"]:
         resident = "used again from the convolution before"
     kind = "compressed bytes" if row["weights_compressed"] else "bytes"
-    lines.append(f"weights: {row['weight_banks']} banks, {row['weight_bytes']} {kind}, {resident}")
+    lines.append(f"weights: {counted(row['weight_banks'], 'bank')}, {row['weight_bytes']:,} {kind}, {resident}")
     lines.append(
-        f"MAC array: {row['kernel_groups']} kernel groups of {row['kernels_of_a_group']} ({row['kernel_use']:.0%} of "
-        f"the cells), {row['channel_use']:.0%} of the channels of a cell, {row['stripes_of_a_group']} stripes a group"
+        f"MAC array: {counted(row['kernel_groups'], 'kernel group')} of {row['kernels_of_a_group']} "
+        f"({row['kernel_use']:.0%} of the cells), {row['channel_use']:.0%} of the channels of a cell, "
+        f"{counted(row['stripes_of_a_group'], 'stripe')} a group"
     )
     if row["cycles"] is not None:
         use = f", {row['mac_use']:.1%} of the array" if row["mac_use"] is not None else ""

@@ -14,7 +14,7 @@ from nvdla.cli.output import add_format_options, print_document, print_table, sa
 from nvdla.cli.rows import Place, add_row_options, chosen
 from nvdla.cli.working import working
 from nvdla.compare.comparison import Comparison, DifferingRegion, Row, Tolerances, compare_run
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, counted
 from nvdla.program.naming import Names, names_for
 from nvdla.tensors.real import to_real
 
@@ -25,7 +25,7 @@ HELP = """Compare a run, operation by operation, with another run, another loada
   nvdla compare A.nvdla -i digit.pgm --onnx M.onnx    a float model; layer names from the layer file or --layers
   nvdla compare A.nvdla -i digit.pgm --caffe N.prototxt N.caffemodel     a Caffe network
   nvdla compare A.nvdla -i digit.pgm --float T.npz    named float tensors
-  nvdla compare A.nvdla -i a.pgm --other-input b.pgm  two inputs; --other-config, --other-threads likewise
+  nvdla compare A.nvdla -i a.pgm --other-input b.pgm    two inputs; --other-config, --other-threads likewise
 
 Exit code 1 when a tensor differs: elements by more than --tolerance, real numbers by less than --min-cosine."""
 
@@ -242,7 +242,7 @@ def _print(args: argparse.Namespace, reference: Any, found: Comparison) -> None:
     print_table(f"{args.loadable} against {_against(args)}", [_cells(row) for row in rows], COLUMNS, LEAST)
     bad = sum(not row.passed for row in found.rows)
     skipped = f", {len(found.skipped)} had no counterpart" if found.skipped else ""
-    print(f"{len(found.rows)} tensor{'s' * (len(found.rows) != 1)} compared, {bad} differ{skipped}.")
+    print(f"{counted(len(found.rows), 'tensor')} compared, {bad} differ{skipped}.")
     if unused := getattr(reference, "unused", []):
         more = f" and {len(unused) - 5} more" if len(unused) > 5 else ""
         say(f"Golden files that belong to no tensor: {', '.join(unused[:5])}{more}.")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nvdla.cli.output import print_document, print_table, say
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, counted
 
 if TYPE_CHECKING:
     from nvdla.csb.logs import AccessLog, LoggedAccess
@@ -186,7 +186,7 @@ def _replay(words: list[str], args: argparse.Namespace) -> int:
         for line in result.stuck:
             print(line)
         ran = _ran(result.engines)
-        print(f"ran {ran}; {len(checks) - len(failed)} stretches of memory equal, {len(failed)} not")
+        print(f"ran {ran}; {counted(len(checks) - len(failed), 'range')} of memory equal, {len(failed)} not")
     return 0 if result.passed else 1
 
 

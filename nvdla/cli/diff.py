@@ -8,6 +8,7 @@ from typing import Any
 import nvdla
 from nvdla.cli.output import add_format_options, print_document, print_table
 from nvdla.diff import Change, OperandChange, diff
+from nvdla.errors import counted
 
 HELP = """The structural difference of two loadables: tables of the container, descriptors field by field, weights and
 other operands by statistics. Nothing is run. Exit code 1 when they differ."""
@@ -42,7 +43,7 @@ def _summary(counts: dict[str, int]) -> str:
     if not counts:
         return "The loadables are equal."
     parts = ", ".join(f"{count} {area}" for area, count in counts.items())
-    return f"{sum(counts.values())} differences: {parts}."
+    return f"{counted(sum(counts.values()), 'difference')}: {parts}."
 
 
 def _change(change: Change) -> dict[str, Any]:

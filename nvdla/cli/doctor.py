@@ -1,4 +1,4 @@
-"""``nvdla doctor``: is the quantised network well?"""
+"""``nvdla doctor``: is the quantised network sound?"""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from nvdla.cli.output import add_format_options, print_document, print_table, sa
 from nvdla.cli.rows import add_row_options, chosen
 from nvdla.cli.working import working
 from nvdla.doctor.examination import Examination, examine
+from nvdla.errors import counted
 from nvdla.program.naming import names_for, read_calibration
 
 HELP = """Examine a loadable: scales that converters imply, weights and biases, lookup tables, known faults of
 compilers, and everything 'nvdla lint' knows. With --input (as often as there are images) it is run: saturation,
 histograms, unused range, dead channels, lookups out of range. With --calibration the table is looked at too.
 
-docs/doctor-checks.md explains every check. Exit code 1 when there is an error (with --strict: a warning)."""
+Every check is explained in docs/doctor-checks.md. Exit code 1 when there is an error (with --strict: a warning)."""
 
 FORMAT, VERSION = "nvdla-doctor", 1
 BARS = " ▁▂▃▄▅▆▇█"
@@ -78,7 +79,7 @@ def _print(args: argparse.Namespace, found: Examination, counts: dict[str, int])
     if args.scales:
         print_table("scales", found.scales)
     if found.tensors:
-        print_table(f"outputs of {found.runs} run{'s' * (found.runs != 1)}", [_tensor(each) for each in found.tensors])
+        print_table(f"outputs of {counted(found.runs, 'run')}", [_tensor(each) for each in found.tensors])
     say(f"{args.loadable} on {found.configuration}: {summary(counts)}.")
     if found.runs and args.random_input is not None and not args.input:
         print("The inputs were random: saturation, unused range and dead channels of real data are not judged.")

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from nvdla.cli.output import escape, terminal_width
 from nvdla.cli.rows import Place
+from nvdla.errors import counted
 from nvdla.lint.findings import SEVERITIES, Finding
 
 
@@ -49,5 +50,5 @@ _COLOURS = {"error": "1;31", "warning": "33"}
 
 def summary(counts: dict[str, int]) -> str:
     """ "1 error, 2 warnings"; "nothing found" for none."""
-    parts = [f"{counts[each]} {each}{'s' * (counts[each] != 1)}" for each in SEVERITIES if counts[each]]
+    parts = [counted(counts[each], each) for each in SEVERITIES if counts[each]]
     return ", ".join(parts) or "nothing found"

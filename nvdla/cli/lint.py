@@ -14,7 +14,7 @@ from nvdla.program.naming import names_for
 HELP = """Check a loadable against a hardware configuration: what it needs that is not built, settings that the firmware
 refuses or the hardware hangs on, surfaces outside their memory, writes over constants, broken dependency graphs.
 
-Nothing is computed, but everything else of a run is done. docs/lint-rules.md explains every rule.
+Nothing is computed, but everything else of a run is done. Every rule is explained in docs/lint-rules.md.
 Exit code 1 when there is an error (with --strict: a warning)."""
 
 FORMAT, VERSION = "nvdla-lint", 1

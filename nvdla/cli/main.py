@@ -31,7 +31,7 @@ COMMANDS = {
     "hexdump": ("nvdla.cli.hexdump", "bytes of a blob, with the structures that lie on them"),
     "extract": ("nvdla.cli.extract", "write a blob's bytes to a file"),
     "compare": ("nvdla.cli.compare", "compare a run with goldens, another run or loadable, or a float model"),
-    "doctor": ("nvdla.cli.doctor", "is it well: scales, saturation, dead channels, compiler faults"),
+    "doctor": ("nvdla.cli.doctor", "is it sound: scales, saturation, dead channels, compiler faults"),
     "lint": ("nvdla.cli.lint", "may this loadable run on that configuration"),
     "diff": ("nvdla.cli.diff", "how two loadables differ: tables, descriptors, weights"),
     "memory": ("nvdla.cli.memory", "where memory goes: addresses, lifetimes, reuse, overlaps, peak"),

@@ -155,21 +155,33 @@ def _print_columns(title: str, rows: Sequence[Mapping[str, Any]], texts: Mapping
     from rich.table import Table
 
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    widest = terminal_width() // 2  # a longer word is cut, or it would push the other columns out
+    widths = _widths(texts, None if _wide else terminal_width())
     for key, cells in texts.items():
         numbers = all(isinstance(row.get(key), (int, float)) or row.get(key) is None for row in rows)
-        table.add_column(
-            cells[0],
-            justify="right" if numbers else "left",
-            overflow="fold",
-            no_wrap=_wide,
-            min_width=min(_longest_word(cells), widest),
-        )
+        side = "right" if numbers else "left"
+        table.add_column(cells[0], justify=side, overflow="fold", no_wrap=_wide, width=widths[key])
     output = console(sum(max(map(len, cells)) + GAP for cells in texts.values()) if _wide else None)
     output.print(f"[bold]{_escape(title)}[/]", soft_wrap=True)
     for cells in zip(*(cells[1:] for cells in texts.values()), strict=True):
         table.add_row(*map(_escape, cells))
     output.print(table)
+
+
+def _widths(texts: Mapping[str, Sequence[str]], room: int | None) -> dict[str, int]:
+    """How wide each column is: as its longest cell, or in ``room`` less, the widest first. Cells are wrapped between
+    words then; where words themselves are too long they are broken, so that nothing is cut off. (rich's own widths
+    may be more than the terminal has, and what is beyond is lost.)"""
+    widths = {key: max(map(len, cells)) for key, cells in texts.items()}
+    if room is None:
+        return widths
+    words = {key: min(_longest_word(cells), room // 2) for key, cells in texts.items()}
+    for least in (words, dict.fromkeys(texts, 1)):
+        while sum(widths.values()) + GAP * len(widths) - 1 > room:
+            key = max(widths, key=lambda key: (widths[key] > least[key], widths[key]))
+            if widths[key] <= least[key]:
+                break
+            widths[key] -= 1
+    return widths
 
 
 def _that_fit(texts: Mapping[str, Sequence[str]], width: int, least: Sequence[str]) -> list[str]:

@@ -36,7 +36,7 @@ HELP = """Tensors between .npy, .dimg, raw surfaces (.bin) and images, with expl
   nvdla tensor info out.bin --layout feature-x32 --shape 1,10,1,1 --dtype int8
   nvdla tensor layout --layout feature-x8 --shape 1,20,3,4                where each element lies
 
-docs/tensor.md and docs/layouts.md explain layouts with worked examples."""
+Layouts are explained, with worked examples, in docs/tensor.md and docs/layouts.md."""
 
 INPUTS = (*IMAGE_ENDINGS, ".npy", ".dimg", ".bin")
 OUTPUTS = (".npy", ".dimg", ".bin", ".png", ".json")

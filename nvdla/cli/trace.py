@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from nvdla.cli.output import print_document, say
+from nvdla.errors import counted
 
 COMMAND = "trace"
 HELP = "replay a hardware register trace (.cfg, or input.txn of nv_full) and report each of its checks"
@@ -54,6 +55,6 @@ def run(args: argparse.Namespace) -> int:
             say(f"FAIL  line {check.line}: {check.name}: expected {check.expected}, got {check.actual}")
     failed = sum(not check.passed for check in result.checks)
     engines = ", ".join(f"{str(each['engine']).upper()} (group {each['group']})" for each in operations) or "nothing"
-    made = f"{len(result.checks) - failed} checks passed, {failed} failed"
+    made = f"{counted(len(result.checks) - failed, 'check')} passed, {failed} failed"
     say(f"{result.path.name} on {result.config.name}: ran {engines}; {made}")
     return 1 if failed else 0

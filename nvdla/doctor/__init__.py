@@ -1,3 +1,3 @@
-"""Is the network well? Scales, saturation, dead channels, lookup tables, calibration, known compiler faults."""
+"""Is the network sound? Scales, saturation, dead channels, lookup tables, calibration, known compiler faults."""
 
 __all__ = ["examination", "health"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from nvdla.descriptors.enums import Event
+from nvdla.errors import counted
 from nvdla.firmware.processor import GraphNode, GroupState, Processor
 
 SHOWN = 6
@@ -39,7 +40,7 @@ def _waiting(group: GroupState, nodes: list[GraphNode]) -> str:
         if not _happened(producer, event, nodes)
     ]
     what = ", ".join(producers[:SHOWN]) or "events that no operation sends"
-    return f"{label} waits for {count} more event{'s' * (count > 1)}: {what}"
+    return f"{label} waits for {counted(count, 'more event')}: {what}"
 
 
 def _events_for(producer: GraphNode, consumer: GraphNode) -> list[int]:

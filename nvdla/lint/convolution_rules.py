@@ -130,7 +130,7 @@ def weights_are_all_there(context: Context) -> Iterator[Said]:
 
 @rule("error", "Round the weights up to 128 bytes.", headline="weights fetched in broken pieces")
 def weights_are_fetched_in_whole_pieces(context: Context) -> Iterator[Said]:
-    """On nv_full the size of the weights is a multiple of 128 bytes: its register has no lower bits."""
+    """On nv_full the size of the weights is a multiple of 128 bytes: its register lacks the low bits."""
     for subject in context.of_type(OpType.CONV):
         size = subject.surface.weight_data.size
         if size % context.config.weight_alignment:

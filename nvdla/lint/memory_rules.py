@@ -50,7 +50,7 @@ def surfaces_lie_in_their_windows(context: Context) -> Iterator[Said]:
     headline="misaligned surface",
 )
 def surfaces_are_aligned(context: Context) -> Iterator[Said]:
-    """Addresses, line strides and surface strides are multiples of the memory atom: the registers have no lower bits.
+    """Addresses, line strides and surface strides are multiples of the memory atom: the registers lack the low bits.
 
     An image's address is too; its line stride on nv_full and nv_large as well.
     """

@@ -74,8 +74,8 @@ def wide_data_have_wide_operands(context: Context) -> Iterator[Said]:
 def single_pixels_of_the_sdp_are_packed(context: Context) -> Iterator[Said]:
     """The surfaces of a 1 x 1 cube that the SDP reads or writes in memory lie one behind the other.
 
-    NVIDIA's C model stops at another surface stride (cmod/sdp/NV_NVDLA_sdp.cpp:385 and :1497), hardware takes no
-    notice of it.
+    NVIDIA's C model stops at another surface stride (cmod/sdp/NV_NVDLA_sdp.cpp:385 and :1497), the hardware
+    ignores it.
     """
     for subject in context.of_type(OpType.SDP):
         for name in ("src_data", "dst_data"):

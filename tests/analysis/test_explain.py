@@ -56,7 +56,7 @@ def test_an_unknown_operation_names_those_there_are(lenet_loadable):
 def test_the_command_says_it_in_words_and_as_data(nvdla_command, samples):
     code, out, err = nvdla_command("explain", samples / "lenet.loadable", "0/3")
     assert (code, err) == (0, "")
-    assert "weights: 1 banks, 2400 bytes, all of them stay in the buffer" in out
+    assert "weights: 1 bank, 2,400 bytes, all of them stay in the buffer" in out
     code, out, _ = nvdla_command("explain", samples / "lenet.loadable", "--json")
     assert code == 0
     assert len(json.loads(out)["convolutions"]) == 5

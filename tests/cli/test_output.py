@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
+import re
 
 import pytest
 
@@ -32,6 +34,27 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_cut(terminal, capsys,
     assert max(len(line) for line in table.splitlines()) <= columns
     assert table.count("1280") in (0, len(ROWS)) and table.count("kernels") in (0, 12 * len(ROWS))
     assert ("kernels" in table) == ("what" not in note)
+
+
+def test_nothing_of_a_column_that_is_shown_is_lost(terminal, capsys):
+    """Tables of random words, in terminals of all widths: every cell is there, or its column is said to be left out."""
+    chance = random.Random(0)
+    for columns in range(16, 140, 3):
+        rows = [{f"c{at}": " ".join(word(chance, at) for _ in range(chance.randint(1, 6))) for at in range(5)}]
+        terminal(columns)
+        output.print_table("rows", rows)
+        table, _, note = capsys.readouterr().out.partition("Left out in")
+        assert max(len(line) for line in table.splitlines()) <= columns
+        shown = [key for key in rows[0] if not re.search(rf"\b{key}\b", note)]
+        letters = "".join(table.split())
+        for at, key in enumerate(rows[0]):
+            wanted = len("".join(rows[0][key].split())) if key in shown else 0
+            assert letters.count("VWXYZ"[at]) == wanted, (columns, key)
+
+
+def word(chance, column):
+    """A word of a column, of a letter that no other column has."""
+    return "VWXYZ"[column] * chance.randint(1, 14)
 
 
 def test_a_table_that_fits_is_whole(terminal, capsys):

@@ -234,7 +234,7 @@ def test_a_wait_for_no_interrupt_fails_and_the_trace_goes_on(tmp_path):
 def test_the_command_prints_each_check_and_its_exit_code_counts(tmp_path, capsys):
     good = write(tmp_path, LOAD + bdma() + "intr_notify(BDMA_0, done);\n" + check())
     assert main(["trace", "replay", str(good), "--config", "nv_full"]) == 0
-    assert "1 checks passed, 0 failed" in capsys.readouterr().out
+    assert "1 check passed, 0 failed" in capsys.readouterr().out
     bad = write(tmp_path, LOAD + bdma() + "intr_notify(BDMA_0, done);\n" + check(MIXED))
     assert main(["trace", "replay", str(bad), "--config", "nv_full"]) == 1
     assert "FAIL  line 9: check_crc done" in capsys.readouterr().out
