@@ -158,8 +158,13 @@ def _print_columns(title: str, rows: Sequence[Mapping[str, Any]], texts: Mapping
     widths = _widths(texts, None if _wide else terminal_width())
     for key, cells in texts.items():
         numbers = all(isinstance(row.get(key), (int, float)) or row.get(key) is None for row in rows)
-        side = "right" if numbers else "left"
-        table.add_column(cells[0], justify=side, overflow="fold", no_wrap=_wide, width=widths[key])
+        table.add_column(
+            cells[0],
+            justify="right" if numbers else "left",
+            overflow="fold",
+            no_wrap=_wide,
+            width=widths[key],
+        )
     output = console(sum(max(map(len, cells)) + GAP for cells in texts.values()) if _wide else None)
     output.print(f"[bold]{_escape(title)}[/]", soft_wrap=True)
     for cells in zip(*(cells[1:] for cells in texts.values()), strict=True):
