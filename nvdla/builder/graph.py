@@ -10,9 +10,10 @@ programs two operations of a queue ahead and lets the hardware take them in orde
   enabled the moment the first is done, before the engine of the first group is: that one's settings still fill the
   queue between DMA and engine, and the ends of the second fetch come while nobody looks
   (cmod/sdp/NV_NVDLA_sdp.cpp:258, nvdlav1).
-* A convolution with other banks follows one that used kept weights when that one is completed. That one has no weights
-  to fetch; in NVIDIA's C model CDMA goes on to the next weights at once, before CSC begins with the next layer, which
-  for other banks forgets what it was told of them, and waits for ever (cmod/csc/NV_NVDLA_csc.cpp:357, nvdlav1).
+* A convolution with other banks than the one before follows it when that one is completed. CSC releases the weights
+  while the last stripes are still at work, or wait for room behind them; in NVIDIA's C model CDMA then fetches the next
+  weights before CSC begins with the next layer, which for other banks forgets what it was told of them, and waits for
+  ever (cmod/csc/NV_NVDLA_csc.cpp:357 and :1534, nvdlav1).
 * Between engines an operation waits for the completion of what it needs: of the last operation of the chain that wrote
   what it reads, and that read or wrote what it overwrites (memory is re-used). Each operation has one place a type for
   whoever waits; queues keep their order, so a link between two queues also serves everybody behind it.
@@ -93,17 +94,17 @@ def _queues(operations: list[HardwareOperation], links: list[Links], needs: list
     for operation in operations:
         before = tails.get(operation.type)
         if before is not None:
-            waits = before.index in needs[operation.index] or _rewinds(before, operation)
+            waits = before.index in needs[operation.index] or _changes_banks(before, operation)
             event = Event.OP_COMPLETED if waits else Event.OP_ENABLED
             links[before.index].consumers[operation.type] = (operation.index, event)
             links[operation.index].dependencies += 1
         tails[operation.type] = operation
 
 
-def _rewinds(before: HardwareOperation, after: HardwareOperation) -> bool:
-    """Whether the weights of a convolution begin anew, at other banks, behind one that used kept weights."""
+def _changes_banks(before: HardwareOperation, after: HardwareOperation) -> bool:
+    """Whether the convolution buffer is divided anew between two convolutions."""
     banks = (before.data_banks, before.weight_banks) != (after.data_banks, after.weight_banks)
-    return before.type == OpType.CONV and before.reuses_weights and banks
+    return before.type == OpType.CONV and banks
 
 
 def _served(operations: list[HardwareOperation], links: list[Links], needed: int, operation: HardwareOperation) -> bool:

@@ -134,8 +134,23 @@ def schedule(program: LoweredProgram, config: Configuration, weigher: Weigher | 
             for index, hardware in enumerate(task.operations):
                 hardware.index = index
             if chosen.level:
+                _share_banks(task.operations, config)
                 _share_weights(task.operations, config)
     return tasks
+
+
+def _share_banks(operations: list[HardwareOperation], config: Configuration) -> None:
+    """Convolutions in a row divide the convolution buffer alike, as long as each has the banks that it needs: a change
+    of banks is a wait."""
+    row: list[HardwareOperation] = []
+    data = weights = 0
+    for each in (each for each in operations if each.type == OpType.CONV):
+        if max(data, each.data_banks) + max(weights, each.weight_banks) > config.cbuf_banks:
+            row, data, weights = [], 0, 0
+        row.append(each)
+        data, weights = max(data, each.data_banks), max(weights, each.weight_banks)
+        for one in row:
+            one.data_banks, one.weight_banks = data, weights
 
 
 def _share_weights(operations: list[HardwareOperation], config: Configuration) -> None:

@@ -56,7 +56,7 @@ def test_an_unknown_operation_names_those_there_are(lenet_loadable):
 def test_the_command_says_it_in_words_and_as_data(nvdla_command, samples):
     code, out, err = nvdla_command("explain", samples / "lenet.loadable", "0/3")
     assert (code, err) == (0, "")
-    assert "weights: 1 bank, 2,400 bytes, all of them stay in the buffer" in out
+    assert "weights: 8 banks, 2,400 bytes, all of them stay in the buffer" in out
     code, out, _ = nvdla_command("explain", samples / "lenet.loadable", "--json")
     assert code == 0
     assert len(json.loads(out)["convolutions"]) == 5
@@ -166,10 +166,10 @@ def test_the_command_prints_what_was_weighed(nvdla_command, samples, as_document
 
 
 def test_the_buffer_holds_what_the_descriptors_say(lenet_loadable):
-    """Data of 784 entries in banks 0 and 1, weights in the bank behind; nothing before its fetch, nothing after."""
+    """Data of 784 entries in banks 0 and 1, weights in eight behind, as ip1 needs; nothing before its fetch."""
     study = Study.of(lenet_loadable)
     first = [stay for stay in stays(study) if stay.node.label == "0/0"]
-    assert [(stay.kind, stay.first, stay.banks) for stay in first] == [("data", 0, 2), ("weights", 2, 1)]
+    assert [(stay.kind, stay.first, stay.banks) for stay in first] == [("data", 0, 2), ("weights", 2, 8)]
     assert list(first[0].pieces()) == [(0.0, 784 / 512)]
     assert all(stay.begin <= stay.there and stay.begin < stay.end for stay in stays(study))
 
@@ -192,18 +192,18 @@ def test_the_buffer_is_drawn(nvdla_command, samples, tmp_path):
     assert "buffer.svg" in out
     text = path.read_text(encoding="utf-8")
     assert "CONV 0/3 conv2+relu2: weights" in text
-    assert "23 banks are never used" in text
+    assert "22 banks are never used" in text
 
 
 def test_banks_that_the_buffer_does_not_have_are_drawn_too(lenet_loadable, plant):
-    """40 data banks of 32: a wrong descriptor is shown as it is, and nothing is drawn outside the rows."""
+    """40 data and 8 weight banks of 32: a wrong descriptor is shown as it is, and nothing is drawn outside the rows."""
 
     def change(task):
         task.operation(0).op.data_bank = 40
 
     text = buffer_svg(Study.of(plant(lenet_loadable, change), "nv_small"))
     rows = [int(each) for each in re.findall(r">bank (\d+)<", text)]
-    assert rows[-1] in (39, 40)
+    assert rows[-1] in (46, 47)
 
 
 def test_the_screen_says_what_the_builder_weighed(nvdla_command, tmp_path, as_documented):

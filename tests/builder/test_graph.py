@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
-from support.build_checks import bands_and_another, samples
+from support.build_checks import samples, two_convolutions
 from support.random_networks import networks
 
 from nvdla.builder import Network, build, calibrate
@@ -194,16 +194,28 @@ def test_a_chain_on_the_fly_does_not_write_where_it_reads():
     assert layout.offsets[id(source)] != layout.offsets[id(result)]
 
 
-def test_a_convolution_with_other_banks_waits_for_the_one_that_used_kept_weights():
-    """Its weights would be fetched, and told of, before CSC begins with it and forgets what it was told: the C model
-    waits for ever."""
-    net = bands_and_another()
-    loadable = build(net, "nv_small", "int8", calibrate(net, samples(net, np.random.default_rng(1), 1))).loadable
+def _convolution_links(level: int) -> list[tuple[bool, Event]]:
+    """Of each convolution and the next: whether they have the same banks, and what the next waits for."""
+    net = two_convolutions()
+    calibration = calibrate(net, samples(net, np.random.default_rng(1), 1))
+    loadable = build(net, "nv_small", "int8", calibration, level=level).loadable
     task = DlaTask.decode(loadable, loadable.tasks[0], NEW)
     operations = [task.operation(index) for index in range(len(task))]
     queue = [each for each in operations if each.common.op_type == OpType.CONV]
-    links = {
-        (one.op.weight_reuse, one.op.weight_bank != after.op.weight_bank, one.common.consumers[OpType.CONV].event)
+    return [
+        (
+            (one.op.data_bank, one.op.weight_bank) == (after.op.data_bank, after.op.weight_bank),
+            Event(one.common.consumers[OpType.CONV].event),
+        )
         for one, after in itertools.pairwise(queue)
-    }
-    assert links == {(0, False, Event.OP_ENABLED), (1, False, Event.OP_ENABLED), (1, True, Event.OP_COMPLETED)}
+    ]
+
+
+def test_a_convolution_with_other_banks_waits_for_the_one_before():
+    """Its weights would be fetched, and told of, before CSC begins with it and forgets what it was told: the C model
+    waits for ever."""
+    assert _convolution_links(level=0) == [(False, Event.OP_COMPLETED)]
+
+
+def test_convolutions_in_a_row_have_the_same_banks_where_they_find_room():
+    assert set(_convolution_links(level=1)) == {(True, Event.OP_ENABLED)}

@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from support.build_checks import bands_and_another, samples
+from support.build_checks import two_convolutions
 from support.pages import page_module
 
 import nvdla
@@ -148,20 +148,19 @@ def test_unordered_overlaps_are_found(lenet_loadable, plant):
     }
 
 
-def test_other_banks_too_early_behind_weights_used_again_are_found(plant):
+def test_other_banks_without_a_wait_are_found(plant):
     """The builder lets such a convolution wait; one that waits only until the first is enabled is found."""
-    net = bands_and_another()
-    loadable = build(net, "nv_small", "int8", calibrate(net, samples(net, np.random.default_rng(1), 1))).loadable
+    net = two_convolutions()
+    calibration = calibrate(net, {"in": np.random.default_rng(1).normal(size=(1, 16, 24, 24))})
+    loadable = build(net, "nv_small", "int8", calibration, level=0).loadable
     assert lint(loadable).findings == ()
 
     def change(task):
-        for common in task.dependencies:
-            if common.op_type == OpType.CONV and common.consumers[OpType.CONV].index >= 0:
-                common.consumers[OpType.CONV].event = Event.OP_ENABLED
+        task.operation(0).common.consumers[OpType.CONV].event = Event.OP_ENABLED
 
     (found,) = lint(plant(loadable, change)).findings
-    assert (found.severity, found.rule) == ("warning", "other-banks-wait-for-weights-used-again")
-    assert found.evidence == "3 + 7 banks behind operation 6, which uses weights again in 2 + 2"
+    assert (found.severity, found.rule) == ("note", "other-banks-wait-for-the-convolution-before")
+    assert found.evidence == "3 + 7 banks behind 3 + 2 of operation 0"
 
 
 def test_the_order_of_a_graph_is_that_of_its_arrows(lenet_loadable):
@@ -266,7 +265,7 @@ def test_every_rule_of_an_operation_is_tried_here():
         "weights-are-fetched-in-whole-pieces",
         "weights-are-fetched-as-far-as-they-are-used",
         "wide-data-have-wide-operands",
-        "other-banks-wait-for-weights-used-again",
+        "other-banks-wait-for-the-convolution-before",
         "single-pixels-of-the-sdp-are-packed",
         "fp16-pools-pad-with-zero",
         "normalisation-spans-are-built",

@@ -26,13 +26,13 @@ def samples(network: Network, rng: np.random.Generator, count: int = 2) -> dict[
     return {tensor.name: rng.normal(size=(count, *tensor.shape)) for tensor in network.inputs}
 
 
-def bands_and_another() -> Network:
-    """A convolution in bands that keep their weights, and one with other banks that needs nothing of it."""
+def two_convolutions() -> Network:
+    """Two convolutions of one input, which need other numbers of banks and nothing of one another."""
     rng = np.random.default_rng(0)
     net = Network()
     x = net.input("in", (16, 24, 24))
-    net.output(net.convolution("banded", x, rng.normal(size=(32, 16, 3, 3)), padding=1))
-    net.output(net.convolution("behind", x, rng.normal(size=(64, 16, 5, 5)), padding=2))
+    net.output(net.convolution("first", x, rng.normal(size=(32, 16, 3, 3)), padding=1))
+    net.output(net.convolution("second", x, rng.normal(size=(64, 16, 5, 5)), padding=2))
     return net
 
 
