@@ -11,7 +11,8 @@ import mmap
 
 import numpy as np
 
-from nvdla.kernels.fast.dot_tile import FLIP, KERNELS, PIXELS, available, dot_row, dot_tile
+from nvdla.kernels.fast.dot_layout import FLIP, KERNELS, PIXELS
+from nvdla.kernels.fast.dot_tile import available, dot_row, dot_tile
 from nvdla.kernels.fast.forms import FastForm
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nvdla.kernels.fast.dot_tile import (
+from nvdla.kernels.fast.dot_layout import (
     ALU,
     ENDING,
     FLOOR,
@@ -31,11 +31,8 @@ from nvdla.kernels.fast.dot_tile import (
     PLACES,
     ROW_STRIDE,
     WIDE,
-    copy_half,
-    dot_narrow_tile,
-    dot_row,
-    dot_tile,
 )
+from nvdla.kernels.fast.dot_tile import copy_half, dot_narrow_tile, dot_row, dot_tile
 from nvdla.kernels.fast.forms import FastForm
 from nvdla.kernels.integers import clamp, rounding
 from nvdla.kernels.jit.compilation import njit
@@ -88,7 +85,7 @@ class FusedStage(NamedTuple):
 class Place(NamedTuple):
     """Where results go and images lie, in bytes: surface s begins at s * ``surface_stride`` and holds ``atom`` bytes a
     pixel, ``pixel_stride`` apart; image i of ``images`` begins at i * ``image_step`` of the data (of which it takes
-    about ``image_size``) and i * ``out_step`` of the results. ``flip``: :data:`~nvdla.kernels.fast.dot_tile.FLIP` for
+    about ``image_size``) and i * ``out_step`` of the results. ``flip``: :data:`~nvdla.kernels.fast.dot_layout.FLIP` for
     int8 data, 0 for data + 128.
     """
 

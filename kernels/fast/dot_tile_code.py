@@ -8,7 +8,7 @@ from llvmlite import ir
 from numba import types
 
 from nvdla.kernels.fast.dot_instructions_code import INSTRUCTIONS
-from nvdla.kernels.fast.dot_tile import (
+from nvdla.kernels.fast.dot_layout import (
     ALU,
     CEILING,
     FLOOR,
@@ -183,7 +183,7 @@ class _Emitter:
         stored.align = align
 
     def convert(self, sums: list[ir.Value], ending: ir.Value) -> None:
-        """Sums through X1 and the output converter to memory (:data:`~nvdla.kernels.fast.dot_tile.ENDING`)."""
+        """Sums through X1 and the output converter to memory (:data:`~nvdla.kernels.fast.dot_layout.ENDING`)."""
         builder = self.builder
 
         def field(at: int) -> ir.Value:
@@ -248,7 +248,7 @@ def tile_intrinsic(pixels: int, vectors: int, instructions: str | None = None) -
         count as data + 128.
 
         With ``ending`` (0: none), the address of an int64 array with the fields of
-        :data:`~nvdla.kernels.fast.dot_tile.ENDING`, nothing is stored to ``sums``: they go through X1 and the output
+        :data:`~nvdla.kernels.fast.dot_layout.ENDING`, nothing is stored to ``sums``: they go through X1 and the output
         converter to where they belong.
         """
 

@@ -92,12 +92,12 @@ class Kernel(Generic[P, R]):
     def compiled_form(self, *args: P.args, **named: P.kwargs) -> R:
         """The same, but never by the plain form."""
         compiled = self._compiled or self.compiled
-        result = compiled(_crew().crew_handle(), *args, **named) if self._shared else compiled(*args, **named)
+        result = compiled(helpers.handle(True), *args, **named) if self._shared else compiled(*args, **named)
         return cast(R, result)
 
     def joined(self, *args: P.args, **named: P.kwargs) -> R:
         """:meth:`compiled_form` of a shared kernel with the helpers that are awake: for too little work to wake one."""
-        return cast(R, (self._compiled or self.compiled)(_crew().crew_handle(False), *args, **named))
+        return cast(R, (self._compiled or self.compiled)(helpers.handle(False), *args, **named))
 
     def for_work(self, nanoseconds: float, *args: P.args, **named: P.kwargs) -> R:
         """The shared kernel on so much work: helpers that sleep are woken for what takes much longer than that."""
@@ -182,9 +182,14 @@ def _numba() -> Any:
     return numba
 
 
-@functools.cache
-def _crew() -> Any:
-    return importlib.import_module("nvdla.kernels.jit.crew")
+class Helpers:
+    """Where a shared kernel gets its helpers. Whoever shares work has imported the crew, which says so here."""
+
+    handle: Callable[[bool], int]
+    """Takes whether sleeping helpers are woken; the number that the kernel hands on."""
+
+
+helpers = Helpers()
 
 
 def use_threads(threads: int | None) -> None:

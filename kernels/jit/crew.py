@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.kernels.jit.compilation import late, limit_of_thread, njit
+from nvdla.kernels.jit.compilation import helpers, late, limit_of_thread, njit
 from nvdla.kernels.jit.cores import usable_cores
 from nvdla.kernels.jit.crew_state import CLOSED, MEMBERS, MOST_HELPERS, PAGE, STATE_BYTES, WAKES
 
@@ -96,6 +96,9 @@ _crew = Crew()
 def crew_handle(wakes: bool = True) -> int:
     """:meth:`Crew.handle` of this process."""
     return _crew.handle(wakes)
+
+
+helpers.handle = crew_handle
 
 
 def threading_description() -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from abc import ABC, abstractmethod
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -11,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from nvdla.builder.shapes import Shape
+from nvdla.discovery import modules_of
 from nvdla.errors import BuildError
 
 if TYPE_CHECKING:
@@ -71,8 +70,8 @@ class LayerType(ABC):
 def layer_types() -> dict[str, LayerType]:
     """All of them by kind."""
     found = {}
-    for module in pkgutil.iter_modules(importlib.import_module(PACKAGE).__path__):
-        for each in vars(importlib.import_module(f"{PACKAGE}.{module.name}")).values():
+    for module in modules_of(PACKAGE):
+        for each in vars(module).values():
             if isinstance(each, type) and issubclass(each, LayerType) and each is not LayerType:
                 found[each.kind] = each()
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+from collections.abc import Mapping
 
 from nvdla.errors import ConfigError
 
@@ -33,16 +34,14 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(
             f"this shtab writes scripts for {', '.join(supported)}; a newer one is needed for {args.shell}"
         )
-    sys.stdout.write(shtab.complete(whole_parser(), shell=args.shell).rstrip("\n") + "\n")
+    sys.stdout.write(shtab.complete(whole_parser(args.commands), shell=args.shell).rstrip("\n") + "\n")
     return 0
 
 
-def whole_parser() -> argparse.ArgumentParser:
-    """One parser with every command."""
-    from nvdla.cli.main import COMMANDS
-
+def whole_parser(known: Mapping[str, tuple[str, str]]) -> argparse.ArgumentParser:
+    """One parser with every command: {name: (module, one line of help)}."""
     parser = argparse.ArgumentParser(prog="nvdla")
     commands = parser.add_subparsers(dest="command")
-    for name, (module, summary) in COMMANDS.items():
+    for name, (module, summary) in known.items():
         importlib.import_module(module).configure(commands.add_parser(name, help=summary, description=summary))
     return parser

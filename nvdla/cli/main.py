@@ -110,7 +110,7 @@ def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int
             module.configure(parser)
             settings.apply(parser)
             args = parser.parse_args(words)
-            args.command_name, args.command_words = name, list(words)
+            args.command_name, args.command_words, args.commands = name, list(words), COMMANDS
             with line_of_work(prog), output.tables_as(args):
                 code = module.run(args)
             sys.stdout.flush()

@@ -12,10 +12,8 @@ part of ``nvdla container list|verify|extract|convert|create``.
 
 from __future__ import annotations
 
-import importlib
 import io
 import os
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -24,9 +22,9 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, ClassVar, TypeVar
 
-import nvdla.containers
 from nvdla.containers.parameters import Parameter, check_splats
 from nvdla.containers.source import Source, write_data
+from nvdla.discovery import modules_of
 from nvdla.errors import FormatError
 from nvdla.files import whole_file
 
@@ -243,9 +241,7 @@ def formats() -> dict[str, Format]:
 @cache
 def _import_formats() -> None:
     """Once a process: to look for modules is to list folders."""
-    for module in pkgutil.iter_modules(nvdla.containers.__path__):
-        if module.name.endswith("_format"):
-            importlib.import_module(f"nvdla.containers.{module.name}")
+    modules_of("nvdla.containers", "_format")
 
 
 def format_named(name: str) -> Format:

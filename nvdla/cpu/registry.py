@@ -9,21 +9,17 @@ Such a module has ``run(operation, scales, source, destination)`` and may say:
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
 from types import ModuleType
 
-from nvdla import cpu
 from nvdla.descriptors.enums import EmuOpType
+from nvdla.discovery import modules_of
 
 
 @cache
 def operations() -> dict[EmuOpType, ModuleType]:
     """All CPU operations by their type."""
-    names = [f"{cpu.__name__}.{module.name}" for module in pkgutil.iter_modules(cpu.__path__)]
-    modules = [importlib.import_module(name) for name in names]
-    return {module.TYPE: module for module in modules if hasattr(module, "TYPE")}
+    return {module.TYPE: module for module in modules_of("nvdla.cpu") if hasattr(module, "TYPE")}
 
 
 def computes_in_line(kind: EmuOpType) -> bool:

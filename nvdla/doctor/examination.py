@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import nvdla.doctor
 from nvdla.compare.observation import Observation, Observer
+from nvdla.discovery import modules_of
 from nvdla.doctor.chart import CHECKS, Chart
 from nvdla.doctor.health import Checkup
 from nvdla.errors import NvdlaError
@@ -58,9 +56,7 @@ class Examination:
 
 def checks() -> list[Rule]:
     """The doctor's own checks in the order of their documentation: every module ``*_checks.py`` of this package."""
-    for each in pkgutil.iter_modules(nvdla.doctor.__path__):
-        if each.name.endswith("_checks"):
-            importlib.import_module(f"nvdla.doctor.{each.name}")
+    modules_of("nvdla.doctor", "_checks")
     return CHECKS
 
 

@@ -327,7 +327,7 @@ class FusedConvolution(Job):
     ) -> Record:
         """The record of the convolution. ``images``: how many, bytes from one to the next of data and of results."""
         from nvdla.kernels.fast.conv_sdp_int8 import Place, convolution
-        from nvdla.kernels.fast.dot_tile import FLIP
+        from nvdla.kernels.fast.dot_layout import FLIP
 
         settings, pixels, (count, step, out_step) = self.sdp.settings, self._pixels, images
         atom = pixel_stride = settings.atom

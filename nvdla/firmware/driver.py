@@ -1,11 +1,9 @@
-"""What the six processors' drivers have in common, and their registry."""
+"""What the six processors' drivers have in common (:mod:`nvdla.firmware.drivers` lists them)."""
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Protocol
 
-from nvdla.descriptors.enums import OpType
 from nvdla.firmware.csb import Csb
 from nvdla.firmware.operation import MEMORY_CVSRAM, FirmwareOperation
 
@@ -37,22 +35,6 @@ class Driver(Protocol):
 
     def enable(self, csb: Csb, operation: FirmwareOperation, group: int, read_dma: bool, statistics: bool) -> None:
         """Start what a group has been programmed with."""
-
-
-_DRIVERS = {
-    OpType.BDMA: "nvdla.firmware.bdma:BdmaDriver",
-    OpType.CONV: "nvdla.firmware.conv:ConvDriver",
-    OpType.SDP: "nvdla.firmware.sdp:SdpDriver",
-    OpType.PDP: "nvdla.firmware.pdp:PdpDriver",
-    OpType.CDP: "nvdla.firmware.cdp:CdpDriver",
-    OpType.RUBIK: "nvdla.firmware.rubik:RubikDriver",
-}
-
-
-def driver(op_type: OpType) -> Driver:
-    """A new driver for the processor."""
-    module, _, name = _DRIVERS[op_type].partition(":")
-    return getattr(importlib.import_module(module), name)()
 
 
 def unmask_interrupts(csb: Csb, cause: str) -> None:

@@ -7,7 +7,8 @@ from typing import Any
 
 from nvdla.descriptors.enums import Event, OpType
 from nvdla.firmware.csb import Csb
-from nvdla.firmware.driver import Driver, driver
+from nvdla.firmware.driver import Driver
+from nvdla.firmware.drivers import driver
 from nvdla.firmware.operation import FirmwareOperation
 
 NO_LUT = -1

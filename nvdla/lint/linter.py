@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import os
-import pkgutil
 from dataclasses import dataclass
 from typing import Any
 
-import nvdla.lint
+from nvdla.discovery import modules_of
 from nvdla.errors import NvdlaError
 from nvdla.hardware.configuration import Configuration
 from nvdla.lint.context import Context
@@ -22,7 +20,7 @@ from nvdla.program.program import Program
 MOST_OF_A_RULE = 20
 OTHER_ATOMS = "atoms-have-the-size-of-the-memory-atom"
 DRY_RUN = "it-runs-to-its-end"
-LAST = "running_rules"
+LAST = "running"
 
 
 @dataclass(frozen=True)
@@ -60,10 +58,8 @@ class Report:
 
 def rules() -> list[Rule]:
     """All rules in the order of their documentation: every module ``*_rules.py`` of this package, the dry run last."""
-    found = sorted(each.name for each in pkgutil.iter_modules(nvdla.lint.__path__) if each.name.endswith("_rules"))
-    for name in sorted(found, key=lambda each: each == LAST):
-        importlib.import_module(f"nvdla.lint.{name}")
-    return RULES
+    modules_of("nvdla.lint", "_rules")
+    return sorted(RULES, key=lambda each: each.chapter == LAST)
 
 
 def lint_file(path: str | os.PathLike[str], config: str = "auto", abi: str = "auto", **options: Any) -> Report:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from nvdla.errors import ConfigError
-from nvdla.kernels.fast.dot_tile import FLIP, KERNELS, NARROW_PIXELS, NARROW_VECTORS, PIXELS, VECTORS
+from nvdla.kernels.fast.dot_layout import FLIP, KERNELS, NARROW_PIXELS, NARROW_VECTORS, PIXELS, VECTORS
 from nvdla.kernels.jit import processor
 
 llvm = pytest.importorskip("llvmlite.binding")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -28,18 +29,42 @@ def name_of(path: Path) -> str:
 def imports_of(path: Path, known: dict[str, Path]) -> Iterator[str]:
     """Modules that a file imports when it is loaded or run, at any depth of its code; not what only types need.
 
-    ``nvdla.load`` after ``import nvdla``, and ``from nvdla import load``, lead to where the name comes from.
+    A name that a package passes on leads to where it comes from: ``from nvdla.builder import Network`` to
+    nvdla.builder.network, ``nvdla.load`` after ``import nvdla`` to nvdla.loadable. A module that is named in a string
+    ("nvdla.firmware.sdp:SdpDriver", for importlib) is imported. What a registry finds by looking into a folder
+    (:mod:`nvdla.discovery`) is not: it knows no name.
     """
     tree = ast.parse(path.read_text(encoding="utf-8"))
     for node in _runs(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name != "nvdla")
         elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
-            for alias in node.names:
-                name = f"{node.module}.{alias.name}"
-                yield name if name in known else _home(alias.name) if node.module == "nvdla" else node.module
+            yield from (_source(node.module, alias.name, known) for alias in node.names)
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "nvdla":
             yield _home(node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            name = node.value.partition(":")[0]
+            if name.startswith("nvdla.") and name in known and known[name].name != "__init__.py":
+                yield name
+
+
+def _source(module: str, name: str, known: dict[str, Path]) -> str:
+    """The module that ``from module import name`` leads to."""
+    if f"{module}.{name}" in known:
+        return f"{module}.{name}"
+    if module == "nvdla":
+        return _home(name)
+    if module in known and known[module].name == "__init__.py":
+        return _passed_on(known[module]).get(name, module)
+    return module
+
+
+@cache
+def _passed_on(package: Path) -> dict[str, str]:
+    """{name: module} of what a package imports from its modules."""
+    tree = ast.parse(package.read_text(encoding="utf-8"))
+    found = [node for node in _runs(tree) if isinstance(node, ast.ImportFrom)]
+    return {alias.asname or alias.name: node.module or "" for node in found for alias in node.names}
 
 
 def _runs(node: ast.AST) -> Iterator[ast.AST]:

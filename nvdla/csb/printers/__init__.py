@@ -5,11 +5,10 @@ A new form is a new file here; the command ``nvdla program`` lists it by itself.
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
 from functools import cache
 from types import ModuleType
 
+from nvdla.discovery import modules_of
 from nvdla.errors import FormatError
 
 __all__ = ["printer", "printers"]
@@ -18,9 +17,7 @@ __all__ = ["printer", "printers"]
 @cache
 def printers() -> dict[str, ModuleType]:
     """All forms by name."""
-    names = [module.name for module in pkgutil.iter_modules(__path__)]
-    found = [importlib.import_module(f"{__name__}.{name}") for name in names if not name.startswith("_")]
-    return {module.FORMAT: module for module in found}
+    return {module.FORMAT: module for module in modules_of("nvdla.csb.printers") if hasattr(module, "FORMAT")}
 
 
 def printer(name: str) -> ModuleType:
