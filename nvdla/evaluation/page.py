@@ -94,7 +94,7 @@ def _confusion(summary: dict[str, Any]) -> str:
         title = f"label {names[place[row['label']]]}, found {names[place[row['found']]]}: {row['count']}"
         cells.append(
             f'<rect x="{x}" y="{y}" width="{CELL - 1}" height="{CELL - 1}" fill="{colour}" '
-            f'fill-opacity="{max(part, 0.06):.3f}"><title>{escape(title)}</title></rect>'
+            f'fill-opacity="{0.25 + 0.75 * part:.3f}"><title>{escape(title)}</title></rect>'
             f'<text x="{x + CELL / 2}" y="{y + CELL / 2 + 4}" text-anchor="middle">{row["count"]}</text>'
         )
     for number_, name in enumerate(names):

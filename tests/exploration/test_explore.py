@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -88,6 +90,17 @@ def test_table_and_page(tmp_path, capsys):
     places = {float(text.split('"')[0]) for text in shown.split('circle cx="')[1:]}
     assert len(places) == 4  # full is as wide as the bus, eight bytes a cycle
     assert "e+" not in shown  # axes are labelled with plain numbers
+    labels = re.findall(r">([0-9,]+)</text>", shown)
+    assert labels == ["1", "2", "5", "10", "10,000", "20,000", "50,000"]  # round ones, beyond the first and last point
+
+
+def test_points_that_are_impossible_are_named_on_the_page(tmp_path, capsys):
+    words = ["--config", "nv_small,nv_large", "--calibrate", tmp_path / "none", "--report", tmp_path / "p.html"]
+    pytest.importorskip("onnxruntime")
+    points = explored(capsys, SAMPLES / "lenet.onnx", *words)
+    shown = (tmp_path / "p.html").read_text()
+    assert [point["error"] in html.unescape(shown) for point in points] == [True, True]
+    assert "<table" not in shown
 
 
 @pytest.mark.parametrize(

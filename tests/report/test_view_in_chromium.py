@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import nvdla
@@ -197,6 +198,18 @@ def test_arrow_keys_move_through_the_rows(window, page):
     shown.page.keyboard.press("Enter")
     assert shown.page.inner_text("#panel h2") == "0/1 conv1+relu1"
     assert shown.page.locator("#operations-0 tr[tabindex='0']").count() == 1
+
+
+def test_histograms_have_round_ticks(window, page):
+    """1, 2 or 5 times a power of ten apart, within the range of the tensor, in real numbers."""
+    shown = window().open(page)
+    shown.page.click("#tab-values")
+    texts = shown.page.locator(".histogram >> nth=1").locator("text").all_text_contents()
+    ticks = [float(text.replace(",", "")) for text in texts]
+    assert len(ticks) >= 3
+    step = ticks[1] - ticks[0]
+    assert np.allclose(np.diff(ticks), step)
+    assert round(step / 10 ** np.floor(np.log10(step) + 1e-9)) in (1, 2, 5)
 
 
 def test_a_feature_map_is_enlarged_and_says_its_values(window, page):

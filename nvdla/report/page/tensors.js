@@ -93,9 +93,16 @@
     });
     svg.append(view.el("line", { x1: 0, x2: W, y1: H, y2: H, class: "grid" }));
     if (low < 0 && high > 0) svg.append(view.el("line", { x1: (-low / (high - low)) * W, x2: (-low / (high - low)) * W, y1: 0, y2: H, class: "zero" }));
-    svg.append(view.el("text", { x: 0, y: H + 13 }, view.amount(row, row.min)), view.el("text", { x: W, y: H + 13, "text-anchor": "end" }, view.amount(row, row.max)));
+    for (const [x, text] of marks(row, low, high, W)) svg.append(view.el("text", { x, y: H + 13, "text-anchor": x < 24 ? "start" : x > W - 24 ? "end" : "middle" }, text), view.el("line", { x1: x, x2: x, y1: H, y2: H + 3, class: "grid" }));
     return svg;
   };
+
+  // Round numbers below a histogram, real ones where the scale is known: places and texts.
+  function marks(row, low, high, wide) {
+    const unit = row.scale || 1;
+    if (!(high > low)) return [[0, view.amount(row, low)]];
+    return view.ticks(low * unit, high * unit, 5).map((tick) => [((tick / unit - low) / (high - low)) * wide, view.real(tick)]);
+  }
 
   // A vector as bars; a bar says its number and value.
   function bars(row) {
