@@ -8,8 +8,9 @@ from nvdla.kernels.jit.compilation import njit
 
 
 @njit(nogil=True)
-def measure(planes: np.ndarray, peaks: np.ndarray, sums: np.ndarray) -> None:
-    """Largest magnitudes ``peaks`` and ``sums``, float64 (C,), of ``planes``, float32 or float64 (N, C, elements).
+def measure(planes: np.ndarray, lows: np.ndarray, highs: np.ndarray, sums: np.ndarray) -> None:
+    """Lowest and highest numbers ``lows`` and ``highs`` and ``sums``, float64 (C,), of ``planes``, float32 or float64
+    (N, C, elements), together with what they hold already.
 
     A sum that is not finite says that some element is not.
     """
@@ -21,7 +22,7 @@ def measure(planes: np.ndarray, peaks: np.ndarray, sums: np.ndarray) -> None:
                 value = plane[i]
                 low, high = min(low, value), max(high, value)
                 total += value
-            peaks[c] = max(peaks[c], float(high), -float(low))
+            lows[c], highs[c] = min(lows[c], float(low)), max(highs[c], float(high))
             sums[c] += total
 
 

@@ -53,9 +53,10 @@ class LayerType(ABC):
         """The scale of the result that the layer itself sets, whatever calibration says; None where it sets none."""
         return None
 
-    def lowest(self, layer: Layer, largest: float) -> float:
-        """The lowest number of the result for inputs up to ``largest`` in magnitude; -infinity where that depends."""
-        return -np.inf
+    def bounds(self, layer: Layer, largest: float) -> tuple[float, float]:
+        """(lowest, highest) number that the result can have for inputs up to ``largest`` in magnitude, which may be
+        infinite; infinite where it may be any."""
+        return -np.inf, np.inf
 
     def channels(self, layer: Layer, inputs: list[np.ndarray]) -> list[np.ndarray]:
         """Of the numbers (C,) that the channels of the inputs have, those that each channel of the result has.

@@ -9,6 +9,8 @@ from itertools import islice
 import numpy as np
 
 from nvdla.builder.equalise import equalise, fold
+from nvdla.builder.layer_types import layer_type
+from nvdla.builder.lower.zero_points import worth
 from nvdla.builder.network import Network
 from nvdla.builder.quantize import LARGEST, Calibration
 from nvdla.builder.rounding import Patches, adapt
@@ -17,6 +19,8 @@ from nvdla.errors import BuildError
 
 # Samples that the sizes of channels are taken from: they need not be exact.
 PEAK_SAMPLES = 32
+# Methods that leave outputs whole: who names another wants what it does.
+_WHOLE_OUTPUTS = ("max", "mse")
 Batches = Callable[[], Iterable[Mapping[str, np.ndarray]]]
 
 
@@ -82,17 +86,33 @@ def refine(
     if not statistics:
         raise BuildError(f"network {network.name}: no calibration data; give at least one input")
     magnitudes = statistics.magnitudes(recipe.method, recipe.percentile, LARGEST[precision])
-    if recipe.headroom:
-        room = statistics.headroom()
-        magnitudes = {name: magnitude * room[name] for name, magnitude in magnitudes.items()}
+    room = statistics.headroom() if recipe.headroom else dict.fromkeys(magnitudes, 1.0)
+    magnitudes = {name: magnitude * room[name] for name, magnitude in magnitudes.items()}
     points = int8 and recipe.zero_points
+    ranges = _of_outputs(folded, statistics, room) if recipe.method in _WHOLE_OUTPUTS else {}
+    magnitudes |= {name: max(-low, high) or 1.0 for name, (low, high) in ranges.items()}
+    ranges = {name: ends for name, ends in ranges.items() if points and worth(*ends)}
     result = folded
     scales: Mapping[str, np.ndarray] = {}
     if patches is not None:
         rounded = adapt(folded, patches, Calibration(magnitudes, zero_points=points), recipe.per_channel)
         result, scales = rounded.network, rounded.weight_scales
     means: Mapping[str, np.ndarray] = statistics.means if recipe.bias_correction else {}
-    return Refined(result, Calibration(magnitudes, scales, means, zero_points=points), factors)
+    return Refined(result, Calibration(magnitudes, scales, means, zero_points=points, ranges=ranges), factors)
+
+
+def _of_outputs(network: Network, statistics: Statistics, room: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """(lowest, highest) number of outputs, which are not cut off: in them the extremes are what was found.
+
+    The results of a sigmoid and the like are known whatever the samples give.
+    """
+    found = {}
+    for tensor in (each for each in network.outputs if each.name in statistics):
+        bounds = layer_type(tensor.producer.kind).bounds(tensor.producer, np.inf)
+        known = np.all(np.isfinite(bounds))
+        low, high = bounds if known else np.clip(np.multiply(statistics.ends[tensor.name], room[tensor.name]), *bounds)
+        found[tensor.name] = min(float(low), 0.0), max(float(high), 0.0)
+    return found
 
 
 def divided(

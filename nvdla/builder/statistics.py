@@ -16,6 +16,9 @@ from nvdla.kernels.magnitudes import count, measure
 
 BINS = 4096
 METHODS = ("max", "percentile", "entropy", "mse")
+# A limit that cuts something off must make the squared error smaller by this. What is rare in the samples (the one face
+# in a picture) weighs little in the mean, and everything in the result.
+WORTH_CUTTING = 4.0
 # A channel that only one batch has at all tells nothing about the next batch.
 _MOST_HEADROOM = 4.0
 
@@ -112,7 +115,8 @@ def _divergence(histogram: np.ndarray, bins: int, levels: int) -> float:
 def mse_limit(histogram: Histogram, largest: int) -> float:
     """The magnitude at which to saturate so that the mean squared error is least.
 
-    Elements within the limit are wrong by a twelfth of a squared step, those beyond by their distance from it.
+    Elements within the limit are wrong by a twelfth of a squared step, those beyond by their distance from it. Nothing
+    is cut off where the error of the largest magnitude is less than ``WORTH_CUTTING`` times as large.
     """
     used = histogram.used
     counts = histogram.counts[:used].astype(np.float64)
@@ -121,7 +125,8 @@ def mse_limit(histogram: Histogram, largest: int) -> float:
     inside = np.cumsum(counts)
     beyond = [total[-1] - total for total in (np.cumsum(counts * middles**power) for power in (0, 1, 2))]
     clipped = beyond[2] - 2 * edges * beyond[1] + edges**2 * beyond[0]
-    return float(edges[np.argmin(inside * (edges / largest) ** 2 / 12 + clipped)])
+    errors = inside * (edges / largest) ** 2 / 12 + clipped
+    return float(edges[np.argmin(errors)] if errors.min() * WORTH_CUTTING < errors[-1] else edges[-1])
 
 
 class NotFiniteError(BuildError):
@@ -144,6 +149,7 @@ class Statistics:
         self._peaks: dict[str, np.ndarray] = {}
         self._sums: dict[str, np.ndarray] = {}
         self._counts: dict[str, int] = {}
+        self._ends: dict[str, tuple[float, float]] = {}
         self._batches = 0
         self._second: dict[str, np.ndarray] = {}
         self._holder: dict[str, np.ndarray] = {}
@@ -154,12 +160,15 @@ class Statistics:
         for name, array in values.items():
             samples, channels = array.shape[:2]
             planes = np.ascontiguousarray(array).reshape(samples, channels, -1)
-            peaks, sums = np.zeros(channels), np.zeros(channels)
-            measure(planes, peaks, sums)
+            lows, highs, sums = np.zeros(channels), np.zeros(channels), np.zeros(channels)
+            measure(planes, lows, highs, sums)
+            peaks = np.maximum(-lows, highs)
             if not np.all(np.isfinite(sums)):
                 unbounded.append(name)
                 continue
             self._rank(name, peaks)
+            low, high = self._ends.get(name, (0.0, 0.0))
+            self._ends[name] = min(low, float(lows.min())), max(high, float(highs.max()))
             self._sums[name] = self._sums.get(name, 0.0) + sums
             self._counts[name] = self._counts.get(name, 0) + samples * planes.shape[2]
             if self._with_histograms:
@@ -187,6 +196,11 @@ class Statistics:
     def peaks(self) -> Mapping[str, np.ndarray]:
         """The largest magnitude of every channel, (C,)."""
         return self._peaks
+
+    @property
+    def ends(self) -> Mapping[str, tuple[float, float]]:
+        """The lowest number of each tensor, at most 0, and the highest, at least 0."""
+        return self._ends
 
     @property
     def means(self) -> Mapping[str, np.ndarray]:

@@ -36,9 +36,9 @@ def test_weight_scales_are_of_a_layer_or_of_a_kernel():
     np.testing.assert_allclose(weight_scales(weights, "int8", True), [2 / 127, 1.0, 0.5 / 127])
 
 
-def _net() -> Network:
+def _net(shape: tuple[int, int, int] = (3, 8, 8)) -> Network:
     net = Network()
-    x = net.convolution("c", net.input("in", (3, 8, 8)), np.random.default_rng(1).normal(size=(6, 3, 3, 3)))
+    x = net.convolution("c", net.input("in", shape), np.random.default_rng(1).normal(size=(6, 3, 3, 3)))
     net.output(net.relu("r", x))
     return net
 
@@ -51,14 +51,14 @@ def _histogram(*batches: np.ndarray) -> Histogram:
 
 
 def test_max_covers_everything_and_the_other_methods_cut_outliers():
-    data = np.random.default_rng(2).normal(size=(64, 3, 8, 8))
+    data = np.random.default_rng(2).normal(size=(64, 3, 64, 64))  # less than one in a million is far off
     data[0, 0, 0, 0] = 40.0
-    net = _net()
+    net = _net((3, 64, 64))
     found = {method: calibrate(net, data, method).magnitudes["in"] for method in METHODS}
     assert found["max"] == 40.0
     assert found["percentile"] < 10
     assert found["entropy"] < 30
-    assert found["mse"] < 40.0
+    assert found["mse"] < 20
 
 
 @pytest.mark.parametrize("method", METHODS)

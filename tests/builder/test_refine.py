@@ -14,6 +14,7 @@ from support.random_networks import networks
 from nvdla.builder import Network, build, calibrate, floating
 from nvdla.builder.equalise import fold
 from nvdla.builder.ir import Convolve
+from nvdla.builder.layer_types import layer_type
 from nvdla.builder.refine import Recipe, refine
 from nvdla.builder.rounding import Patches, round_adaptively
 from nvdla.builder.statistics import METHODS, Statistics
@@ -182,3 +183,76 @@ def test_headroom_is_what_a_sample_left_out_goes_beyond_the_others():
     assert found[1] == 1.0
     assert 1.02 < found[5] < 1.3
     assert 1.0 <= found[100] < 1.01
+
+
+def _ending(make) -> Network:
+    rng = np.random.default_rng(11)
+    net = Network("ending")
+    x = net.convolution("c", net.input("in", (8, 6, 6)), rng.normal(size=(4, 8, 1, 1)))
+    net.output(make(net, x))
+    return net
+
+
+def _calibration(net: Network, **options):
+    data = np.random.default_rng(12).normal(size=(40, 8, 6, 6))
+    return refine(net, lambda: [floating.run(net, {"in": each[None]}) for each in data], Recipe(**options)).calibration
+
+
+def test_the_range_of_a_sigmoid_is_known_whatever_the_samples_give():
+    net = _ending(lambda net, x: net.sigmoid("s", net.scale("low", x, np.full(4, 0.1), np.full(4, -3.0))))
+    assert _calibration(net).ranges["s"] == pytest.approx((0, 1), abs=1e-9)
+    assert _calibration(net, zero_points=False).magnitudes["s"] == pytest.approx(1)
+    assert not _calibration(net, zero_points=False).ranges
+    assert _calibration(net, method="percentile").magnitudes["s"] < 0.2
+
+
+@pytest.mark.parametrize("method", ["max", "mse"])
+def test_outputs_hold_everything_that_the_samples_have(method):
+    """One number in a million is far larger: inside the network mse cuts it off, never in an output."""
+    rng = np.random.default_rng(13)
+    net = Network("ending")
+    x = net.convolution("c", net.input("in", (8, 100, 125)), np.eye(8)[:, :, None, None])
+    net.output(net.scale("s", net.relu("r", x), np.ones(8), np.full(8, 2.0)))
+    data = rng.normal(size=(10, 8, 100, 125))
+    data[3, 0, 2, 2] = 40.0
+    found = refine(net, lambda: [floating.run(net, data)], Recipe(method, equalise=False, headroom=False)).calibration
+    assert found.magnitudes["s"] == 42.0
+    assert (found.magnitudes["in"] < 20) == (method == "mse")
+
+
+def test_outputs_of_one_sign_use_all_elements():
+    net = _ending(lambda net, x: net.relu("r", x))
+    built = build(net, "nv_small", "int8", _calibration(net))
+    assert built.zero_points == {"r": -128}
+    assert built.sidecar["tensors"]["r"]["zero_point"] == -128
+    symmetric = _ending(lambda net, x: net.scale("s", x, np.ones(4), np.zeros(4)))
+    assert not build(symmetric, "nv_small", "int8", _calibration(symmetric)).zero_points
+
+
+@pytest.mark.parametrize(
+    ("function", "bounds"),
+    [
+        (lambda x: 1 / (1 + np.exp(-x)), (0, 1)),
+        (np.tanh, (-1, 1)),
+        (lambda x: x / (1 + np.abs(x)), (-1, 1)),
+        (np.sin, (-1, 1)),
+        (np.exp, (-np.inf, np.inf)),
+        (np.log, (-np.inf, np.inf)),
+        (lambda x: x / (1 + np.exp(-x)), (-np.inf, np.inf)),
+    ],
+)
+def test_functions_that_are_bounded(function, bounds):
+    net = Network("one")
+    layer = net.function("f", net.input("in", (1, 1, 1)), function).producer
+    assert layer_type("function").bounds(layer, np.inf) == pytest.approx(bounds, abs=2e-3)
+
+
+def test_mse_cuts_nothing_off_for_a_little():
+    """The one face in a picture: rare, twice as large as anything else."""
+    rng = np.random.default_rng(14)
+    statistics = Statistics()
+    values = rng.normal(size=(1, 4, 100, 100))
+    values[0, 0, 0, :8] = 8.0
+    statistics.update({"x": values})
+    assert statistics.magnitudes("mse", 100.0, 127) == {"x": 8.0}
+    assert statistics.ends["x"] == (values.min(), 8.0)

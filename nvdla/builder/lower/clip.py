@@ -49,6 +49,6 @@ class ClipLayer(LayerType):
         low, high = (number_or_channels(limit) for limit in limits)
         alone(lowering, group, Stage("max", low), Stage("min", high), source.zero)
 
-    def lowest(self, layer: Layer, largest: float) -> float:
-        """The lower limit."""
-        return float(layer.low)
+    def bounds(self, layer: Layer, largest: float) -> tuple[float, float]:
+        """The limits."""
+        return float(layer.low), float(np.max(layer.high))

@@ -23,6 +23,11 @@ DEFAULT_RANGE = 8.0
 # How far a table of halves may be off: a share of its largest value.
 WORST = 1 / 64
 
+# Where a function is looked at to see whether it is bounded, and by how much of its range it may still grow beyond.
+_NEAR = np.concatenate((np.linspace(-32, 32, 4097), [-1e3, 1e3]))
+_FAR = np.array([-1e6, -1e5, -1e4, 1e4, 1e5, 1e6])
+_SAME = 0.01
+
 
 class FunctionLayer(LayerType):
     """``function`` maps a float64 array to one of the same shape."""
@@ -59,13 +64,20 @@ class FunctionLayer(LayerType):
         else:
             lowering.operations.append(Normalize(group.name, source, destination, 3, table, Convert(), direct=True))
 
-    def lowest(self, layer: Layer, largest: float) -> float:
-        """The least of what it gives for inputs of that magnitude."""
-        if not np.isfinite(largest):
-            return -np.inf
+    def bounds(self, layer: Layer, largest: float) -> tuple[float, float]:
+        """The least and the most of what it gives for inputs of that magnitude. Of a sigmoid, a tangent and the like
+        they are finite for any: far from 0 they stay as they are."""
+        points = np.linspace(-largest, largest, 1025) if np.isfinite(largest) else _NEAR
         with np.errstate(all="ignore"):
-            values = np.asarray(layer.settings["function"](np.linspace(-largest, largest, 1025)), np.float64)
-        return float(values.min()) if np.all(np.isfinite(values)) else -np.inf
+            values, beyond = (np.asarray(layer.settings["function"](x), np.float64) for x in (points, _FAR))
+        if not np.all(np.isfinite(values)):
+            return -np.inf, np.inf
+        low, high = float(values.min()), float(values.max())
+        if np.isfinite(largest):
+            return low, high
+        room = _SAME * (high - low)
+        bounded = np.all(np.isfinite(beyond)) and beyond.min() >= low - room and beyond.max() <= high + room
+        return (low, high) if bounded else (-np.inf, np.inf)
 
 
 def _check_halves(lowering: Lowering, group: Group, table: Lut, reach: float) -> None:

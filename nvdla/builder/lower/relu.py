@@ -30,6 +30,6 @@ class ReluLayer(LayerType):
         """The SDP's own ReLU."""
         alone(lowering, group, from_zero(lowering, group, Stage(relu=True)))
 
-    def lowest(self, layer: Layer, largest: float) -> float:
-        """0."""
-        return 0.0
+    def bounds(self, layer: Layer, largest: float) -> tuple[float, float]:
+        """0 and the input's."""
+        return 0.0, largest

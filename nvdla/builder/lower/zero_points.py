@@ -72,7 +72,7 @@ def chosen(lowering: Lowering, find: Find) -> dict[str, ZeroPoint]:
 
 
 def _can_make(lowering: Lowering, tensor: NetworkTensor, group: Group | None) -> bool:
-    """Bound tensors are symmetric unless the model says otherwise: the application binds them."""
+    """Bound tensors have zero points where that is said: by the model, or of an output by calibration."""
     network, ranges = lowering.network, lowering.scales_given.ranges
     if (group is None or tensor in network.outputs) and tensor.name not in ranges:
         return False
@@ -106,7 +106,7 @@ def _lowest(lowering: Lowering, group: Group) -> float:
     """The lowest number that a group can give, whatever its input; -infinity where that is not known."""
     layer = group.activation or group.layer
     largest = max((lowering.scales_given.magnitudes.get(each.name, np.inf) for each in layer.inputs), default=0.0)
-    return min(layer_type(layer.kind).lowest(layer, float(largest)), 0.0)
+    return min(layer_type(layer.kind).bounds(layer, float(largest))[0], 0.0)
 
 
 def _point(ranges: list[tuple[float, float] | None], said: bool) -> ZeroPoint | None:
@@ -114,11 +114,15 @@ def _point(ranges: list[tuple[float, float] | None], said: bool) -> ZeroPoint | 
     ``said`` another."""
     known = [each for each in ranges if each is not None]
     low, high = min((each[0] for each in known), default=0.0), max((each[1] for each in known), default=0.0)
-    largest = max(-low, high)
     scale = (high - low) / LEVELS
-    if not (np.isfinite(scale) and largest > 0) or (scale > WORTH * largest / HIGHEST and not said):
+    if not (np.isfinite(scale) and scale > 0) or not (said or worth(low, high)):
         return None
     return ZeroPoint(scale, int(np.clip(np.floor(LOWEST - low / scale + 0.5), LOWEST, HIGHEST)))
+
+
+def worth(low: float, high: float) -> bool:
+    """Whether a range is far enough from a symmetric one."""
+    return (high - low) / LEVELS <= WORTH * max(-low, high) / HIGHEST
 
 
 def _refused(lowering: Lowering, points: dict[str, ZeroPoint], find: Find) -> set[str]:
