@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
 
     study = study_of(args)
     document = cycles_document(study, args.clock)
-    rows = chosen(document["operations"], args)
+    rows = chosen(document["operations"], args, value=_values)
     if not print_document({**document, "operations": rows}, args):
         _print({**document, "operations": rows}, [*caveats(study), *board_notes(args)])
     return 1 if document["stuck"] else 0
@@ -57,6 +57,14 @@ def _print(document: dict[str, Any], caveats: list[str]) -> None:
     print(f"{document['macs']:,} MACs{use}; {traffic}")
     for line in caveats:
         say(f"Note: {line}.")
+
+
+def _values(row: dict[str, Any]) -> dict[str, Any]:
+    """What --sort compares: the document's numbers and, by their headings, those of the table. The cycles of a chain
+    are those of its first operation."""
+    cycles = row["cycles"] if row["leader"] == row["operation"] else None
+    shown = {"MAC_use": row["mac_share"], "read": row["read_bytes"], "written": row["written_bytes"]}
+    return {**row, **shown, "cycles": cycles, "share": cycles}
 
 
 def _row(row: dict[str, Any], total: int) -> dict[str, Any]:

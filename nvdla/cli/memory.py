@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     everything = args.buffers or args.json
     buffers = [row for row in document["buffers"] if everything or row["kind"] != "constant"]
     hidden = len(document["buffers"]) - len(buffers)
-    document["buffers"] = chosen(buffers, args, lambda row: _place(row, engines))
+    document["buffers"] = chosen(buffers, args, lambda row: _place(row, engines), _values)
     if args.svg:
         from nvdla.analysis.memorymap.svg import memory_svg
 
@@ -64,6 +64,11 @@ def run(args: argparse.Namespace) -> int:
     if args.svg:
         print_written(args.svg, len(data), args)
     return 1 if document["overlaps"] else 0
+
+
+def _values(row: dict[str, Any]) -> dict[str, Any]:
+    """What --sort compares: the document's values, and by their headings those of the table."""
+    return {**row, "written": row["first"], "last_read": row["last"]}
 
 
 def _place(row: dict[str, Any], engines: dict[str, str]) -> Place:

@@ -148,6 +148,28 @@ def test_the_greatest_rows_come_first_and_totals_stay(nvdla_command, lenet):
     assert found["total_cycles"] == everything["total_cycles"]
 
 
+@pytest.mark.parametrize("column", ["cycles", "share"])
+def test_the_longest_operations_come_first(nvdla_command, lenet, column):
+    """Those that work on the fly behind one take no time of their own, and do not stand before others that do."""
+    rows = document(nvdla_command, "cycles", lenet, "--sort", column, "--top", "3")["operations"]
+    assert [row["operation"] for row in rows] == ["0/0", "0/6", "0/3"]
+
+
+@pytest.mark.parametrize(
+    ("command", "columns"),
+    [
+        ("cycles", ["operation", "engine", "layer", "input", "macs", "cycles", "share", "bound", "MAC use", "read"]),
+        ("timeline", ["operation", "engine", "group", "enabled", "start", "end", "cycles"]),
+        ("memory", ["buffer", "name", "kind", "address", "size", "shape", "written", "last read"]),
+        ("layers", ["operation", "engine", "layer", "what"]),
+    ],
+)
+def test_every_heading_sorts(nvdla_command, lenet, command, columns):
+    for column in columns:
+        code, _, err = nvdla_command(command, lenet, "--sort", column)
+        assert code in (0, 1) and not err, (column, err)
+
+
 def test_buffers_by_size_and_by_operation(nvdla_command, lenet):
     rows = document(nvdla_command, "memory", lenet, "--sort", "size", "--top", "2")["buffers"]
     assert rows[0]["size"] >= rows[1]["size"]
