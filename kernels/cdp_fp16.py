@@ -6,6 +6,8 @@ comes out.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from nvdla.kernels.cdp import COUNTERS, HALO, HIT, OVERFLOW, UNDERFLOW, CdpFunction, CdpTable, Priority, choose
@@ -186,23 +188,8 @@ def _line(
 
 
 @njit(cache=True, nogil=True, shared=True)
-def _lines(
-    crew: int,
-    source: np.ndarray,
-    out: np.ndarray,
-    channels: int,
-    function: CdpFunction,
-    flush_nan: bool,
-    le: CdpTable,
-    lo: CdpTable,
-    le_entries: np.ndarray,
-    lo_entries: np.ndarray,
-    priority: Priority,
-    counters: np.ndarray,
-    nans: np.ndarray,
-) -> None:
-    arguments = (source, out, channels, function, flush_nan, le, lo, le_entries, lo_entries, priority, counters, nans)
-    share(crew, nans.size, _line, arguments)
+def _lines(crew: int, lines: int, *arguments: Any) -> None:
+    share(crew, lines, _line, arguments)
 
 
 def normalise_fp16(
@@ -224,5 +211,6 @@ def normalise_fp16(
     height = source.shape[1]
     counters, nans = np.zeros((height, COUNTERS), np.int64), np.zeros(height, np.int64)
     tables = (le, lo, le_entries, lo_entries, priority)
-    _lines.for_work(COST * source.size, source, out, channels, function, flush_nan, *tables, counters, nans)
+    arguments = (source, out, channels, function, flush_nan, *tables, counters, nans)
+    _lines.for_work(COST * source.size, height, *arguments)
     return counters.sum(axis=0), int(nans.sum())

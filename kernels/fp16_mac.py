@@ -10,11 +10,14 @@ cmod/cacc/NV_NVDLA_cacc.cpp:1243 (addition), :1518 (delivery).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
-from nvdla.kernels.integers import int_log2
+from nvdla.kernels.integers import int_log2, pieces
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
+from nvdla.rounding import ceil_div
 
 ATOM = 64
 LANES = 16
@@ -346,7 +349,7 @@ def _convolve_piece(
     """Some kernels at some pixels."""
     kernels, places = words.shape
     atom = out.shape[2]
-    kernel_tiles = (kernels + KERNEL_TILE - 1) // KERNEL_TILE
+    kernel_tiles = pieces(kernels, KERNEL_TILE)
     first = number // kernel_tiles * PIXEL_TILE
     count = min(PIXEL_TILE, bases.size - first)
     data = np.empty((PIXEL_TILE, places), np.uint32)
@@ -377,8 +380,8 @@ def _convolve(
     word_nans: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    pixel_tiles = (bases.size + PIXEL_TILE - 1) // PIXEL_TILE
-    kernel_tiles = (words.shape[0] + KERNEL_TILE - 1) // KERNEL_TILE
+    pixel_tiles = pieces(bases.size, PIXEL_TILE)
+    kernel_tiles = pieces(words.shape[0], KERNEL_TILE)
     arguments = (bits, bases, offsets, blocks, words, word_exponents, word_nans, out)
     share(crew, pixel_tiles * kernel_tiles, _convolve_piece, arguments)
 
@@ -397,6 +400,6 @@ def convolve(
     at these places.
     """
     used = (offsets.reshape(-1, ATOM) >= 0) * np.arange(1, ATOM + 1)
-    blocks = -(-used.max(axis=1) // LANES)
+    blocks: Any = ceil_div(used.max(axis=1), LANES)
     work = COST * LANES * int(blocks.sum()) * bases.size * len(packed[0])
     _convolve.for_work(work, bits, bases, offsets, blocks, *packed, out)

@@ -100,6 +100,13 @@ def int_log2(x: int) -> int:
 
 
 @njit(cache=True, nogil=True, inline="always")
+def pieces(count: int, size: int) -> int:
+    """How many pieces of at most ``size`` there are in ``count``, for compiled code; not compiled that is
+    :func:`nvdla.rounding.ceil_div`."""
+    return (count + size - 1) // size
+
+
+@njit(cache=True, nogil=True, inline="always")
 def rounding(x: float) -> float:
     """Half with the sign of x: int(x + rounding(x)) rounds half away from zero.
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nvdla.kernels.integers import all_nearest, nearest
+from nvdla.kernels.integers import all_nearest, nearest, pieces
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
 from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, int8s, words
@@ -68,7 +68,7 @@ def _chunks(cubes: Cubes) -> tuple[int, int, int]:
     """(output lines of an image, lines that a thread takes at a time, how often)."""
     lines = cubes.surfaces * cubes.out_height
     job = max(1, JOB // (cubes.width * cubes.atom))
-    return lines, job, (lines + job - 1) // job
+    return lines, job, pieces(lines, job)
 
 
 @njit(cache=True, nogil=True)
@@ -221,8 +221,8 @@ def pool_extreme_shared(
     least: bool,
 ) -> None:
     """Pooling with several threads, for several images; source and out are flat (:class:`Cubes`)."""
-    pieces = cubes.images * _chunks(cubes)[2]
-    share(crew, pieces, _extreme_piece, (source, out, cubes, kernel, stride, pad, -1 if least else 0))
+    count = cubes.images * _chunks(cubes)[2]
+    share(crew, count, _extreme_piece, (source, out, cubes, kernel, stride, pad, -1 if least else 0))
 
 
 @njit(cache=True, nogil=True)
@@ -359,61 +359,72 @@ def pool_average_shared(
     sum_bits: int,
 ) -> None:
     """Pooling with several threads, for several images; source and out are flat (:class:`Cubes`)."""
-    pieces = cubes.images * _chunks(cubes)[2]
-    share(crew, pieces, _average_piece, (source, out, cubes, kernel, stride, pad, pad_values, reciprocal, sum_bits))
+    count = cubes.images * _chunks(cubes)[2]
+    share(crew, count, _average_piece, (source, out, cubes, kernel, stride, pad, pad_values, reciprocal, sum_bits))
 
 
 @njit(cache=True, nogil=True)
-def _recorded(record: np.ndarray, image: int) -> tuple[np.ndarray, np.ndarray]:
-    """The cubes of one image of a record."""
+def _cubes_of(record: np.ndarray) -> Cubes:
+    """Those of a record."""
     c = record[CUBES:]
-    cubes = Cubes(c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8])
+    return Cubes(c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8])
+
+
+@njit(cache=True, nogil=True)
+def _piece_of(record: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray, int, int]:
+    """The cubes of one image of a record, and the output lines of piece ``number``: the first, and that behind the
+    last."""
+    cubes = _cubes_of(record)
+    lines, job, chunks = _chunks(cubes)
+    image, first = number // chunks, number % chunks * job
     size = cubes.surfaces * cubes.height * cubes.width * cubes.atom
     out_size = cubes.surfaces * cubes.out_height * cubes.out_width * cubes.atom
     source = int8s(record[SOURCE] + image * cubes.source_step, size)
     out = int8s(record[OUT] + image * cubes.out_step, out_size)
-    return _image(source, out, cubes, 0)
+    cube, result = _image(source, out, cubes, 0)
+    return cube, result, first, min(lines, first + job)
 
 
 @njit(cache=True, nogil=True)
-def _chunks_of(record: np.ndarray) -> tuple[int, int, int]:
-    """:func:`_chunks` of a record."""
-    c = record[CUBES:]
-    return _chunks(Cubes(c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8]))
+def _pieces_of(record: np.ndarray) -> int:
+    """Pieces of all images of a record."""
+    cubes = _cubes_of(record)
+    return cubes.images * _chunks(cubes)[2]
+
+
+@njit(cache=True, nogil=True, inline="always")
+def _pair(record: np.ndarray, at: int) -> tuple[int, int]:
+    """Two fields side by side: vertical, horizontal."""
+    return record[at], record[at + 1]
 
 
 @njit(cache=True, nogil=True)
 def _extreme_recorded_piece(number: int, address: int) -> None:
     record = words(address, FIELDS)
-    lines, job, chunks = _chunks_of(record)
-    cube, result = _recorded(record, number // chunks)
-    kernel, stride = (record[KERNEL], record[KERNEL + 1]), (record[STRIDE], record[STRIDE + 1])
-    first, pad = number % chunks * job, (record[PAD], record[PAD + 1])
-    _extreme_lines(cube, result, kernel, stride, pad, record[FLIP], first, min(lines, first + job))
+    cube, result, first, last = _piece_of(record, number)
+    kernel, stride, pad = _pair(record, KERNEL), _pair(record, STRIDE), _pair(record, PAD)
+    _extreme_lines(cube, result, kernel, stride, pad, record[FLIP], first, last)
 
 
 @njit(cache=True, nogil=True)
 def _extreme_recorded(crew: int, address: int) -> None:
     record = words(address, FIELDS)
-    share(crew, record[CUBES] * _chunks_of(record)[2], _extreme_recorded_piece, (address,))
+    share(crew, _pieces_of(record), _extreme_recorded_piece, (address,))
 
 
 @njit(cache=True, nogil=True)
 def _average_recorded_piece(number: int, address: int) -> None:
     record = words(address, FIELDS)
-    lines, job, chunks = _chunks_of(record)
-    cube, result = _recorded(record, number // chunks)
-    kernel, stride = (record[KERNEL], record[KERNEL + 1]), (record[STRIDE], record[STRIDE + 1])
-    first, pad = number % chunks * job, (record[PAD], record[PAD + 1])
-    last, reciprocal = min(lines, first + job), (record[RECIPROCAL], record[RECIPROCAL + 1])
-    pad_values = record[PAD_VALUES:RECIPROCAL]
+    cube, result, first, last = _piece_of(record, number)
+    kernel, stride, pad = _pair(record, KERNEL), _pair(record, STRIDE), _pair(record, PAD)
+    pad_values, reciprocal = record[PAD_VALUES:RECIPROCAL], _pair(record, RECIPROCAL)
     _average_lines(cube, result, kernel, stride, pad, pad_values, reciprocal, record[SUM_BITS], first, last)
 
 
 @njit(cache=True, nogil=True)
 def _average_recorded(crew: int, address: int) -> None:
     record = words(address, FIELDS)
-    share(crew, record[CUBES] * _chunks_of(record)[2], _average_recorded_piece, (address,))
+    share(crew, _pieces_of(record), _average_recorded_piece, (address,))
 
 
 def pooling(

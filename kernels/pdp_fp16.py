@@ -5,6 +5,8 @@ Source: cmod/hls_wrapper/pdp_hls_wrapper.cpp. Sums are fp17, rounded at each add
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from nvdla.kernels.floats import FP16, FP17, fp16_to_fp17, fp17_to_fp16, fp_add, fp_max, fp_min, fp_mul, is_nan
@@ -104,19 +106,8 @@ def _line(
 
 
 @njit(cache=True, nogil=True, shared=True)
-def _lines(
-    crew: int,
-    source: np.ndarray,
-    out: np.ndarray,
-    method: int,
-    kernel: tuple[int, int],
-    stride: tuple[int, int],
-    pad: tuple[int, int],
-    pad_values: np.ndarray,
-    reciprocal: tuple[int, int],
-    nans: np.ndarray,
-) -> None:
-    share(crew, nans.size, _line, (source, out, method, kernel, stride, pad, pad_values, reciprocal, nans))
+def _lines(crew: int, lines: int, *arguments: Any) -> None:
+    share(crew, lines, _line, arguments)
 
 
 def pool_fp16(
@@ -136,5 +127,5 @@ def pool_fp16(
     """
     nans = np.zeros(out.shape[0] * out.shape[1], np.int64)
     work = out.size * kernel[0] * kernel[1] * COST
-    _lines.for_work(work, source, out, method, kernel, stride, pad, pad_values, reciprocal, nans)
+    _lines.for_work(work, nans.size, source, out, method, kernel, stride, pad, pad_values, reciprocal, nans)
     return int(nans.sum())

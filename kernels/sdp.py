@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nvdla.kernels.integers import all_clamped, all_nearest, clamp, requantise
+from nvdla.kernels.integers import all_clamped, all_nearest, clamp, pieces, requantise
 from nvdla.kernels.jit.compilation import njit
+from nvdla.rounding import ceil_div
 
 LINE = 2048
 INT32_LOW = -2147483648.0
@@ -175,7 +176,7 @@ def _lines(
     """Lines ``first`` to ``last`` of the cube; returns the number of saturated elements."""
     pixels, atom = source.shape[1], source.shape[2]
     step = LINE // atom
-    per_row = (pixels + step - 1) // step
+    per_row = pieces(pixels, step)
     line = np.empty(LINE, np.float64)
     operand = np.empty(LINE, np.float64)
     saturated = 0
@@ -255,5 +256,5 @@ def x_and_convert(
         floor = 0.0 if stage1.relu else INT32_LOW
         return _bias_lines(source, alu1, floor, converter, out, 0, source.shape[0])
     step = LINE // source.shape[2]
-    lines = source.shape[0] * ((source.shape[1] + step - 1) // step)
+    lines = source.shape[0] * ceil_div(source.shape[1], step)
     return _lines(source, alu1, mul1, stage1, alu2, mul2, stage2, converter, out, 0, lines)

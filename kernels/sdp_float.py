@@ -8,6 +8,8 @@ elements are then computed by the operators of ``nvdla.kernels.floats``.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from nvdla.kernels.floats import (
@@ -24,9 +26,11 @@ from nvdla.kernels.floats import (
     fp_relu,
     is_nan,
 )
+from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
 from nvdla.kernels.sdp import LINE, MAX, MIN, MUL, NO_ALU, NO_MUL, PRELU, SUM, load_operand
+from nvdla.rounding import ceil_div
 
 EQL = 3
 TO_INT8, TO_INT16, TO_FP16 = 0, 1, 2
@@ -120,7 +124,7 @@ def _block_piece(
     """A line of at most LINE elements of :func:`float_block`."""
     _, pixels, atom = source.shape
     step = LINE // atom
-    chunks = (pixels + step - 1) // step
+    chunks = pieces(pixels, step)
     row, start = number // chunks, number % chunks * step
     count = min(step, pixels - start)
     size = count * atom
@@ -145,21 +149,8 @@ def _block_piece(
 
 
 @njit(cache=True, nogil=True, shared=True)
-def _float_block(
-    crew: int,
-    source: np.ndarray,
-    alu: np.ndarray,
-    algorithm: int,
-    mul: np.ndarray,
-    multiply: int,
-    mul_first: bool,
-    relu: bool,
-    out: np.ndarray,
-) -> None:
-    rows, pixels, atom = source.shape
-    step = LINE // atom
-    arguments = (source, alu, algorithm, mul, multiply, mul_first, relu, out)
-    share(crew, rows * ((pixels + step - 1) // step), _block_piece, arguments)
+def _float_block(crew: int, number: int, *arguments: Any) -> None:
+    share(crew, number, _block_piece, arguments)
 
 
 def float_block(
@@ -176,8 +167,9 @@ def float_block(
 
     source and out may be the same array.
     """
-    work = BLOCK_COST * source.size
-    _float_block.for_work(work, source, alu, algorithm, mul, multiply, mul_first, relu, out)
+    rows, pixels, atom = source.shape
+    work, number = BLOCK_COST * source.size, rows * ceil_div(pixels, LINE // atom)
+    _float_block.for_work(work, number, source, alu, algorithm, mul, multiply, mul_first, relu, out)
 
 
 @njit(cache=True, nogil=True)
@@ -207,7 +199,7 @@ def narrow(source: np.ndarray, mode: int, out: np.ndarray, counts: np.ndarray) -
     receives the number of largest fp16 numbers (the saturation counter) and of NaN results; both stay 0 for integer
     output.
     """
-    found = np.zeros((-(-source.size // LINE), 2), np.int64)
+    found = np.zeros((ceil_div(source.size, LINE), 2), np.int64)
     _narrow.for_work(NARROW_COST * source.size, source.reshape(-1), mode, out.reshape(-1), found)
     counts += found.sum(axis=0)
 

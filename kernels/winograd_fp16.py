@@ -11,6 +11,7 @@ from nvdla.kernels.fast.fp16_lanes import COST, accumulate_atom, atom_sums, gath
 from nvdla.kernels.fast.fp16_layout import LANES
 from nvdla.kernels.floats import FP17, fp16_to_fp17, fp17_to_fp16, fp_add, fp_sub
 from nvdla.kernels.fp16_mac import ATOM, fp48_to_fp32
+from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
 
@@ -100,7 +101,7 @@ def _piece(
 ) -> None:
     """Some kernels at some tiles."""
     kernels = words.shape[0]
-    parts = (kernels + KERNEL_TILE - 1) // KERNEL_TILE
+    parts = pieces(kernels, KERNEL_TILE)
     first, top = number // parts * LANES, number % parts * KERNEL_TILE
     count = min(KERNEL_TILE, kernels - top)
     values = np.zeros(LANES, np.uint16)
@@ -148,9 +149,9 @@ def _convolve(
     nans: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    pieces = ((bases.size + LANES - 1) // LANES) * ((words.shape[0] + KERNEL_TILE - 1) // KERNEL_TILE)
+    count = pieces(bases.size, LANES) * pieces(words.shape[0], KERNEL_TILE)
     arguments = (bits, bases, offsets, tile_columns, words, mantissas, exponents, nans, out)
-    share(crew, pieces, _piece, arguments)
+    share(crew, count, _piece, arguments)
 
 
 def convolve(

@@ -23,6 +23,7 @@ from nvdla.kernels.cdp import COUNTERS, SATURATED, CdpConverter, CdpFunction, Cd
 from nvdla.kernels.fast.forms import FastForm
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
+from nvdla.rounding import ceil_div
 
 FORM = FastForm(
     "cdp_int8.normalise_int8",
@@ -296,7 +297,7 @@ def normalise_int8(
     surfaces, height, width, atom = source.shape
     words = (surfaces, height * width, atom // WORD)
     job = max(1, JOB // (surfaces * atom))
-    counted = np.zeros((-(-words[1] // job), STEPS + 1), np.int64)
+    counted = np.zeros((ceil_div(words[1], job), STEPS + 1), np.int64)
     cubes = source.view(np.int64).reshape(words), out.view(np.int64).reshape(words)
     _shared(*cubes, job, channels, settings, table.low, table.values, table.steps, counted)
     counters = np.zeros(COUNTERS, np.int64)

@@ -14,9 +14,11 @@ import numpy as np
 from nvdla.kernels.fast.dot_layout import FLIP, KERNELS, PIXELS
 from nvdla.kernels.fast.dot_tile import available, dot_row, dot_tile
 from nvdla.kernels.fast.forms import FastForm
+from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
 from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, int8s, uint8s, words
+from nvdla.rounding import align, ceil_div
 
 FORM = FastForm(
     "conv_int8_dot.accumulate",
@@ -54,7 +56,7 @@ __all__ = [
 
 def channel_group(channels: int) -> int:
     """Channels that lie side by side in the data of :func:`blocked_cube`: all of a thin cube, else 32."""
-    return min(-(-channels // 4) * 4, GROUP)
+    return min(align(channels, 4), GROUP)
 
 
 def pack_weights(weights: np.ndarray, dilated: bool, group: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -65,9 +67,9 @@ def pack_weights(weights: np.ndarray, dilated: bool, group: int | None = None) -
     array is 64-byte aligned; missing kernels and channels are zeros.
     """
     kernels, channels, rows, columns = weights.shape
-    group = group or -(-channels // 4) * 4
-    groups = -(-channels // group)
-    blocks = -(-kernels // KERNELS)
+    group = group or align(channels, 4)
+    groups = ceil_div(channels, group)
+    blocks = ceil_div(kernels, KERNELS)
     taps = groups * (rows * columns if dilated else rows)
     steps = (1 if dilated else columns) * group // 4
     packed = _aligned((blocks, taps, steps, KERNELS, 4))
@@ -258,7 +260,7 @@ def _blocked_piece(number: int, address: int) -> None:
 def _block(crew: int, address: int) -> None:
     record = words(address, FIELDS)
     rows, height = record[IMAGES] * record[BLOCKS] * record[ROWS], record[PIECE_ROWS]
-    share(crew, (rows + height - 1) // height, _blocked_piece, (address,))
+    share(crew, pieces(rows, height), _blocked_piece, (address,))
 
 
 def blocked_cubes(
@@ -285,7 +287,7 @@ def blocked_cubes(
 @njit(cache=True, nogil=True)
 def _chunk_of(out: np.ndarray) -> tuple[int, int]:
     """Tiles of pixels that a piece of :func:`accumulate` has."""
-    tiles = (out.shape[1] + PIXELS - 1) // PIXELS
+    tiles = pieces(out.shape[1], PIXELS)
     return max(1, min(16, tiles // 4)), tiles
 
 
@@ -303,7 +305,7 @@ def _accumulate_piece(
     """Some tiles for one block of kernels."""
     surfaces, count, atom = out.shape
     chunk, tiles = _chunk_of(out)
-    chunks = (tiles + chunk - 1) // chunk
+    chunks = pieces(tiles, chunk)
     block = number // chunks
     weights = packed[block].ctypes.data
     sums = np.empty((PIXELS, KERNELS), np.int32)
@@ -345,8 +347,12 @@ def accumulate(
     from :func:`pack_weights`. Kernels behind the last surface of ``out`` are dropped.
     """
     chunk, tiles = _chunk_of(out)
-    pieces = packed.shape[0] * ((tiles + chunk - 1) // chunk)
-    share(crew, pieces, _accumulate_piece, (data, pixels, taps, steps, packed, correction, out))
+    share(
+        crew,
+        packed.shape[0] * pieces(tiles, chunk),
+        _accumulate_piece,
+        (data, pixels, taps, steps, packed, correction, out),
+    )
 
 
 def _accumulate_cost(

@@ -34,10 +34,11 @@ from nvdla.kernels.fast.dot_layout import (
 )
 from nvdla.kernels.fast.dot_tile import copy_half, dot_narrow_tile, dot_row, dot_tile
 from nvdla.kernels.fast.forms import FastForm
-from nvdla.kernels.integers import clamp, rounding
+from nvdla.kernels.integers import clamp, pieces, rounding
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
 from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, int32s, words
+from nvdla.rounding import ceil_div
 
 FORM = FastForm(
     "conv_sdp_int8.convolution",
@@ -274,7 +275,7 @@ def _job(number: int, address: int) -> None:
     block, or the data of an image."""
     record = words(address, FIELDS)
     blocks, images, chunks, chunk = record[BLOCKS], record[IMAGES], record[CHUNKS], record[CHUNK]
-    tiles = (record[PIXEL_COUNT] + PIXELS - 1) // PIXELS
+    tiles = pieces(record[PIXEL_COUNT], PIXELS)
     piece, first = number // chunks, number % chunks * chunk
     if record[BLOCK_BYTES] > record[IMAGE_SIZE]:
         block, image = piece // images, piece % images
@@ -313,13 +314,13 @@ def convolution(
     """
     work = packed.size * pixels.size * place.images
     sharing = WAKING if work > WAKING_WORK else JOINED if work > SHARED_WORK else ALONE
-    tiles = (pixels.size + PIXELS - 1) // PIXELS
+    tiles = ceil_div(pixels.size, PIXELS)
     chunk = max(1, min(16, tiles // 4))
     numbers = np.zeros(FIELDS, np.int64)
     numbers[[DATA, PIXEL_PLACES, TAPS, PACKED]] = [each.ctypes.data for each in (data, pixels, taps, packed)]
     numbers[[BIASES, FACTORS, RESULTS]] = [each.ctypes.data for each in (alu, mul, out)]
     numbers[[PIXEL_COUNT, TAP_COUNT, STEPS]] = pixels.size, taps.size, steps
-    numbers[[BLOCKS, BLOCK_BYTES, CHUNK, CHUNKS]] = len(packed), packed[0].size, chunk, -(-tiles // chunk)
+    numbers[[BLOCKS, BLOCK_BYTES, CHUNK, CHUNKS]] = len(packed), packed[0].size, chunk, ceil_div(tiles, chunk)
     numbers[MULTIPLY : MULTIPLY + len(stage)] = stage
     numbers[SURFACES : SURFACES + len(place)] = place
     numbers[OTHER] = 0 if other is None else other.ctypes.data

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from llvmlite import ir
 from numba import types
@@ -34,6 +34,17 @@ from nvdla.kernels.jit.processor import dot_instructions
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _VECTOR = ir.VectorType(_INT32, LANES)
+
+
+class _Operands(NamedTuple):
+    """What a tile multiplies; ``counts``: taps, and steps of each."""
+
+    data: ir.Value
+    pixels: ir.Value
+    taps: ir.Value
+    counts: list[ir.Value]
+    weights: ir.Value
+    flip: ir.Value
 
 
 class _Emitter:
@@ -89,15 +100,7 @@ class _Emitter:
         """A 64-bit number's low half in every lane."""
         return self._every_lane(self.builder.trunc(value, _INT32), lanes)
 
-    def tile(
-        self,
-        data: ir.Value,
-        pixels: ir.Value,
-        taps: ir.Value,
-        counts: list[ir.Value],
-        weights: ir.Value,
-        flip: ir.Value,
-    ) -> list[ir.Value]:
+    def tile(self, operands: _Operands) -> list[ir.Value]:
         """The accumulators after all taps and steps: as much of the tile at a time as registers hold."""
         chosen = self.instructions
         sums: dict[tuple[int, int], ir.Value] = {}
@@ -105,22 +108,13 @@ class _Emitter:
             for left in range(0, self.vectors, chosen.vectors):
                 rows = range(top, min(top + chosen.rows, self.pixels))
                 columns = range(left, min(left + chosen.vectors, self.vectors))
-                sums |= self._part(data, pixels, taps, counts, weights, flip, rows, columns)
+                sums |= self._part(operands, rows, columns)
         return [sums[row, v] for row in range(self.pixels) for v in range(self.vectors)]
 
-    def _part(
-        self,
-        data: ir.Value,
-        pixels: ir.Value,
-        taps: ir.Value,
-        counts: list[ir.Value],
-        weights: ir.Value,
-        flip: ir.Value,
-        rows: range,
-        columns: range,
-    ) -> dict[tuple[int, int], ir.Value]:
+    def _part(self, operands: _Operands, rows: range, columns: range) -> dict[tuple[int, int], ir.Value]:
         """Accumulators by row and vector."""
         builder, chosen = self.builder, self.instructions
+        data, pixels, taps, counts, weights, flip = operands
         kind = ir.VectorType(_INT32, chosen.lanes)
         registers = len(columns) * LANES // chosen.lanes
         first = self.constant(4 * LANES * columns[0])
@@ -265,7 +259,7 @@ def emit_tile(builder: ir.IRBuilder, pixels: int, vectors: int, instructions: st
     """The body of a tile: ``args`` are the nine of :func:`tile_intrinsic`'s functions."""
     data, pixel_offsets, taps, tap_count, steps, weights, flip, sums, ending = args
     emitter = _Emitter(builder, pixels, vectors, instructions)
-    totals = emitter.tile(data, pixel_offsets, taps, [tap_count, steps], weights, flip)
+    totals = emitter.tile(_Operands(data, pixel_offsets, taps, [tap_count, steps], weights, flip))
     is_bare = builder.icmp_signed("==", ending, emitter.constant(0))
     with builder.if_else(is_bare) as (bare, converted):
         with bare:

@@ -31,8 +31,10 @@ import numpy as np
 from nvdla.kernels.fast.forms import FastForm
 from nvdla.kernels.fast.fp16_layout import DIGITS, HIGH_TABLE, LANES, LOW_TABLE, PLACES
 from nvdla.kernels.fp16_mac import ATOM, exponent_of, fp48_add, fp48_to_fp32, mantissa_of, nan_of
+from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import late, njit
 from nvdla.kernels.jit.crew import share
+from nvdla.rounding import align
 
 FORM = FastForm(
     "fp16_lanes.convolve",
@@ -225,7 +227,7 @@ def _piece(
 ) -> None:
     """Some kernels at some pixels."""
     kernels = words.shape[0]
-    tiles = (kernels + KERNEL_TILE - 1) // KERNEL_TILE
+    tiles = pieces(kernels, KERNEL_TILE)
     first, top = number // tiles * LANES, number % tiles * KERNEL_TILE
     limits = (top, min(top + KERNEL_TILE, kernels))
     count = limits[1] - top
@@ -263,8 +265,8 @@ def _convolve(
     nans: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    pixel_tiles = (bases.size + LANES - 1) // LANES
-    kernel_tiles = (words.shape[0] + KERNEL_TILE - 1) // KERNEL_TILE
+    pixel_tiles = pieces(bases.size, LANES)
+    kernel_tiles = pieces(words.shape[0], KERNEL_TILE)
     arguments = (bits, bases, offsets, used, words, mantissas, exponents, nans, out)
     share(crew, pixel_tiles * kernel_tiles, _piece, arguments)
 
@@ -281,5 +283,5 @@ def convolve(
     In every atom, places that hold nothing (offset -1) only follow those that hold something.
     """
     used = (offsets.reshape(-1, ATOM) >= 0).sum(axis=1)
-    work = COST * LANES * -(-bases.size // LANES) * len(packed[0]) * int(used.sum())
+    work = COST * align(bases.size, LANES) * len(packed[0]) * int(used.sum())
     _convolve.for_work(work, bits, bases, offsets, used, *packed, out)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nvdla.kernels.fast.forms import FastForm
+from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
 from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, uint8s, words
@@ -107,7 +108,7 @@ def _piece(number: int, address: int) -> None:
 def _lines(crew: int, address: int) -> None:
     record = words(address, FIELDS)
     rows, height = record[IMAGES] * record[ROWS], record[PIECE_ROWS]
-    share(crew, (rows + height - 1) // height, _piece, (address,))
+    share(crew, pieces(rows, height), _piece, (address,))
 
 
 def image_lines(around: Surroundings, channels: list[Channel], tables: np.ndarray, out: np.ndarray) -> Record:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from nvdla.kernels.fast.forms import FastForm
+from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
 from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, int8s, words
@@ -60,7 +61,7 @@ def _add(first: np.ndarray, second: np.ndarray, floor: float, offset: float, fac
 def _places(number: int, record: np.ndarray) -> tuple[int, int, int, int]:
     """Where piece ``number`` lies: its elements, addresses of both operands and the result."""
     length, rows = record[LENGTH], record[ROWS]
-    chunks = (length + CHUNK - 1) // CHUNK
+    chunks = pieces(length, CHUNK)
     line, start = number // chunks, number % chunks * CHUNK
     image, row = line // rows, line % rows
     a = record[FIRST] + image * record[STEPS] + row * record[STRIDES] + start
@@ -71,7 +72,7 @@ def _places(number: int, record: np.ndarray) -> tuple[int, int, int, int]:
 
 @njit(cache=True, nogil=True)
 def _pieces(record: np.ndarray) -> int:
-    return record[IMAGES] * record[ROWS] * ((record[LENGTH] + CHUNK - 1) // CHUNK)
+    return record[IMAGES] * record[ROWS] * pieces(record[LENGTH], CHUNK)
 
 
 @njit(cache=True, nogil=True)

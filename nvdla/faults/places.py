@@ -6,7 +6,7 @@ Each place says which ``bits`` a word has there; :mod:`nvdla.faults.effects` say
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, get_args
 
 
 @dataclass(frozen=True)
@@ -162,20 +162,5 @@ Place = (
     | RegisterWord
     | DescriptorByte
 )
-PLACES: dict[str, type] = {
-    place.kind: place
-    for place in (
-        WeightByte,
-        InputByte,
-        SurfaceByte,
-        MemoryByte,
-        SdpOperand,
-        BufferEntry,
-        MacLane,
-        PartialSum,
-        LutEntry,
-        RegisterWord,
-        DescriptorByte,
-    )
-}
+PLACES: dict[str, type] = {place.kind: place for place in get_args(Place)}
 """Every kind of place by the word that names it."""

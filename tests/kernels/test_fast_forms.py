@@ -12,7 +12,7 @@ from nvdla.kernels.fast.forms import forms
 
 ROOT = Path(__file__).resolve().parents[2]
 #: what fast forms are made of; each serves one or more of them
-PARTS = {"__init__", "forms", "dot_tile", "fp16_layout"}
+PARTS = {"__init__", "forms", "dot_tile", "dot_layout", "fp16_layout"}
 
 
 def _function(name):

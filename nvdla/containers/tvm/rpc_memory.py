@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 
 from nvdla.errors import FormatError
+from nvdla.rounding import align
 
 #: Addresses begin above every function and module handle, so a handle says what it is.
 FIRST_ADDRESS = 1 << 32
@@ -31,7 +32,7 @@ class RemoteMemory:
             raise FormatError(f"{MAX_BLOCKS} blocks of memory are in use; free some")
         self.charge(size)
         address = self._next
-        self._next += max((size + PAGE - 1) // PAGE, 1) * PAGE
+        self._next += max(align(size, PAGE), PAGE)
         self._blocks[address] = bytearray(size)
         self._starts.append(address)
         return address

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from nvdla.errors import FormatError
+from nvdla.rounding import align
 
 BLOCK = 512
 #: tar files are padded to whole records of 20 blocks.
@@ -174,7 +175,7 @@ def _content(data: memoryview, offset: int, size: int) -> tuple[memoryview, int]
             f"the tar archive is cut short: the member at byte {offset} takes {size} bytes, "
             f"{len(data) - start} are left"
         )
-    return data[start : start + size], min(start + (size + BLOCK - 1) // BLOCK * BLOCK, len(data))
+    return data[start : start + size], min(start + align(size, BLOCK), len(data))
 
 
 def _extend(kind: int, content: memoryview, records: dict[str, str], offset: int) -> None:
