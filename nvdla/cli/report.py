@@ -91,7 +91,7 @@ def _folder(args: argparse.Namespace) -> int:
                 row |= {"error": str(error), "page": None}
             else:
                 write_file(output / row["page"], html_page(Data.of([side for side, _ in made])).encode())
-    write_file(output / "index.html", html_page(Data.of_index(folder.name, rows)).encode())
+    write_file(output / "index.html", html_page(Data.of_index(folder.resolve().name, rows)).encode())
     document = {
         "format": FOLDER_FORMAT,
         "version": FOLDER_VERSION,

@@ -54,6 +54,8 @@ def read(folder: Path) -> tuple[dict[str, Any], str]:
         path = folder / name
         if path.is_file():
             values = _table(path, table)
+            if not table and values and set(values) == {"tool"}:  # as in pyproject.toml
+                values = values["tool"].get("nvdla") if isinstance(values["tool"], dict) else values["tool"]
             if values is not None:
                 return _checked(values, name), name
     return {}, ""

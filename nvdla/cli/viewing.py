@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nvdla.cli.arguments import add_input_options, surfaces_of_runs
@@ -34,7 +35,20 @@ def sides_of(args: argparse.Namespace) -> list[tuple[Side, Examination]]:
     asked = [args]
     if args.other or args.other_input or args.other_config:
         asked.append(_beside(args))
-    return [_side(each, labels, len(asked)) for each in asked]
+    made = [_side(each, labels, len(asked)) for each in asked]
+    _tell_apart([side.document for side, _ in made], asked)
+    return made
+
+
+def _tell_apart(documents: list[dict[str, Any]], asked: list[argparse.Namespace]) -> None:
+    """Two sides of one title are called after what differs: their files, or the inputs of their runs."""
+    if len(documents) < 2 or documents[0]["title"] != documents[1]["title"]:
+        return
+    for document, args in zip(documents, asked, strict=True):
+        if asked[0].loadable != asked[1].loadable:
+            document["title"] += f" ({args.loadable})"
+        elif asked[0].input != asked[1].input:
+            document["title"] += "".join(f", {Path(each).name}" for each in args.input)
 
 
 def _beside(args: argparse.Namespace) -> argparse.Namespace:

@@ -93,7 +93,10 @@ def test_completion_knows_every_command(shell, nvdla_command):
         assert subprocess.run([program, "-n"], input=out, text=True, check=False).returncode == 0
 
 
-@pytest.mark.parametrize("name, table", [("nvdla.toml", ""), ("pyproject.toml", "[tool.nvdla]\n")])
+@pytest.mark.parametrize(
+    "name, table",
+    [("nvdla.toml", ""), ("nvdla.toml", "[tool.nvdla]\n"), ("pyproject.toml", "[tool.nvdla]\n")],
+)
 def test_settings_of_the_folder_are_defaults(name, table, nvdla_command, lenet, tmp_path, monkeypatch):
     pytest.importorskip("tomllib")
     monkeypatch.chdir(tmp_path)
@@ -115,6 +118,8 @@ def test_settings_of_the_folder_are_defaults(name, table, nvdla_command, lenet, 
         ("abi = 'older'", "must be one of auto, old, new"),
         ("mean = ['x']", "mean must be numbers"),
         ("=", "not TOML"),
+        ("tool = 3", "must be a table"),
+        ("[tool.nvdla]\nconfg = 1", "unknown key 'confg'"),
     ],
 )
 def test_settings_that_are_none_are_refused(text, said, nvdla_command, lenet, tmp_path, monkeypatch):

@@ -206,11 +206,24 @@ def test_two_loadables_and_two_runs_stand_side_by_side(nvdla_command, lenet_path
         code, out, _ = nvdla_command("report", lenet_path, *words, "-i", digit_path, "-o", page, "--json")
         assert code == 0
         assert "Compare" in json.loads(out)["sections"]
-        pairs = unpacked(page.read_text(), "document")["pairs"]
+        found = unpacked(page.read_text(), "document")
+        titles, pairs = [side["title"] for side in found["sides"]], found["pairs"]
+        if words == other:
+            assert titles == [f"lenet.loadable on nv_small, digit{number}.pgm" for number in (7, 3)]
         assert [pair["left"] for pair in pairs] == list(range(13))
         differences = [pair["equal"] for pair in pairs if "equal" in pair]
         assert len(differences) == 5
         assert (min(differences) == 1.0) is equal
+
+
+def test_two_files_of_one_name_are_told_apart(nvdla_command, lenet_path, tmp_path):
+    paths = [tmp_path / each / "net.nvdla" for each in "ab"]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_bytes(lenet_path.read_bytes())
+    assert nvdla_command("report", *paths, "-o", tmp_path / "r.html")[0] == 0
+    found = unpacked((tmp_path / "r.html").read_text(), "document")["sides"]
+    assert [side["title"] for side in found] == [f"net.nvdla on nv_small ({path})" for path in paths]
 
 
 def test_a_folder_becomes_pages_and_an_index(nvdla_command, lenet_path, tmp_path, as_documented):
