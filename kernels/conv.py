@@ -84,7 +84,8 @@ def exact_sums(
 def saturating_sums(
     lines: np.ndarray, weights: np.ndarray, window: ConvolutionWindow, atoms: list[list[tuple[int, int, int, int]]]
 ) -> np.ndarray:
-    """Like :func:`exact_sums` with CACC's saturation after each atom (cmod/cacc/NV_NVDLA_cacc.cpp:1077).
+    """All sums as int64 (batches, height, width, kernels), saturated after each atom as CACC does it
+    (cmod/cacc/NV_NVDLA_cacc.cpp:1077).
 
     ``atoms``: the steps of the sequence in order, each a list of (row, column, first channel, end channel).
     """

@@ -241,7 +241,8 @@ def lookup_floats(
     out: np.ndarray,
     counts: np.ndarray,
 ) -> None:
-    """As ``lookup_integers`` on uint32 arrays of fp32 bits; entries are fp16 bits in int16."""
+    """Tables of floats: source, out are uint32 arrays of fp32 bits, entries fp16 bits in int16; the rest is that of
+    :func:`lookup_integers`."""
     values, results = source.reshape(-1), out.reshape(-1)
     for i in range(values.size):
         x = np.int64(values[i])

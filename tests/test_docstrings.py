@@ -11,7 +11,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [path for path in [*ROOT.glob("nvdla/**/*.py"), *ROOT.glob("kernels/**/*.py")] if "generated" not in path.parts]
 #: begins of a docstring that can only be understood beside another one
-LEANING = re.compile(r"(The same (for|as above|with|in)|Same as|Likewise|As above|Ditto)\b")
+LEANING = re.compile(
+    r"The same(,| (for|as above|as a|with|in)\b)|(Same as|Likewise|Ditto|It as)\b"
+    r"|As (above\b|the base\b|records\b|`|:|_)|Like :"
+)
 
 
 def public(tree: ast.AST, path: str = ""):

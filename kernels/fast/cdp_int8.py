@@ -15,7 +15,7 @@ loop over contiguous numbers. Bounds that make the floating point exact:
 from __future__ import annotations
 
 from math import copysign
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -274,32 +274,20 @@ def _piece(
 
 
 @njit(cache=True, nogil=True, shared=True)
-def _shared(
-    crew: int,
-    source: np.ndarray,
-    out: np.ndarray,
-    job: int,
-    channels: int,
-    settings: Settings,
-    low: int,
-    values: np.ndarray,
-    steps: np.ndarray,
-    counted: np.ndarray,
-) -> None:
-    arguments = (source, out, job, channels, settings, low, values, steps, counted)
-    share(crew, counted.shape[0], _piece, arguments)
+def _shared(crew: int, number: int, *arguments: Any) -> None:
+    share(crew, number, _piece, arguments)
 
 
 def normalise_int8(
     source: np.ndarray, out: np.ndarray, channels: int, settings: Settings, table: Answers
 ) -> np.ndarray:
-    """As :func:`nvdla.kernels.cdp.normalise`, int8 alone. ``out`` may be ``source``, or lie apart from it."""
+    """What :func:`nvdla.kernels.cdp.normalise` gives, of int8. ``out`` may be ``source``, or lie apart from it."""
     surfaces, height, width, atom = source.shape
     words = (surfaces, height * width, atom // WORD)
     job = max(1, JOB // (surfaces * atom))
     counted = np.zeros((ceil_div(words[1], job), STEPS + 1), np.int64)
     cubes = source.view(np.int64).reshape(words), out.view(np.int64).reshape(words)
-    _shared(*cubes, job, channels, settings, table.low, table.values, table.steps, counted)
+    _shared(len(counted), *cubes, job, channels, settings, table.low, table.values, table.steps, counted)
     counters = np.zeros(COUNTERS, np.int64)
     *reached, counters[SATURATED] = counted.sum(axis=0)
     np.add.at(counters, table.counters, -np.diff([source.size, *reached, 0]))

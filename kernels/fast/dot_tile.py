@@ -27,33 +27,11 @@ def instructions() -> str:
     return f"matrix products in floating point: no {', '.join(SETS)}, {VARIABLE}=none, or for another processor"
 
 
-@late
-def dot_tile() -> Any:
-    """The compiled kernel of a tile of int8 products, imported when it is first asked for."""
-    from nvdla.kernels.fast.dot_tile_code import dot_tile
-
-    return dot_tile
-
-
-@late
-def dot_narrow_tile() -> Any:
-    """The compiled kernel of a narrow tile of int8 products, imported when it is first asked for."""
-    from nvdla.kernels.fast.dot_tile_code import dot_narrow_tile
-
-    return dot_narrow_tile
-
-
-@late
-def dot_row() -> Any:
-    """The compiled kernel of one row of int8 products, imported when it is first asked for."""
-    from nvdla.kernels.fast.dot_tile_code import dot_row
-
-    return dot_row
-
-
-@late
-def copy_half() -> Any:
-    """The compiled copy of a few bytes, imported when it is first asked for."""
-    from nvdla.kernels.fast.dot_tile_code import copy_half
-
-    return copy_half
+dot_tile: Any = late("nvdla.kernels.fast.dot_tile_code:dot_tile")
+"""The compiled kernel of a tile of int8 products."""
+dot_narrow_tile: Any = late("nvdla.kernels.fast.dot_tile_code:dot_narrow_tile")
+"""The compiled kernel of a narrow tile of int8 products."""
+dot_row: Any = late("nvdla.kernels.fast.dot_tile_code:dot_row")
+"""The compiled kernel of one row of int8 products."""
+copy_half: Any = late("nvdla.kernels.fast.dot_tile_code:copy_half")
+"""The compiled copy of a few bytes."""

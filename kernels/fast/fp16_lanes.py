@@ -49,37 +49,14 @@ COST = 0.5
 FEWEST_PIXELS = 6
 """With fewer most lanes would be empty."""
 
-
-@late
-def fill_tables() -> Any:
-    """The compiled filling of the tables of one place."""
-    from nvdla.kernels.fast.fp16_lanes_code import fill_tables
-
-    return fill_tables
-
-
-@late
-def largest_exponents() -> Any:
-    """The compiled search for the largest exponent of an atom in each lane."""
-    from nvdla.kernels.fast.fp16_lanes_code import largest_exponents
-
-    return largest_exponents
-
-
-@late
-def add_products() -> Any:
-    """The compiled sum of a few places' products in each lane."""
-    from nvdla.kernels.fast.fp16_lanes_code import add_products
-
-    return add_products
-
-
-@late
-def add_atoms() -> Any:
-    """The compiled addition of an atom to an FP48 accumulator in each lane."""
-    from nvdla.kernels.fast.fp16_lanes_code import add_atoms
-
-    return add_atoms
+fill_tables: Any = late("nvdla.kernels.fast.fp16_lanes_code:fill_tables")
+"""The compiled filling of the tables of one place."""
+largest_exponents: Any = late("nvdla.kernels.fast.fp16_lanes_code:largest_exponents")
+"""The compiled search for the largest exponent of an atom in each lane."""
+add_products: Any = late("nvdla.kernels.fast.fp16_lanes_code:add_products")
+"""The compiled sum of a few places' products in each lane."""
+add_atoms: Any = late("nvdla.kernels.fast.fp16_lanes_code:add_atoms")
+"""The compiled addition of an atom to an FP48 accumulator in each lane."""
 
 
 @njit(nogil=True)
@@ -278,7 +255,7 @@ def convolve(
     packed: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     out: np.ndarray,
 ) -> None:
-    """As :func:`nvdla.kernels.fp16_mac.convolve`, with weights from this module's :func:`pack_weights`.
+    """What :func:`nvdla.kernels.fp16_mac.convolve` computes, with weights from this module's :func:`pack_weights`.
 
     In every atom, places that hold nothing (offset -1) only follow those that hold something.
     """

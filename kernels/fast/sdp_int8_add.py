@@ -98,7 +98,7 @@ def _add_weighted(
     factor: float,
     out: np.ndarray,
 ) -> None:
-    """As ``_add``; everything float64."""
+    """A chunk of the weighted sum of :func:`addition`, everything float64."""
     for i in range(out.size):
         x = max(np.float64(first[i]) * weights[0] + np.float64(second[i]) * weights[1], floor)
         y = min(max((x - offset) * factor, -128.0), 127.0)

@@ -51,15 +51,21 @@ plain_work = PlainWork(PLAIN_WORK)
 
 
 class Late:
-    """Stands in a kernel's module for what only compiled code needs, and what would import numba."""
+    """Stands in a kernel's module for what only compiled code needs, and what would import numba: ``place`` is
+    "module:name"."""
 
-    def __init__(self, find: Callable[[], Any]) -> None:
-        self.find = find
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def find(self) -> Any:
+        """What it stands for."""
+        module, _, name = self.place.partition(":")
+        return getattr(importlib.import_module(module), name)
 
 
-def late(find: Callable[[], Any]) -> Any:
-    """Decorates the function that finds it."""
-    return Late(find)
+def late(place: str) -> Any:
+    """What is there, imported when a kernel that needs it is compiled; a :class:`Late` until then."""
+    return Late(place)
 
 
 P = ParamSpec("P")
@@ -90,7 +96,7 @@ class Kernel(Generic[P, R]):
         return self.compiled_form(*args, **named)
 
     def compiled_form(self, *args: P.args, **named: P.kwargs) -> R:
-        """The same, but never by the plain form."""
+        """The result of a call, never by the plain form."""
         compiled = self._compiled or self.compiled
         result = compiled(helpers.handle(True), *args, **named) if self._shared else compiled(*args, **named)
         return cast(R, result)

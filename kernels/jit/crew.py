@@ -25,14 +25,8 @@ from nvdla.kernels.jit.crew_state import CLOSED, MEMBERS, MOST_HELPERS, PAGE, ST
 
 PATIENCE = 30e-6
 """Seconds that a helper looks for work, and that a caller looks for the end of the last pieces, before it sleeps."""
-
-
-@late
-def share() -> Any:
-    """The compiled sharing of pieces among a crew of threads, imported when it is first asked for."""
-    from nvdla.kernels.jit.crew_code import share
-
-    return share
+share: Any = late("nvdla.kernels.jit.crew_code:share")
+"""The compiled sharing of pieces among a crew of threads."""
 
 
 class Crew:

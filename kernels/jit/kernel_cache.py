@@ -33,7 +33,8 @@ from nvdla.kernels.jit.readied import readied
 
 MAGIC = b"NVDLA kernel 1\n"
 DIGEST_BYTES = hashlib.sha256().digest_size
-_IMPORT = re.compile(r"^\s*from nvdla\.kernels\.([\w.]+) import", re.MULTILINE)
+#: imports, and what is named to be imported late
+_IMPORT = re.compile(r'(?:^\s*from |late\(")nvdla\.kernels\.([\w.]+)(?: import|:)', re.MULTILINE)
 
 
 @cache

@@ -19,53 +19,18 @@ from nvdla.kernels.jit.crew import crew_handle
 ALONE, JOINED, WAKING = range(3)
 """Who shares the work of a record: nobody, helpers that are awake, those that sleep, too."""
 
-
-@late
-def words() -> Any:
-    """``words(address, size)``: the memory there as an array of int64, for compiled kernels."""
-    from nvdla.kernels.jit.record_code import words
-
-    return words
-
-
-@late
-def int32s() -> Any:
-    """As :func:`words`, of int32."""
-    from nvdla.kernels.jit.record_code import int32s
-
-    return int32s
-
-
-@late
-def int8s() -> Any:
-    """As :func:`words`, of int8."""
-    from nvdla.kernels.jit.record_code import int8s
-
-    return int8s
-
-
-@late
-def uint8s() -> Any:
-    """As :func:`words`, of uint8."""
-    from nvdla.kernels.jit.record_code import uint8s
-
-    return uint8s
-
-
-@late
-def float32s() -> Any:
-    """As :func:`words`, of float32."""
-    from nvdla.kernels.jit.record_code import float32s
-
-    return float32s
-
-
-@late
-def float64s() -> Any:
-    """As :func:`words`, of float64."""
-    from nvdla.kernels.jit.record_code import float64s
-
-    return float64s
+words: Any = late("nvdla.kernels.jit.record_code:words")
+"""``words(address, size)``: the memory there as an array of int64, for compiled kernels."""
+int32s: Any = late("nvdla.kernels.jit.record_code:int32s")
+"""``(address, size)``: the memory there as an array of int32."""
+int8s: Any = late("nvdla.kernels.jit.record_code:int8s")
+"""``(address, size)``: the memory there as an array of int8."""
+uint8s: Any = late("nvdla.kernels.jit.record_code:uint8s")
+"""``(address, size)``: the memory there as an array of uint8."""
+float32s: Any = late("nvdla.kernels.jit.record_code:float32s")
+"""``(address, size)``: the memory there as an array of float32."""
+float64s: Any = late("nvdla.kernels.jit.record_code:float64s")
+"""``(address, size)``: the memory there as an array of float64."""
 
 
 class Record:

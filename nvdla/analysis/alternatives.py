@@ -150,7 +150,7 @@ class Alternative:
         return "whole" if count == 1 else f"{count} parts of rows"
 
     def document(self) -> dict[str, Any]:
-        """It as plain data."""
+        """The alternative as plain data."""
         return {
             "form": self.form,
             "parts": len(self.parts),

@@ -51,7 +51,7 @@ def run(operation: Any, scales: tuple[float, float], source: CpuBuffer, destinat
 
 
 def record(operation: Any, scales: tuple[float, float], source: CpuBuffer, destination: CpuBuffer) -> Record | None:
-    """The same as a record of a compiled kernel, of int8 with usual scales."""
+    """Softmax of int8 with usual scales as a record of a compiled kernel; None for others."""
     count, scale = source.channels, np.float32(scales[1])
     halves = _halves(float(scales[0]))
     if source.format == EmuFormat.FF16 or not count or not (np.isfinite(halves).all() and np.isfinite(scale) and scale):

@@ -40,7 +40,7 @@ class CpuOperation:
         self._run(self.source, self.destination)
 
     def record(self) -> Record | None:
-        """It as a record of a compiled kernel, None where there is none."""
+        """The operation as a record of a compiled kernel, None where there is none."""
         made = getattr(operations()[self.type], "record", None)
         found: Record | None = made and made(self.descriptor, self.scales, self.source, self.destination)
         return found

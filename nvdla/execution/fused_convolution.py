@@ -237,7 +237,7 @@ class FusedConvolution(Job):
         return None if handed is None else handed[0]
 
     def records(self, source: Handed = None) -> tuple[list[Record], Handed] | None:
-        """As records, where Python need not read the lines."""
+        """The job as records of compiled kernels; None where Python has to read the lines."""
         prepared = self._prepared()
         if prepared.lines is not None:
             return None

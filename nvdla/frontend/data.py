@@ -44,7 +44,7 @@ class Samples:
         self._hashed = True
 
     def each_image(self, images: int) -> Samples:
-        """The same, an image of a batch at a time."""
+        """These samples, an image of a batch at a time."""
         if images == 1:
             return self
         places = [(feed, image) for feed in self._feeds for image in range(images)]

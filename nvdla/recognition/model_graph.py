@@ -74,7 +74,7 @@ class ModelGraph:
         return self._behind(point, ("pass", "slice"))
 
     def further(self, point: int) -> list[int]:
-        """The same, and what it is a part of."""
+        """A point, those of the same bytes, and what it is a part of."""
         return self._behind(point, SILENT)
 
     def _behind(self, point: int, kinds: tuple[str, ...]) -> list[int]:

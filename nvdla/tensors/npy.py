@@ -33,7 +33,8 @@ def parse_npy(data: bytes | memoryview, name: str) -> np.ndarray:
 
 
 def map_npy(path: str | os.PathLike[str]) -> np.ndarray:
-    """As :func:`parse_npy` for a file that is mapped, not read. OSError where it cannot be opened."""
+    """The array of a .npy file that is mapped, not read. FormatError as :func:`parse_npy`, OSError where it cannot be
+    opened."""
     name = os.fspath(path)
     with open(path, "rb") as stream:
         beginning, size = stream.read(MAX_HEADER + 12), os.fstat(stream.fileno()).st_size

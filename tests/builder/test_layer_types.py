@@ -79,3 +79,12 @@ def test_a_layer_without_what_it_needs_is_refused(kind, sources, message):
     source = network.input("data", (8, 2, 3))
     with pytest.raises(BuildError, match=message):
         network.add_layer(kind, "l", [source] * sources)
+
+
+def test_networks_of_these_tests_run_a_second_time_by_their_plan():
+    """tests/builder/conftest.py repeats every run; the second goes by fused jobs."""
+    network = Network("twice")
+    network.output(network.relu("r", network.input("data", (8, 2, 3))))
+    runtime = Runtime(build(network, "nv_full", "fp16").loadable)
+    runtime.run(np.ones((1, 8, 2, 3), np.float16))
+    assert runtime._plan is not None and runtime._plan.fused is not None

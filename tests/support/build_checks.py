@@ -56,8 +56,6 @@ def build_and_run(
     runtime = nvdla.Runtime(nvdla.load(built.loadable.to_bytes()), config=config)
     elements = built.quantize_inputs({name: values[0] for name, values in data.items()})
     found, expected = runtime.run(elements), built.expected(elements)
-    again = runtime.run(elements)  # by fused jobs
-    assert all(np.array_equal(found[name].view(np.uint8), again[name].view(np.uint8)) for name in found)
     assert list(found) == list(expected)
     for name, wanted in expected.items():
         assert found[name].dtype == wanted.dtype

@@ -84,7 +84,7 @@ class ParamsTensor:
         return self.stored[: self.needed]
 
     def parameter(self) -> Parameter:
-        """As the tensor every container speaks; types that have no name there come as a run of bytes."""
+        """The tensor as every container has it; types that have no name there come as a run of bytes."""
         name = self.type_name
         if not self.complete or name not in ELEMENT_BITS or not _fits_an_array(self.shape):
             said = {"tvm_dtype": name, "tvm_shape": list(self.shape), "complete": self.complete}
@@ -92,7 +92,7 @@ class ParamsTensor:
         return Parameter.from_bytes(self.name, self.data, name, self.shape)
 
     def array(self) -> np.ndarray:
-        """As :meth:`Parameter.as_array` gives it: a read-only view."""
+        """The elements, a read-only view (:meth:`Parameter.as_array`)."""
         return self.parameter().as_array()
 
 

@@ -33,12 +33,12 @@ class Log(FlatBuffer):
         self.references: dict[int, int] = {}
 
     def follow(self, offset: int, where: str) -> int:
-        """As the base class; the reference is noted."""
+        """Where an offset leads to; the reference is noted."""
         target = self.references[offset] = super().follow(offset, where)
         return target
 
     def table(self, position: int, where: str) -> FlatTable:
-        """As the base class; the table is noted."""
+        """The table at a position; it is noted."""
         table = super().table(position, where)
         vtable = position - self.scalar(position, 4, where, signed=True)
         fields = bytes(self.data[vtable : vtable + 4 + 2 * len(table.slots)])
@@ -46,7 +46,7 @@ class Log(FlatBuffer):
         return table
 
     def vector(self, position: int, size: int, where: str) -> tuple[int, int]:
-        """As the base class; the vector is noted, with its end where it is a text."""
+        """First byte and count of the vector at a position; it is noted, with its end where it is a text."""
         start, count = super().vector(position, size, where)
         content = bytes(self.data[position : start + count * size])
         is_rodata = where.endswith(".embedded_data") and text_of(memoryview(content)[4:]) is None
@@ -54,7 +54,7 @@ class Log(FlatBuffer):
         return start, count
 
     def string(self, position: int, where: str) -> str:
-        """As the base class; the terminating zero belongs to the text."""
+        """The text at a position; its terminating zero is noted with it."""
         text = super().string(position, where)
         known = self.objects[position]
         count = int.from_bytes(known.content[:4], "little")
