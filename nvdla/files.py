@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, NvdlaError
 
 CHUNK = 1 << 24
 #: temporary files that exist now: who ends the process without unwinding removes them
@@ -23,7 +24,9 @@ def read_file(path: str | os.PathLike[str], limit: int, what: str = "file") -> b
     """
     try:
         with open(path, "rb") as stream:
-            size = os.fstat(stream.fileno()).st_size
+            status = os.fstat(stream.fileno())
+            refuse_device(status, f"{what} {os.fspath(path)}")
+            size = status.st_size
             if size > limit:
                 raise FormatError(f"{what} {os.fspath(path)} has {size} bytes, the limit is {limit}")
             data = stream.read(min(size + 1, limit + 1))
@@ -39,6 +42,19 @@ def read_file(path: str | os.PathLike[str], limit: int, what: str = "file") -> b
     if len(data) > limit:
         raise FormatError(f"{what} {os.fspath(path)} is longer than the limit of {limit} bytes")
     return data
+
+
+def refuse_device(status: os.stat_result, name: str, error: type[NvdlaError] = FormatError) -> None:
+    """Raises ``error`` for a character device: /dev/zero gives bytes without end. Pipes, which end, are read."""
+    if stat.S_ISCHR(status.st_mode):
+        raise error(f"{name} is a device, not a file; files and pipes are read")
+
+
+def require_file(path: str | os.PathLike[str], what: str) -> None:
+    """Raises FormatError for a path that is there and no regular file. Who opens a pipe that a file names would wait
+    for its other end; what is not there at all says so when it is opened."""
+    if os.path.exists(path) and not os.path.isfile(path):
+        raise FormatError(f"{what} {os.fspath(path)} is a folder, pipe or device, not a file")
 
 
 @contextlib.contextmanager

@@ -20,11 +20,13 @@ from typing import IO, Any
 
 from nvdla.campaign.table import Record, Table
 from nvdla.errors import FormatError
-from nvdla.files import whole_file
+from nvdla.files import require_file, whole_file
 
 FORMAT, VERSION = "nvdla-campaign", 1
 SYNC_SECONDS = 2.0
 COPIED = 1 << 20
+#: bytes of a line: a record of one sample or fault
+MAX_LINE = 16 << 20
 _encode = json.JSONEncoder(sort_keys=True, allow_nan=False, separators=(",", ":")).encode
 
 
@@ -55,6 +57,7 @@ class Journal:
         self._head = {"format": FORMAT, "version": VERSION, "campaign": table.name, "identity": table.identity()}
         self._settings = table.settings()
         self._synced = time.monotonic()
+        require_file(self.path, "journal")
         try:
             self._stream = self._go_on() if self.path.exists() else self._begin()
         except OSError as error:
@@ -77,7 +80,7 @@ class Journal:
     def _go_on(self) -> IO[bytes]:
         """Check whose results they are, drop a line that was cut off, note what is done."""
         with open(self.path, "rb") as written:
-            for number, line in enumerate(written):
+            for number, line in enumerate(_lines(written, self.path)):
                 if not line.endswith(b"\n"):
                     break
                 entry = _entry(line)
@@ -145,8 +148,9 @@ class Journal:
         if not self._stream.closed:
             self._stream.flush()
         with open(self.path, "rb") as stream:
-            next(stream, None)
-            for line in stream:
+            lines = _lines(stream, self.path)
+            next(lines, None)
+            for line in lines:
                 entry = _entry(line) if line.endswith(b"\n") else None
                 if entry is not None:
                     yield entry
@@ -171,17 +175,27 @@ class Journal:
 
 def read(path: str | os.PathLike[str]) -> Iterator[Record]:
     """The records of a finished or interrupted journal. Raises FormatError."""
+    require_file(path, "journal")
     try:
         with open(path, "rb") as stream:
-            head = _entry(next(stream, b""))
+            lines = _lines(stream, path)
+            head = _entry(next(lines, b""))
             if head is None or head.get("format") != FORMAT:
                 raise FormatError(f"{os.fspath(path)} is no journal of a campaign")
-            for line in stream:
+            for line in lines:
                 entry = _entry(line)
                 if entry is not None:
                     yield entry
     except OSError as error:
         raise FormatError(f"journal {os.fspath(path)} cannot be read: {error.strerror or error}") from error
+
+
+def _lines(stream: IO[bytes], path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """The lines of a journal. Raises FormatError for one that is longer than any record."""
+    while line := stream.readline(MAX_LINE + 1):
+        if len(line) > MAX_LINE:
+            raise FormatError(f"{os.fspath(path)}: a line of more than {MAX_LINE} bytes is no record of a campaign")
+        yield line
 
 
 def _line(entry: Record) -> bytes:

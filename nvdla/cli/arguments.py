@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import nvdla
+from nvdla.cli.numbers import reals
 from nvdla.errors import FormatError
 from nvdla.tensors.images import ORDERS, PixelConversion
 from nvdla.tensors.real import ScaleMissing
@@ -112,7 +113,7 @@ def whole_command(args: argparse.Namespace) -> Iterator[None]:
 def add_image_options(parser: argparse.ArgumentParser) -> None:
     """How images become tensors, for :func:`preprocessing_of`."""
     image = parser.add_argument_group("images")
-    image.add_argument("--mean", type=_numbers, metavar="M[,M,M]", help="subtracted from pixels (fp16)")
+    image.add_argument("--mean", type=reals, metavar="M[,M,M]", help="subtracted from pixels (fp16)")
     image.add_argument("--normalize", type=float, metavar="X", help="pixels are divided by it (fp16)")
     image.add_argument("--order", choices=ORDERS, help="channel order of colour images (default: bgr)")
     image.add_argument("--resize", action="store_true", help="scale an image of another size to the input's")
@@ -124,10 +125,6 @@ def preprocessing_of(args: argparse.Namespace) -> PixelConversion | None:
     given = PixelConversion(args.mean or (), 1.0 if args.normalize is None else args.normalize, args.order or "bgr")
     said = args.mean is not None or args.normalize is not None or args.order is not None
     return replace(given, resize=args.resize) if said or args.resize else None
-
-
-def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(float(word) for word in text.split(","))
 
 
 def surfaces_of_runs(runtime: Any, args: argparse.Namespace, words: Sequence[str] | None = None) -> list[list[bytes]]:

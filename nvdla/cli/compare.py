@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 import nvdla
 from nvdla.cli.arguments import add_input_options, add_machine_options, surfaces_of_runs
+from nvdla.cli.numbers import real
 from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.cli.rows import Place, add_row_options, chosen
 from nvdla.cli.working import working
@@ -53,9 +55,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     names.add_argument("--layers", metavar="FILE.yaml", help="layer names and scales (default: LOADABLE.layers.json)")
     names.add_argument("--scales", metavar="FILE.json", help="a calibration table: the scale of each layer")
     limits = parser.add_argument_group("what is let pass")
-    limits.add_argument("--tolerance", type=float, default=0.0, metavar="X", help="largest difference of an element")
-    limits.add_argument("--min-cosine", type=float, default=0.95, metavar="X", help="float models (default: 0.95)")
-    limits.add_argument("--min-snr", type=float, metavar="DB", help="float models: least signal-to-noise ratio")
+    limits.add_argument("--tolerance", type=real(0), default=0.0, metavar="X", help="largest difference of an element")
+    limits.add_argument(
+        "--min-cosine", type=real(-1, 1), default=0.95, metavar="X", help="float models (default: 0.95)"
+    )
+    limits.add_argument("--min-snr", type=real(), metavar="DB", help="float models: least signal-to-noise ratio")
     parser.add_argument("--fail-fast", action="store_true", help="stop at the first divergence")
     parser.add_argument("--different", action="store_true", help="list only tensors that differ")
     add_row_options(parser)
@@ -73,6 +77,8 @@ def run(args: argparse.Namespace) -> int:
     limits = Tolerances(args.tolerance, args.min_cosine, args.min_snr)
     with working(f"comparing {args.loadable}"):
         found = compare_run(runtime, runs[0], reference, names.layers, limits, args.fail_fast)
+    for warning in runtime.warnings:
+        say(f"{args.loadable}: warning: {warning}", sys.stderr)
     if not found.rows:
         raise FormatError(
             f"nothing could be compared: no tensor of {args.loadable} has a counterpart; name the layers with --layers"

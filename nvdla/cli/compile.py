@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from nvdla.cli.numbers import real, reals
 from nvdla.cli.output import add_format_options, plain, print_document, print_pairs, print_table, say
 from nvdla.cli.searching import ProgressBar, add_search_options, memory_of, search_of
 from nvdla.errors import FormatError
@@ -43,8 +44,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     data.add_argument("--per-layer", action="store_true", help="one weight scale a layer instead of one a kernel")
     add_search_options(parser)
     image = parser.add_argument_group("images (kept beside the loadable, so that 'nvdla run' needs none of these)")
-    image.add_argument("--mean", type=_numbers, default=(0.0,), metavar="M[,M,M]", help="subtracted from pixels 0..255")
-    image.add_argument("--scale", type=_numbers, default=(1.0,), metavar="S[,S,S]", help="then multiplied by this")
+    image.add_argument("--mean", type=reals, default=(0.0,), metavar="M[,M,M]", help="subtracted from pixels 0..255")
+    image.add_argument("--scale", type=reals, default=(1.0,), metavar="S[,S,S]", help="then multiplied by this")
     image.add_argument("--layout", choices=("nchw", "nhwc"), default="nchw", help="layout of the input (default: nchw)")
     image.add_argument("--colour", choices=("rgb", "bgr"), default="rgb", help="order of channels (default: rgb)")
     image.add_argument("--resize", action="store_true", help="scale images of another size to the input's")
@@ -53,10 +54,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 _LEVEL = "code: 0 plain; 1 sums, images and bands as the cycle model finds fastest (default); 2 searches longer"
 _INPUT = "inputs as images where possible (auto, default), always, never, or as unsigned pixels (mean, scale by CDMA)"
 _EFFORT = "0: weights as they are; 1: equalisation and bias correction (default); 2: adaptive rounding, too"
-
-
-def _numbers(text: str) -> tuple[float, ...]:
-    return tuple(float(word) for word in text.split(","))
 
 
 def run(args: argparse.Namespace) -> int:
@@ -101,7 +98,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _share(text: str) -> float:
-    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    number, percent = text.removesuffix("%"), text.endswith("%")
+    return real(0, 100)(number) / 100 if percent else real(0, 1)(number)
 
 
 def _shape(word: str) -> tuple[str, list[int]]:

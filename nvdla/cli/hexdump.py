@@ -6,6 +6,7 @@ import argparse
 
 import nvdla
 from nvdla.analysis.views import annotated_rows, hexdump_lines
+from nvdla.cli.numbers import whole
 from nvdla.cli.output import add_format_options, print_document, print_table
 from nvdla.program import Program
 
@@ -17,17 +18,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("loadable", help="the loadable")
     parser.add_argument("blob", help="the blob's name ('nvdla inspect --blobs' lists them)")
     parser.add_argument("--plain", action="store_true", help="bytes only, also for descriptor blobs")
-    parser.add_argument("--offset", type=_number, default=0, metavar="BYTE", help="first byte (plain form)")
-    parser.add_argument("--length", type=_number, default=None, metavar="BYTES", help="how many bytes (plain form)")
+    parser.add_argument("--offset", type=whole(base=0), default=0, metavar="BYTE", help="first byte (plain form)")
+    parser.add_argument(
+        "--length", type=whole(base=0), default=None, metavar="BYTES", help="how many bytes (plain form)"
+    )
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
     add_format_options(parser)
-
-
-def _number(text: str) -> int:
-    value = int(text, 0)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is negative")
-    return value
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,7 +9,8 @@ from typing import Any
 import nvdla
 from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.cli.rows import add_row_options, chosen
-from nvdla.errors import FormatError
+from nvdla.errors import ConfigError, FormatError
+from nvdla.lint.linter import refusal
 from nvdla.program import sidecar
 from nvdla.program.naming import from_calibration, names_for
 from nvdla.program.program import Program
@@ -46,7 +47,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     loadable = nvdla.load(args.loadable)
+    if args.scales and not (args.caffe or args.onnx):
+        raise FormatError(f"--scales {args.scales}: scales are written beside found names: give --caffe or --onnx, too")
     program = Program.of(loadable, args.config, args.abi)
+    if args.config != "auto" and (reason := refusal(loadable, args.config, args.abi)) is not None:
+        raise ConfigError(f"{args.loadable} cannot run on {args.config}: {reason}")
     written = None
     if args.caffe or args.onnx:
         found, network = _recognised(args, program)

@@ -10,6 +10,7 @@ import contextlib
 import difflib
 import importlib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -96,7 +97,8 @@ class _Parser(argparse.ArgumentParser):
     """Bad usage is one line, as the contract of exit code 2 says."""
 
     def error(self, message: str) -> NoReturn:
-        raise _BadUsage(self.prog, f"{message} (see '{self.prog} --help')")
+        shortened = re.sub(r"'([^']{80})[^']+'", r"'\1...'", message)
+        raise _BadUsage(self.prog, f"{shortened} (see '{self.prog} --help')")
 
 
 def run_command(name: str, words: Sequence[str], prog: str | None = None) -> int:

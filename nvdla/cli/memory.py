@@ -7,7 +7,7 @@ from typing import Any
 
 from nvdla.cli.output import add_format_options, print_document, print_table, print_written, sized
 from nvdla.cli.rows import Place, add_row_options, chosen
-from nvdla.cli.study import add_study_options, study_of
+from nvdla.cli.study import add_study_options, study_of, tell_remark
 from nvdla.errors import FormatError
 from nvdla.files import write_file
 
@@ -42,11 +42,12 @@ def run(args: argparse.Namespace) -> int:
     from nvdla.analysis.memorymap.memory_map import MemoryMap
     from nvdla.memory.placement import CVSRAM_BASE, DRAM_BASE
 
-    study = study_of(args)
+    study = study_of(args, tells=False)
     base = DRAM_BASE if args.base is None else args.base
     cvsram = CVSRAM_BASE if args.cvsram_base is None else args.cvsram_base
     memory = MemoryMap.of(study, base, cvsram)
     _check_reach(memory)
+    tell_remark(args)
     document = memory.document()
     pairs = (zip(row["operations"], row["engines"], strict=True) for row in document["steps"])
     engines = {label: engine for each in pairs for label, engine in each}

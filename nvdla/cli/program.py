@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import nvdla
 from nvdla.cli.arguments import add_input_options, add_machine_options, random_surfaces, surfaces_of_runs
+from nvdla.cli.numbers import whole
 from nvdla.cli.output import print_document, print_table, say
 from nvdla.errors import FormatError
 from nvdla.program.naming import names_for
@@ -44,10 +45,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("--cvsram-base", "where it sees the CVSRAM (default 0x50000000)"),
         ("--csb-base", "address of the first register (default 0)"),
     ):
-        place.add_argument(option, type=_number, metavar="ADDRESS", help=text)
+        place.add_argument(option, type=whole(base=0), metavar="ADDRESS", help=text)
     place.add_argument("--csb-addressing", choices=("byte", "word"), help="how registers are addressed")
     place.add_argument(
-        "--poll-limit", type=_number, metavar="N", help="looks for one event before it has failed (default 0: for ever)"
+        "--poll-limit",
+        type=whole(base=0),
+        metavar="N",
+        help="looks for one event before it has failed (default 0: for ever)",
     )
     data = parser.add_mutually_exclusive_group()
     data.add_argument("--image", action="store_true", help="C: weights as an image that others load")
@@ -123,13 +127,6 @@ def _identifier(file: str) -> str:
     stem = file.removesuffix(".gz").rpartition(".")[0] or file
     name = re.sub(r"[^A-Za-z0-9_]", "_", stem)
     return name if name[:1].isalpha() or name[:1] == "_" else f"network_{name}"
-
-
-def _number(text: str) -> int:
-    value = int(text, 0)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is negative")
-    return value
 
 
 def _summary(made: Export, form: Any, runtime: Any, args: argparse.Namespace) -> None:

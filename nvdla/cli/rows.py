@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from nvdla.cli.numbers import whole
 from nvdla.errors import FormatError
 
 Row = TypeVar("Row")
@@ -27,20 +28,13 @@ def add_row_options(parser: argparse.ArgumentParser, sort: bool = True) -> None:
     parser.set_defaults(sort=None, every=sort)
     if sort:
         group.add_argument("--sort", metavar="COLUMN", help="the greatest first")
-    group.add_argument("--top", type=_count, metavar="N", help="only the first N rows")
+    group.add_argument("--top", type=whole(1), metavar="N", help="only the first N rows")
 
 
 def _engine(text: str) -> str:
     if text.lower() not in ENGINES:
         raise argparse.ArgumentTypeError(f"{text!r} is no engine: {', '.join(each.upper() for each in ENGINES)}")
     return text.lower()
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} rows; give 1 or more")
-    return value
 
 
 def asked(args: argparse.Namespace) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 
 import nvdla
 from nvdla.cli.arguments import add_input_options, scales_of, split_name, surfaces_of_runs, whole_command
+from nvdla.cli.numbers import real, whole
 from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.cli.times import Times
 from nvdla.cli.working import compiling
@@ -57,10 +58,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--scales", metavar="FILE.json", help="a calibration table: the scale of each tensor")
     parser.add_argument("--real", action="store_true", help="outputs in real numbers: elements times their scale")
     result = parser.add_argument_group("results")
-    result.add_argument("--top", type=_count, default=5, metavar="K", help="show the K greatest values (default: 5)")
+    result.add_argument("--top", type=whole(), default=5, metavar="K", help="show the K greatest values (default: 5)")
     result.add_argument("--labels", metavar="FILE", help="names of the classes, one a line")
     result.add_argument("--compare", action="append", default=[], metavar="[NAME=]GOLDEN", help=_COMPARE_HELP)
-    result.add_argument("--tolerance", type=float, default=0.0, metavar="X", help="largest difference that is let pass")
+    result.add_argument(
+        "--tolerance", type=real(0), default=0.0, metavar="X", help="largest difference that is let pass"
+    )
     result.add_argument("--dump-ops", metavar="DIR", help="write what every operation wrote to memory, one file each")
     result.add_argument("--csb-log", metavar="FILE", help="write every register write of the firmware, for 'nvdla csb'")
     result.add_argument("--stats", action="store_true", help="counters of every operation: saturation, NaN, LUT hits")
@@ -77,13 +80,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 _HARDWARE_ONLY_HELP = "go on where NVIDIA's C model waits for ever and hardware does not"
 _COMPARE_HELP = "compare an output: .bin byte by byte, .npy and .dimg element by element; exit code 1 if different"
-
-
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text} is negative")
-    return value
 
 
 def run(args: argparse.Namespace) -> int:

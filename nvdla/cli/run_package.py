@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ def run_package(args: argparse.Namespace) -> int:
     times.linked()
     with times.running():
         results = machine.run(feeds)
+    for warning in machine.warnings():
+        say(f"{args.loadable}: warning: {warning}", sys.stderr)
     for name, path in outputs.items():
         write_file(path, _written(path, results[name]))
     _report(args, package, results, times)

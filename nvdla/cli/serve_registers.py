@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nvdla.cli.numbers import whole
 from nvdla.cli.output import framed
 from nvdla.cli.working import at_rest, working
 from nvdla.errors import FormatError, printable
@@ -26,10 +27,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--config", default="nv_small", metavar="NAME", help="hardware configuration (default nv_small)")
     group.add_argument("--socket", metavar="WHERE", help="path of a Unix socket, or 127.0.0.1:PORT")
     group.add_argument("--dram", metavar="FILE", help="file that becomes the DRAM, for the client to map")
-    group.add_argument("--dram-base", type=_number, default=0xC0000000, metavar="ADDRESS", help="default 0xc0000000")
+    group.add_argument(
+        "--dram-base", type=whole(base=0), default=0xC0000000, metavar="ADDRESS", help="default 0xc0000000"
+    )
     group.add_argument("--dram-size", type=int, default=256, metavar="MIB", help="default 256 MiB")
     group.add_argument("--cvsram", metavar="FILE", help="file that becomes the CVSRAM")
-    group.add_argument("--cvsram-base", type=_number, default=0x50000000, metavar="ADDRESS", help="default 0x50000000")
+    group.add_argument(
+        "--cvsram-base", type=whole(base=0), default=0x50000000, metavar="ADDRESS", help="default 0x50000000"
+    )
     group.add_argument("--cvsram-size", type=int, default=0, metavar="MIB", help="default 0: none")
 
 
@@ -86,7 +91,3 @@ def _memories(args: argparse.Namespace) -> list[MemoryPlan]:
             base = getattr(args, f"{space.value}_base")
             plans.append(MemoryPlan(space, base, size * _MIB, Path(file) if file else None))
     return plans
-
-
-def _number(text: str) -> int:
-    return int(text, 0)

@@ -11,6 +11,7 @@ What the command line says comes first. Keys are names of options; a command tak
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,11 @@ from nvdla.errors import ConfigError
 from nvdla.files import read_file
 
 MAX_FILE = 1 << 18
+MAX_MEAN = 1e30
+#: parts of a dotted key: Python's parser takes time and memory that grow with their square
+MAX_PARTS = 64
+_STRING = re.compile(rb"""\"(?:[^"\\\n]|\\.)*"|'[^'\n]*'""")
+_DOTTED = re.compile(rb"[^.,=\[\]{}#\n]+(?:\.[^.,=\[\]{}#\n]+)*")
 _NUMBER = (int, float)
 #: Names of options that may be set, and what each must be.
 KEYS: dict[str, type | tuple[type, ...]] = {
@@ -76,6 +82,8 @@ def _table(path: Path, keys: tuple[str, ...]) -> dict[str, Any] | None:
             raise ConfigError(
                 f"{path.name}: Python 3.10 reads TOML with the package tomli: pip install tomli"
             ) from None
+    if any(key.group().count(b".") >= MAX_PARTS for key in _DOTTED.finditer(_STRING.sub(b"s", data))):
+        raise ConfigError(f"{path.name}: a dotted key has more than {MAX_PARTS} parts")
     try:
         values: Any = tomllib.loads(data.decode("utf-8"))
     except (ValueError, RecursionError) as error:
@@ -103,4 +111,6 @@ def _numbers(value: Any, name: str) -> tuple[float, ...]:
     numbers = value if isinstance(value, list) else [value]
     if not all(isinstance(each, _NUMBER) and not isinstance(each, bool) for each in numbers):
         raise ConfigError(f"{name}: mean must be numbers, one or one a channel")
+    if not all(abs(each) <= MAX_MEAN for each in numbers):  # not so for NaN
+        raise ConfigError(f"{name}: mean is {str(value)[:80]}, must be finite numbers of at most {MAX_MEAN:g}")
     return tuple(map(float, numbers))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import nvdla
+from nvdla.cli.output import say
 from nvdla.errors import ConfigError, FormatError
 
 if TYPE_CHECKING:
@@ -54,20 +56,37 @@ def _add_timing_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def study_of(args: argparse.Namespace, refuses: bool = True) -> Study:
+def study_of(args: argparse.Namespace, refuses: bool = True, tells: bool = True) -> Study:
     """The study that the arguments ask for; sets ``args.clock`` where it is the board's. Raises NvdlaError.
 
-    ``refuses``: whether a configuration that cannot run the file is an error (a report says so itself).
+    ``refuses``: whether a named configuration that cannot run the file is an error. Where it is none (a report says so
+    itself), and where the file's own configuration lacks something, that is the first line on standard error (``tells``; else :func:`tell_remark` says it).
     """
     from nvdla.analysis.study import Study
+    from nvdla.lint.linter import refusal
     from nvdla.program.naming import names_for
 
     memory, software = _timing(args) if hasattr(args, "latency") else (None, None)
     names = names_for(args.loadable, args.layers).layers
     loadable = nvdla.load(args.loadable)
-    if refuses and args.config != "auto":
-        _require_that_it_runs(loadable, args)
-    return Study.of(loadable, args.config, args.abi, memory, names, software)
+    study = Study.of(loadable, args.config, args.abi, memory, names, software)
+    reason = refusal(loadable, args.config, args.abi)
+    if reason is not None:
+        config = study.config.name
+        text = f"{args.loadable} cannot run on {config}: {reason}"
+        if refuses and args.config != "auto":  # figures for it would be of nothing
+            raise ConfigError(f"{text}; see 'nvdla lint {args.loadable} --config {args.config}'")
+        args.remark = f"{text}: figures are of what it would be"
+    if tells:
+        tell_remark(args)
+    return study
+
+
+def tell_remark(args: argparse.Namespace) -> None:
+    """Say what :func:`study_of` had to remark, if anything."""
+    remark = getattr(args, "remark", None)
+    if remark is not None:
+        say(remark, sys.stderr)
 
 
 def board_notes(args: argparse.Namespace) -> list[str]:
@@ -114,15 +133,3 @@ def _check_options(args: argparse.Namespace) -> None:
         value = getattr(args, name)
         if value is not None and not 0 <= value <= MAX_SOFTWARE:
             raise FormatError(f"--{name.replace('_', '-')} {value}: must be 0 .. {MAX_SOFTWARE} cycles")
-
-
-def _require_that_it_runs(loadable: nvdla.Loadable, args: argparse.Namespace) -> None:
-    """Figures for a configuration that refuses the file would be of nothing. Raises ConfigError."""
-    from nvdla.lint.linter import refusal
-
-    reason = refusal(loadable, args.config, args.abi)
-    if reason is not None:
-        raise ConfigError(
-            f"{args.loadable} cannot run on {args.config}: {reason}; see 'nvdla lint {args.loadable} --config "
-            f"{args.config}'"
-        )

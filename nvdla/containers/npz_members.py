@@ -10,6 +10,7 @@ import io
 import tempfile
 import zipfile
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -155,9 +156,13 @@ def arrays(found: list[Member]) -> list[np.ndarray]:
     return [shaped(member, data) for member, data in zip(found, unpack(found), strict=True)]
 
 
-def read_npz(source: Any) -> dict[str, np.ndarray]:
-    """The arrays of an .npz (a path or bytes) by name. FormatError for what is none, or unpacks to more than 4 GiB."""
+def read_npz(source: Any, charge: Callable[[int], None] | None = None) -> dict[str, np.ndarray]:
+    """The arrays of an .npz (a path or bytes) by name. FormatError for what is none, or unpacks to more than 4 GiB.
+
+    ``charge`` is told what they unpack to before it is done, and may refuse."""
     found = members(Source.of(source))
+    if charge is not None:
+        charge(sum(each.size for each in found))
     return {member.name: array for member, array in zip(found, arrays(found), strict=True)}
 
 

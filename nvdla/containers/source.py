@@ -18,6 +18,7 @@ from typing import IO, Any
 import numpy as np
 
 from nvdla.errors import FormatError
+from nvdla.files import refuse_device
 from nvdla.rounding import align
 
 #: Larger files are mapped, not read. A mapped file that another program shortens meanwhile ends the process (SIGBUS).
@@ -65,6 +66,7 @@ class Source:
 
 def _content(file: IO[bytes], name: str) -> memoryview:
     status = os.fstat(file.fileno())
+    refuse_device(status, name)
     if not stat.S_ISREG(status.st_mode):
         return _held(file, name)
     if status.st_size > MAP_FROM:

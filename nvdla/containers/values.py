@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 import re
+import shutil
 import struct
 import tempfile
 from dataclasses import dataclass
@@ -23,6 +24,8 @@ TYPE_NAMES = {
 }  # fmt: skip
 
 _SHAPED_TYPE = re.compile(r"((?:\d{1,19}x)*)([A-Za-z]\w*)")
+# As iree-create-parameters writes them.
+_NAN = {"float16": b"\xff\x7f", "bfloat16": b"\xff\x7f"}
 _PACK = {"float16": "<e", "float32": "<f", "float64": "<d"}
 
 
@@ -35,9 +38,11 @@ def element_type(name: str) -> str:
 
 
 def pattern_of(dtype: str, text: str) -> bytes:
-    """One element as little-endian bytes. Integers may be signed or unsigned (-1 is 255 for 8 bits)."""
+    """One element as little-endian bytes. Integers of i8 and the like may be given either way (-1 is 255)."""
     size = ELEMENT_BITS[dtype] // 8
     try:
+        if dtype in _NAN and math.isnan(float(text)):
+            return _NAN[dtype]
         if dtype in _PACK:
             return struct.pack(_PACK[dtype], float(text))
         if dtype == "bfloat16":
@@ -52,7 +57,8 @@ def pattern_of(dtype: str, text: str) -> bytes:
         number = int(text, 0)
     except (ValueError, OverflowError, struct.error):
         raise FormatError(f"{text!r} is no value of type {dtype}") from None
-    if not -(1 << 8 * size - 1) <= number < 1 << 8 * size or (dtype == "bool" and number not in (0, 1)):
+    least = 0 if dtype.startswith("uint") else -(1 << 8 * size - 1)
+    if not least <= number < 1 << 8 * size or (dtype == "bool" and number not in (0, 1)):
         raise FormatError(f"{text} does not fit {dtype}")
     return (number % (1 << 8 * size)).to_bytes(size, "little")
 
@@ -78,7 +84,7 @@ def _float8(layout: _Layout, value: float) -> int:
     """The code of the nearest value, ties to the even code; past the largest an infinity, else NaN."""
     infinity = 0x80 - (1 << layout.mantissa)
     largest = {"ieee": infinity - 1, "fn": 0x7E, "fnuz": 0x7F}[layout.kind]
-    nan = {"ieee": infinity + (1 << layout.mantissa - 1), "fn": 0x7F, "fnuz": 0x80}[layout.kind]
+    nan = 0x80 if layout.kind == "fnuz" else 0x7F
     sign = 0x80 if math.copysign(1.0, value) < 0 else 0
     if value != value:
         return nan if layout.kind == "fnuz" else sign | nan
@@ -140,6 +146,12 @@ def _written_out(parameter: Parameter) -> memoryview:
     """The bytes; where they are many, in a file that has no name."""
     if parameter.length <= MAP_FROM:
         return parameter.as_bytes()
+    free = shutil.disk_usage(tempfile.gettempdir()).free
+    if parameter.length > free:  # found out before a disk is filled
+        raise FormatError(
+            f"parameter {parameter.name!r}: there is no room for {parameter.length} bytes (of {free} in "
+            f"{tempfile.gettempdir()}); --splat stores the value once"
+        )
     try:
         with tempfile.TemporaryFile() as file:
             if any(parameter.pattern or b""):

@@ -14,7 +14,7 @@ import numpy as np
 
 import nvdla
 from nvdla.errors import FormatError
-from nvdla.files import read_file
+from nvdla.files import read_file, require_file
 from nvdla.program.naming import names_for
 from nvdla.tensors.files import IMAGE_ENDINGS, fit
 from nvdla.tensors.images import PixelConversion, convert_pixels
@@ -216,11 +216,14 @@ def open_network(
     pixels: PixelConversion | None = None,
     scale: float | None = None,
 ) -> EvaluatedNetwork:
-    """A loadable or a package. Raises NvdlaError."""
-    with open(path, "rb") as stream:
-        packed = stream.read(4) == b"PK\x03\x04"
+    """A loadable or a package, in a file: every worker reads it. Raises NvdlaError."""
+    from nvdla.frontend.package import is_package
+
+    require_file(path, "network")
     return (
-        PackageNetwork(path) if packed else LoadableNetwork(path, config, threads, pixels or PixelConversion(), scale)
+        PackageNetwork(path)
+        if is_package(path)
+        else LoadableNetwork(path, config, threads, pixels or PixelConversion(), scale)
     )
 
 

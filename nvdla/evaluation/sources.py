@@ -11,6 +11,7 @@ import importlib
 import io
 import json
 import os
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -22,11 +23,14 @@ from typing import Any
 import numpy as np
 
 from nvdla.errors import FormatError
-from nvdla.files import read_file
+from nvdla.files import read_file, require_file
 from nvdla.tensors.files import INPUT_ENDINGS
 from nvdla.tensors.npy import map_npy
 
 MAX_MANIFEST = 1 << 30
+#: the largest number of a label that is compared with an output
+MAX_LABEL = 1e300
+_CLASS = re.compile(r"[+-]?[0-9]{1,18}")
 Label = int | list[float] | None
 
 
@@ -74,6 +78,7 @@ class Files(SampleSource):
     def sample(self, position: int) -> Sample:
         """The file at a position, with its label."""
         path, label = self._entries[position]
+        require_file(self._root / path, "sample")
         return Sample(path, self._root / path, label)
 
     def settings(self) -> dict[str, Any]:
@@ -229,47 +234,69 @@ def _files(folder: Path) -> list[str]:
 
 def _manifest(path: Path) -> SampleSource:
     text = read_file(path, MAX_MANIFEST, "manifest").decode("utf-8", "replace")
-    entries: list[tuple[str, int | str | list[float]]] = []
-    for number, row in _rows(path, text):
-        file, label = row
-        if label is None or (isinstance(label, str) and not label.strip()):
-            raise FormatError(f"{path}:{number}: sample {file!r} has no label")
-        entries.append((file, label if isinstance(label, list) else _number(label)))
-    names = sorted({label for _, label in entries if isinstance(label, str)})
-    if names:  # labels that are names: classes in alphabetical order
+    entries = [
+        (file, _said(label, f"{path}:{number}: sample {file[:200]!r}")) for number, file, label in _rows(path, text)
+    ]
+    if not any(isinstance(label, str) for _, label in entries):
         return Files(
-            str(path), [(file, names.index(str(label))) for file, label in entries], path.resolve().parent, names
+            str(path),
+            [(file, label) for file, label in entries if not isinstance(label, str)],
+            path.resolve().parent,
+            None,
         )
-    numbers = [(file, label) for file, label in entries if not isinstance(label, str)]
-    return Files(str(path), list(numbers), path.resolve().parent, None)
+    if any(isinstance(label, list) for _, label in entries):
+        raise FormatError(f"{path}: some labels are names, others numbers of all outputs; give one kind")
+    # labels that are names: classes in alphabetical order
+    classes = {name: number for number, name in enumerate(sorted({str(label) for _, label in entries}))}
+    return Files(
+        str(path), [(file, classes[str(label)]) for file, label in entries], path.resolve().parent, list(classes)
+    )
 
 
-def _rows(path: Path, text: str) -> Iterator[tuple[int, tuple[str, Any]]]:
+def _rows(path: Path, text: str) -> Iterator[tuple[int, str, Any]]:
+    """Line, file and label of each sample."""
     if path.suffix.lower() == ".csv":
-        for number, row in enumerate(csv.reader(io.StringIO(text)), 1):
-            if number == 1 and [each.strip().lower() for each in row[:2]] == ["path", "label"]:
-                continue
-            if row:
-                if len(row) < 2:
-                    raise FormatError(f"{path}:{number}: a row is path,label")
-                yield number, (row[0].strip(), row[1])
+        yield from _csv_rows(path, text)
         return
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip():
             continue
         try:
             entry = json.loads(line)
-            yield number, (str(entry["path"]), entry["label"])
-        except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f'{path}:{number}: a line is {{"path": ..., "label": ...}}: {error}') from None
+            yield number, str(entry["path"]), entry["label"]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise FormatError(f'{path}:{number}: a line is {{"path": ..., "label": ...}}: {str(error)[:200]}') from None
 
 
-def _number(label: Any) -> Any:
-    """A class number, or the name as it is."""
+def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, str, Any]]:
+    reader = csv.reader(io.StringIO(text))
     try:
+        for number, row in enumerate(reader, 1):
+            if number == 1 and [each.strip().lower() for each in row[:2]] == ["path", "label"]:
+                continue
+            if row:
+                if len(row) < 2:
+                    raise FormatError(f"{path}:{number}: a row is path,label")
+                yield number, row[0].strip(), row[1]
+    except csv.Error as error:
+        raise FormatError(f"{path}:{reader.line_num}: no CSV that can be read: {error}") from None
+
+
+def _said(label: Any, where: str) -> int | str | list[float]:
+    """The label of a manifest: a class's number, its name, or numbers of all outputs. Raises FormatError."""
+    if isinstance(label, list):
+        if not all(isinstance(each, int | float) and abs(each) <= MAX_LABEL for each in label):  # not so for NaN
+            raise FormatError(f"{where}: numbers of a label must be finite numbers")
+        return [float(each) for each in label]
+    if isinstance(label, float) and label.is_integer():
         return int(label)
-    except (TypeError, ValueError):
-        return str(label).strip()
+    if isinstance(label, str) and label.strip():
+        name = label.strip()
+        return int(name) if _CLASS.fullmatch(name) else name
+    if isinstance(label, int):
+        return int(label)
+    said = "no label" if label is None or label == "" else f"the label {str(label)[:80]!r}"
+    raise FormatError(f"{where} has {said}; it is a class's number or name, or a list of numbers")
 
 
 def _npz(path: Path) -> SampleSource:
@@ -300,6 +327,8 @@ def _labels(labels: np.ndarray, name: str) -> list[Label]:
     if labels.ndim == 1 and labels.dtype.kind in "iub":
         return [int(each) for each in labels]
     if labels.dtype.kind in "iuf":
+        if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+            raise FormatError(f"{name}: labels hold NaN or infinity; give finite numbers")
         return [[float(each) for each in np.ravel(row)] for row in labels]
     raise FormatError(f"{name}: labels of type {labels.dtype} are neither classes nor numbers")
 

@@ -16,9 +16,10 @@ from nvdla.analysis.cycles.document import cycles_document
 from nvdla.analysis.explain import explanations
 from nvdla.analysis.study import Study
 from nvdla.campaign import Record, Table, Task
-from nvdla.errors import BuildError, NvdlaError
+from nvdla.errors import BuildError, ConfigError, NvdlaError
 from nvdla.evaluation.networks import content_hash
 from nvdla.evaluation.sources import SampleSource
+from nvdla.lint.linter import refusal
 from nvdla.loadable import Loadable, load
 
 MODELS = (".onnx", ".prototxt")
@@ -57,6 +58,7 @@ class Exploration(Table):
     name = "explore"
     shard = 1
     _accuracies: dict[tuple[str, str], Any] = field(default_factory=dict, repr=False)
+    _refusals: dict[str, str | None] = field(default_factory=dict, repr=False)
 
     @classmethod
     def over(
@@ -125,6 +127,8 @@ class Exploration(Table):
         try:
             network = loadable(point)
             memory = Memory(point.latency, point.bandwidth, point.shared)
+            if not self.compiles:
+                self._require_that_it_runs(network, point.config)
             study = Study.of(network, point.config, memory=memory)
             document = cycles_document(study, self.clock)
             record |= {
@@ -146,6 +150,13 @@ class Exploration(Table):
         except NvdlaError as error:
             record["error"] = str(error)
         return record
+
+    def _require_that_it_runs(self, network: Loadable, config: str) -> None:
+        """Figures of a file on hardware that refuses it would be of nothing. Raises ConfigError."""
+        if config not in self._refusals:
+            self._refusals[config] = refusal(network, config)
+        if self._refusals[config] is not None:
+            raise ConfigError(f"the loadable cannot run on it: {self._refusals[config]}")
 
     def _accuracy(self, point: Point, network: Loadable) -> Any:
         """top-1 with its standard error; the memory behind does not change it, so once a configuration."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,11 +43,18 @@ class HostPart:
         """Compute the part on the host: tensors by name in and out."""
         feeds = {}
         for each in self.session.get_inputs():
-            feeds[each.name] = np.asarray(values[each.name], dtype=_DTYPES.get(each.type), order="C")
+            feeds[each.name] = np.asarray(value_of(values, each.name), dtype=_DTYPES.get(each.type), order="C")
         try:
             return dict(zip(self.outputs, self.session.run(self.outputs, feeds), strict=True))
         except Exception as error:  # onnxruntime raises kinds of its own
             raise FormatError(f"{self.name}: onnxruntime cannot run it: {one_line(error)}") from None
+
+
+def value_of(values: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """A value that a part takes. Raises FormatError where no part before it made one of this name."""
+    if name not in values:
+        raise FormatError(f"value {name[:80]!r} is taken by a part of the model, and made by none before it")
+    return values[name]
 
 
 _DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(double)": np.float64}

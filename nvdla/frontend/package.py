@@ -11,28 +11,24 @@ import io
 import json
 import os
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nvdla.builder.compiler import MAX_IMAGES
 from nvdla.builder.quantize import quantize
-from nvdla.containers.npz_members import check_packing, read_npz
 from nvdla.errors import FormatError, NvdlaError
 from nvdla.files import read_file
 from nvdla.frontend.graph import Binding
-from nvdla.frontend.host import HostPart
-from nvdla.loadable import Loadable, load
-from nvdla.tensors.pixel_numbers import PixelNumbers, pixels_of
+from nvdla.frontend.host import HostPart, value_of
+from nvdla.frontend.unpacking import FORMAT, VERSION, PackedPart, read_members
 
 if TYPE_CHECKING:
     from nvdla.frontend.compiler import Compiled
 
-FORMAT, VERSION = "nvdla-package", 1
 MAX_PACKAGE = 4 << 30
-MAX_PARTS = 1000
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -108,23 +104,6 @@ def _npz(arrays: Mapping[str, np.ndarray]) -> bytes:
 
 
 @dataclass
-class PackedPart:
-    """A part as it comes out of a package."""
-
-    kind: str
-    nodes: list[str]
-    inputs: list[Binding]
-    outputs: list[Binding]
-    loadable: Loadable | None = None
-    model: Any = None
-    scales: dict[str, float] = field(default_factory=dict)
-    precision: str = ""
-    numbers: Mapping[str, PixelNumbers] = field(default_factory=dict)
-    images: int = 1
-    zero_points: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass
 class Package:
     """A package that was read. ``machine()`` runs it."""
 
@@ -138,7 +117,9 @@ class Package:
 
 
 def is_package(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as a zip file does."""
+    """Whether a file begins as a zip file does; never a pipe, whose beginning can be read only once."""
+    if not os.path.isfile(path):
+        return False
     try:
         with open(path, "rb") as stream:
             return stream.read(4) == b"PK\x03\x04"
@@ -147,11 +128,8 @@ def is_package(path: str | os.PathLike[str]) -> bool:
 
 
 # zipfile raises RuntimeError for an encrypted member and (as NotImplementedError) for a compression that it does not
-# know, EOFError and OSError for one that is cut off; documents of another shape than a package's lead to the others.
-_UNREADABLE = (
-    *(zipfile.BadZipFile, zipfile.LargeZipFile, RuntimeError, EOFError, OSError, MemoryError),
-    *(KeyError, ValueError, TypeError, AttributeError, IndexError),
-)
+# know, EOFError, OSError and zlib's error for one that is cut off or damaged.
+_UNREADABLE = (zipfile.BadZipFile, zipfile.LargeZipFile, RuntimeError, EOFError, OSError, ValueError, zlib.error)
 
 
 def unpack(source: str | os.PathLike[str] | bytes) -> Package:
@@ -159,63 +137,13 @@ def unpack(source: str | os.PathLike[str] | bytes) -> Package:
     name = "package" if isinstance(source, bytes) else os.fspath(source)
     data = source if isinstance(source, bytes) else read_file(source, MAX_PACKAGE, "package")
     try:
-        return _unpack(data)
-    except NvdlaError:
-        raise
+        return Package(*read_members(data))
+    except NvdlaError as error:
+        raise type(error)(f"{name}: {error}") from None
     except _UNREADABLE as error:
-        raise FormatError(f"{name}: not a package of nvdla compile: {type(error).__name__}: {error}") from None
-
-
-def _unpack(data: bytes) -> Package:
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        if sum(each.file_size for each in archive.infolist()) > MAX_PACKAGE:
-            raise FormatError(f"the files of the package are above {MAX_PACKAGE} bytes")
-        for each in archive.infolist():
-            check_packing(each, f"package: member {each.filename!r}")
-        files = {each.filename: each for each in archive.infolist()}
-
-        def content(name: str) -> bytes:
-            return archive.read(files[name])
-
-        manifest = json.loads(content("manifest.json"))
-        if manifest.get("format") != FORMAT or manifest.get("version") != VERSION:
-            raise FormatError(
-                f"package of format {manifest.get('format')!r}, version {manifest.get('version')!r}; this "
-                f"release reads {FORMAT!r} {VERSION}"
-            )
-        indices = read_npz(content("indices.npz"))
-        if len(manifest["parts"]) > MAX_PARTS:
-            raise FormatError(f"{len(manifest['parts'])} parts, the limit is {MAX_PARTS}")
-        parts = [_part(row, content, indices) for row in manifest["parts"]]
-        return Package(manifest, parts, read_npz(content("constants.npz")))
-
-
-def _part(row: Mapping[str, Any], content: Any, indices: Mapping[str, np.ndarray]) -> PackedPart:
-    bindings = {
-        way: [
-            Binding(
-                str(each["tensor"]),
-                str(each["value"]),
-                None if each["index"] is None else indices[each["index"]],
-                tuple(int(size) for size in each["shape"]),
-            )
-            for each in row[way]
-        ]
-        for way in ("inputs", "outputs")
-    }
-    part = PackedPart(str(row["kind"]), list(row["nodes"]), bindings["inputs"], bindings["outputs"])
-    if part.kind == "accelerator":
-        part.loadable = load(content(row["file"]))
-        part.scales = {str(k): float(v) for k, v in row["scales"].items()}
-        part.precision = str(row["precision"])
-        part.numbers = pixels_of(row.get("pixels"))
-        part.images = int(row.get("images", 1))
-        if not 1 <= part.images <= MAX_IMAGES:
-            raise FormatError(f"a part for {part.images} images, it must be 1 to {MAX_IMAGES}")
-        part.zero_points = {str(k): int(v) for k, v in row.get("zero_points", {}).items()}
-    else:
-        part.model = content(row["file"])
-    return part
+        raise FormatError(
+            f"{name}: not a package of nvdla compile, or one that is damaged (cut off?): {error}"
+        ) from None
 
 
 class HostMachine:
@@ -248,7 +176,14 @@ class HostMachine:
         values.update(self.constants)
         for part in self.parts:
             values.update(part.run(values))
+        lacking = [name for name in self.outputs if name not in values]
+        if lacking:
+            raise FormatError(f"output {', '.join(lacking)}: no part of the model makes it")
         return {name: values[name] for name in self.outputs}
+
+    def warnings(self) -> list[str]:
+        """What hardware does in silence though the files can hardly mean it, of all parts."""
+        return [each for part in self.parts if isinstance(part, _Accelerator) for each in part.runtime.warnings]
 
 
 class _Host:
@@ -271,11 +206,12 @@ class _Accelerator:
         """Bound inputs (images, C, H, W) in the hardware's element type."""
         found, images = {}, self.part.images
         for each in self.part.inputs:
-            flat = np.asarray(values[each.value], np.float64).ravel()
+            flat = np.asarray(value_of(values, each.value), np.float64).ravel()
             size = int(np.prod(each.shape))
             stack = flat.reshape(images, -1) if flat.size % images == 0 else flat[None]
-            order = stack if each.index is None else stack[:, each.index.ravel()]
-            if order.size != size * images:
+            fits = each.index is None or each.index.max(initial=0) < stack.shape[1]
+            order = stack if each.index is None or not fits else stack[:, each.index.ravel()]
+            if not fits or order.size != size * images:
                 raise FormatError(f"input {each.value} has {flat.size} elements, must have {size * images}")
             numbers, cubes = self.part.numbers.get(each.tensor), order.reshape(images, *each.shape)
             if numbers is None:

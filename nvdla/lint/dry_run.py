@@ -16,12 +16,12 @@ from nvdla.loadable.model import Loadable
 from nvdla.memory.linker import LinkedLoadable
 
 
-def dry_run(loadable: Loadable, abi: Abi, config: Configuration) -> tuple[str | None, list[str]]:
+def dry_run(loadable: Loadable, abi: Abi, config: Configuration, flat: bool = False) -> tuple[str | None, list[str]]:
     """Why the loadable cannot run on the configuration, None when nothing speaks against it; and what runs, but not as
-    the file can mean it."""
+    the file can mean it. ``flat``: an access may go on in the memory behind its own, as it does in hardware."""
     warnings: list[str] = []
     try:
-        linked = LinkedLoadable(loadable)
+        linked = LinkedLoadable(loadable, flat=flat)
         tasks = [
             FirmwareTask(linked, loadable.task(task_id), abi, config)
             for entry in loadable.submit_order

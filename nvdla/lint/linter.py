@@ -10,6 +10,7 @@ from nvdla.discovery import modules_of
 from nvdla.errors import NvdlaError
 from nvdla.hardware.configuration import Configuration
 from nvdla.lint.context import Context
+from nvdla.lint.dry_run import dry_run
 from nvdla.lint.findings import SEVERITIES, Finding, sort_key
 from nvdla.lint.registry import RULES, Rule
 from nvdla.loadable.model import Loadable
@@ -20,6 +21,7 @@ from nvdla.program.program import Program
 MOST_OF_A_RULE = 20
 OTHER_ATOMS = "atoms-have-the-size-of-the-memory-atom"
 DRY_RUN = "it-runs-to-its-end"
+OVERRUN = "surfaces-lie-in-their-windows"
 LAST = "running"
 
 
@@ -94,11 +96,16 @@ def lint(
 
 
 def refusal(loadable: Loadable, config: str, abi: str = "auto") -> str | None:
-    """Why a loadable cannot run on a configuration, by the rules alone (no dry run); None where nothing forbids it."""
+    """Why a loadable cannot run on a configuration, by the rules; None where nothing forbids it. A dry run is made only
+    where an access leaves its region of memory: a run goes on, as hardware does, where there is memory."""
     report = lint(loadable, config, abi, dry=False)
     errors = [finding for finding in report.findings if finding.severity == "error"]
     if not errors:
         return None
+    if all(finding.rule == OVERRUN for finding in errors):
+        program = Program.of(loadable, config, abi)
+        if dry_run(loadable, program.abi, program.config, flat=True)[0] is None:
+            return None  # hardware goes on in the memory behind, and so does a run
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     return f"{errors[0].place}: {errors[0].evidence}{more}"
 

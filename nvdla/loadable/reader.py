@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nvdla.errors import LoadableError
+from nvdla.files import refuse_device
 from nvdla.limits import Limits
 from nvdla.loadable import enums, schema
 from nvdla.loadable.checks import check
@@ -99,6 +100,7 @@ def _read(path: Path, limit: int) -> tuple[memoryview, StoredFile | None]:
                     return data.toreadonly(), StoredFile(str(path), os.dup(file.fileno()), data)
                 file.seek(0)
         with path.open("rb") as stream:
+            refuse_device(os.fstat(stream.fileno()), str(path), LoadableError)
             read = stream.read() if 0 < size <= limit else stream.read(limit + 1)
     except (OSError, ValueError, MemoryError) as error:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__

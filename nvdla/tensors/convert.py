@@ -124,6 +124,8 @@ class Form:
             ("surface stride", self.surface_stride, height * self.line_stride, self.surfaces > 1),
             ("image stride", self.image_stride, image, n > 1),
         ):
+            if value > MAX_BYTES:
+                raise FormatError(f"{name} {str(value)[:40]} is above the limit of {MAX_BYTES} bytes")
             if matters and value < least:
                 raise FormatError(f"{name} {value} is less than the {least} bytes that it must pass over")
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.errors import FormatError
+from nvdla.files import require_file
 
 MAGIC = b"\x93NUMPY"
 MAX_HEADER = 1 << 14
@@ -36,6 +37,7 @@ def map_npy(path: str | os.PathLike[str]) -> np.ndarray:
     """The array of a .npy file that is mapped, not read. FormatError as :func:`parse_npy`, OSError where it cannot be
     opened."""
     name = os.fspath(path)
+    require_file(path, "array")
     with open(path, "rb") as stream:
         beginning, size = stream.read(MAX_HEADER + 12), os.fstat(stream.fileno()).st_size
         start, shape, dtype, order = read_header(beginning, name)

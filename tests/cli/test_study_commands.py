@@ -167,13 +167,30 @@ def test_the_json_is_as_documented(nvdla_command, as_documented, command, name):
     as_documented(document)
 
 
-@pytest.mark.parametrize("command", ["cycles", "timeline", "memory", "graph"])
+@pytest.mark.parametrize("command", ["cycles", "timeline", "memory", "graph", "layers"])
 def test_a_configuration_that_refuses_the_file_is_refused(nvdla_command, samples, command):
     """Figures of a run that cannot be are refused, as run and lint refuse it."""
     code, out, err = nvdla_command(command, samples / "lenet.loadable", "--config", "nv_large")
     assert (code, out) == (2, "")
     assert "lenet.loadable cannot run on nv_large: " in err
     assert "tensor data has atoms of 8 bytes" in err
+    assert err.count("\n") == 1
+
+
+def test_a_page_for_a_configuration_that_refuses_the_file_says_so_first(nvdla_command, samples, tmp_path):
+    words = ["report", samples / "lenet.loadable", "--config", "nv_large", "-o", tmp_path / "page.html"]
+    code, _, err = nvdla_command(*words)
+    assert code == 0
+    assert err.startswith(f"{samples / 'lenet.loadable'} cannot run on nv_large: ")
+
+
+def test_a_file_that_its_own_configuration_refuses_has_figures_and_a_line_that_says_so(nvdla_command, cases):
+    """NVIDIA's compiler writes Rubik operations for nv_large, which has no Rubik."""
+    file = next(each["file"] for each in cases if each["id"] == "deconv_k2s2/nv_large-int8-fast-math")
+    code, out, err = nvdla_command("cycles", file)
+    assert code == 0
+    assert "RUBIK" in out
+    assert "cannot run on nv_large: task 0 operation 8 (RUBIK)" in err
     assert err.count("\n") == 1
 
 

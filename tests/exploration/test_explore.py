@@ -36,6 +36,13 @@ def test_cycles_are_the_cycle_models(capsys):
         assert each["cycles"] == Study.of(nvdla.load(LENET), memory=memory).schedule.cycles
 
 
+def test_a_configuration_that_refuses_the_loadable_has_no_figures(capsys):
+    own, other = explored(capsys, LENET, "--config", "nv_small,nv_large")
+    assert own["cycles"] > 0
+    assert "cycles" not in other
+    assert "the loadable cannot run on it: loadable: tensor data has atoms of 8 bytes" in other["error"]
+
+
 def test_accuracy_is_told_where_data_are_given(capsys):
     (point,) = explored(capsys, LENET, "--data", SAMPLES / "digits.npz", "--limit", 50)
     assert point["accuracy"]["value"] == pytest.approx(0.98)

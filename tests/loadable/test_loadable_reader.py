@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -136,11 +137,17 @@ def test_files_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
             load(path)
 
 
-def test_a_file_that_never_ends_is_refused() -> None:
-    if not Path("/dev/zero").exists():
-        pytest.skip("no /dev/zero here")
+def test_a_pipe_is_read_up_to_the_limit_and_a_device_not_at_all() -> None:
+    if not Path("/dev/fd").exists():
+        pytest.skip("no /dev/fd here")
+    end, beginning = os.pipe()
+    os.write(beginning, bytes(8192))
     with pytest.raises(nvdla.LoadableError, match=r"file size is more than 4096 bytes \(Limits.file_size\)"):
-        load("/dev/zero", limits=Limits(file_size=4096))
+        load(f"/dev/fd/{end}", limits=Limits(file_size=4096))
+    os.close(end)
+    os.close(beginning)
+    with pytest.raises(nvdla.LoadableError, match="is a device, not a file"):
+        load("/dev/zero")
 
 
 def test_reading_imports_neither_numba_nor_the_engines(small: Loadable, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from support.golden import LOADABLES, read, sha
 from support.guards import guarded
 
 import nvdla
-from nvdla.lint.linter import lint
+from nvdla.lint.linter import lint, refusal
 from nvdla.memory.address_space import AddressSpace, LeavesRegion, Space
 
 OVERRUN = LOADABLES.parent / "overrun" / "loadables"
@@ -82,6 +82,22 @@ def test_strict_refuses_it(overrun):
 
 def test_lint_calls_it_an_error(overrun):
     assert "surfaces-lie-in-their-windows" in {each.rule for each in lint(overrun).findings}
+
+
+def test_what_runs_has_figures(overrun):
+    """Lint calls it an error, but hardware runs it, and so do we: a named configuration is no reason to refuse it."""
+    assert not lint(overrun, "nv_small").clean
+    assert refusal(overrun, "nv_small") is None
+    assert "atoms of 8 bytes" in refusal(overrun, "nv_large")
+
+
+def test_a_comparison_says_it_too(overrun, tmp_path, nvdla_command):
+    overrun.save(tmp_path / "overrun.nvdla")
+    words = ["compare", tmp_path / "overrun.nvdla", "--random-input", "--other-threads", 1]
+    code, _, error = nvdla_command(*words)
+    assert code == 0
+    assert "overrun.nvdla: warning: task 0 operation 5 (PDP)" in error
+    assert "hardware goes on in" in error
 
 
 def test_nothing_outside_of_the_address_space_is_touched(overrun):

@@ -223,7 +223,8 @@ def test_a_splat_without_a_value_is_a_byte_of_zero():
 #: What iree-create-parameters 3.13 writes.
 EIGHT_BITS = {
     ("f8E4M3FN", "1.7"): 0x3E, ("f8E4M3FNUZ", "-0.3"): 0xB2, ("f8E5M2FNUZ", "0.01"): 0x25, ("f8E8M0FNU", "5"): 0x81,
-    ("f8E4M3FN", "1e9"): 0x7F, ("f8E5M2", "1e9"): 0x7C, ("f8E4M3FN", "0"): 0, ("f8E4M3FN", "-0.0"): 0x80,
+    ("f8E4M3FN", "1e9"): 0x7F, ("f8E5M2", "1e9"): 0x7C, ("f8E5M2", "nan"): 0x7F,
+    ("f8E4M3FN", "0"): 0, ("f8E4M3FN", "-0.0"): 0x80,
 }  # fmt: skip
 
 
@@ -247,6 +248,18 @@ def test_floats_of_8_bits_equal_those_of_ml_dtypes(dtype):
             np.isnan(expected.astype(float)) and np.isnan(ours.astype(float))
         )
         assert same, (value, expected, ours)
+
+
+def test_values_are_those_of_iree_create_parameters_or_refused():
+    assert pattern_of("float16", "nan") == pattern_of("bfloat16", "nan") == b"\xff\x7f"
+    assert pattern_of("int8", "255") == b"\xff"
+    with pytest.raises(FormatError, match="-2 does not fit uint8"):
+        pattern_of("uint8", "-2")
+
+
+def test_data_beyond_the_disk_are_refused_before_it_is_filled():
+    with pytest.raises(FormatError, match=r"no room for 3145728000000 bytes \(of [0-9]+ in .*--splat stores"):
+        shaped_parameter("w=3000000x1048576xi8=3", as_splat=False)
 
 
 def test_a_failed_append_leaves_the_file_as_it_was(tmp_path):

@@ -1,0 +1,206 @@
+"""What else comes in: manifests of data, journals, devices, settings, numbers on the command line."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nvdla
+from nvdla.campaign.journal import read
+from nvdla.errors import ConfigError, FormatError, LoadableError
+from nvdla.evaluation import open_source
+
+needs_devices = pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no /dev/zero here")
+needs_pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+DEEP = "[" * 100_000
+
+LABELS = {
+    "NaN": "has the label 'nan'",
+    "Infinity": "has the label 'inf'",
+    "1e400": "has the label 'inf'",
+    "2.7": "has the label '2.7'",
+    "{}": "has the label",
+    "null": "has no label",
+    "[NaN, 1]": "must be finite numbers",
+    '["a"]': "must be finite numbers",
+    "[[1], [2, 3]]": "must be finite numbers",
+    DEEP + "]" * 100_000: "a line is",
+    "9" * 5000: "a line is",
+}
+
+
+@pytest.mark.parametrize("label", LABELS, ids=lambda label: label[:12])
+def test_labels_of_a_manifest_are_classes_names_or_finite_numbers(label, tmp_path):
+    path = tmp_path / "data.jsonl"
+    path.write_text(f'{{"path": "a.png", "label": 1}}\n{{"path": "b.png", "label": {label}}}\n')
+    with pytest.raises(FormatError, match=f"data.jsonl:2: .*{LABELS[label]}"):
+        open_source(str(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("path,label\n" + "x" * 200_000 + ",3\n", "data.csv:2: no CSV that can be read: field larger"),
+        ("a.png," + "l" * 200_000 + "\n", "data.csv:1: no CSV that can be read: field larger"),
+        ("a.png\n", "a row is path,label"),
+        ("a.png,\n", "has no label"),
+    ],
+)
+def test_broken_csv_names_the_line(text, said, tmp_path):
+    (tmp_path / "data.csv").write_text(text)
+    with pytest.raises(FormatError, match=said):
+        open_source(str(tmp_path / "data.csv"))
+
+
+def test_labels_that_are_names_and_numbers_are_names(tmp_path):
+    """One of them that is no number made the others an internal error."""
+    (tmp_path / "data.csv").write_text("a.png,cat\nb.png,1\nc.png,cat\n")
+    source = open_source(str(tmp_path / "data.csv"))
+    assert source.classes == ["1", "cat"]
+    assert [source.sample(number).label for number in range(3)] == [1, 0, 1]
+    (tmp_path / "data.jsonl").write_text('{"path": "a", "label": "cat"}\n{"path": "b", "label": [1, 2]}\n')
+    with pytest.raises(FormatError, match="some labels are names, others numbers"):
+        open_source(str(tmp_path / "data.jsonl"))
+
+
+def test_many_names_of_classes_take_a_second(tmp_path):
+    (tmp_path / "data.csv").write_text("".join(f"a.png,name{number}\n" for number in range(60_000)))
+    start = time.perf_counter()
+    assert len(open_source(str(tmp_path / "data.csv")).classes or ()) == 60_000
+    assert time.perf_counter() - start < 5
+
+
+def test_labels_of_arrays_are_finite(tmp_path):
+    np.savez(tmp_path / "data.npz", images=np.zeros((2, 1, 2, 2), np.int8), labels=np.array([[1.0], [np.inf]]))
+    with pytest.raises(FormatError, match="labels hold NaN or infinity"):
+        open_source(str(tmp_path / "data.npz"))
+
+
+@needs_pipes
+def test_a_pipe_that_a_file_names_is_refused_at_once(tmp_path):
+    """Who opens it waits for its other end for ever."""
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "data.csv").write_text("pipe.png,1\n")
+    with pytest.raises(FormatError, match="is a folder, pipe or device, not a file"):
+        open_source(str(tmp_path / "data.csv")).sample(0)
+    with pytest.raises(FormatError, match="is a folder, pipe or device"):
+        next(read(tmp_path / "pipe.png"))
+
+
+@needs_devices
+def test_devices_that_never_end_are_no_files(samples, nvdla_command, tmp_path):
+    with pytest.raises(LoadableError, match="/dev/zero is a device, not a file"):
+        nvdla.load("/dev/zero")
+    lenet, digit = samples / "lenet.loadable", samples / "digit3.pgm"
+    (tmp_path / "zero.npy").symlink_to("/dev/zero")
+    for words in (
+        ["inspect", "/dev/zero"],
+        ["run", lenet, "-i", digit, "--labels", "/dev/zero"],
+        ["run", lenet, "-i", tmp_path / "zero.npy"],
+        ["compare", lenet, "-i", digit, "--float", "/dev/zero"],
+        ["container", "list", "/dev/zero"],
+        ["container", "edit", "/dev/zero", "--erase", "x"],
+        ["evaluate", lenet, samples / "digits.npz", "--samples", "/dev/zero"],
+        ["explore", lenet, "--samples", "/dev/zero"],
+        ["csb", "/dev/zero"],
+        ["trace", "replay", "/dev/zero", "--config", "nv_small"],
+    ):
+        start = time.perf_counter()
+        code, _, error = nvdla_command(*words)
+        assert code == 2, words
+        assert error.count("\n") == 1 and "internal error" not in error, error
+        assert time.perf_counter() - start < 5, words
+
+
+def test_a_journal_with_a_line_without_end_is_refused(tmp_path, samples, nvdla_command):
+    with open(tmp_path / "journal.jsonl", "wb") as stream:
+        stream.truncate(20 << 20)
+    words = [samples / "lenet.loadable", "--samples", tmp_path / "journal.jsonl", "--resume"]
+    code, _, error = nvdla_command("explore", *words)
+    assert code == 2
+    assert "more than 16777216 bytes is no record" in error
+
+
+@needs_pipes
+def test_a_loadable_may_come_out_of_a_pipe(samples):
+    """Whether it is a package was looked up in the pipe's first bytes, which were gone then."""
+    command = [sys.executable, "-m", "nvdla", "run", "/dev/stdin", "-i", str(samples / "digit7.pgm"), "--json"]
+    done = subprocess.run(command, input=(samples / "lenet.loadable").read_bytes(), capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "--tolerance", "nan"], "must be a finite number from 0"),
+        (["run", "--tolerance", "-1"], "must be a finite number from 0"),
+        (["run", "--top", "1" * 5000], "is no whole number"),
+        (["run", "--threads", "1" * 5000], "invalid int value: '1{80}..."),
+        (["compare", "--tolerance", "inf"], "must be a finite number from 0"),
+        (["compare", "--min-cosine", "nan"], "must be a finite number from -1 to 1"),
+        (["compare", "--min-snr", "nan"], "must be a finite number"),
+        (["compile", "--max-drop", "nan"], "must be a finite number from 0 to 1"),
+        (["compile", "--max-drop", "101%"], "must be a finite number from 0 to 100"),
+        (["compile", "--mean", "1,nan"], "must be a finite number"),
+        (["compile", "--scale", "inf"], "must be a finite number"),
+        (["run", "--mean", "inf"], "must be a finite number"),
+        (["hexdump", "--offset", "-1"], "must be at least 0"),
+    ],
+)
+def test_numbers_of_options_have_a_range(words, said, nvdla_command):
+    """NaN as a tolerance let every difference pass."""
+    code, _, error = nvdla_command(words[0], "net.loadable", f"{words[1]}={words[2]}")
+    assert code == 2
+    assert said.replace("{80}", "1" * 79) in error
+    assert len(error) < 400
+
+
+@pytest.mark.parametrize("option", ["--line-stride", "--surface-stride", "--image-stride"])
+def test_strides_beyond_any_memory(option, samples, nvdla_command):
+    words = ["--layout", "feature-x8", "--shape", "1,10,1,1", "--dtype", "int8", f"{option}={'9' * 26}"]
+    code, _, error = nvdla_command("tensor", "info", samples / "prob.bin", *words)
+    assert code == 2
+    assert "internal error" not in error
+    if option != "--image-stride":
+        words = ["--to-layout", "feature-x8", f"--to{option[1:]}={'9' * 26}"]
+        code, _, error = nvdla_command("tensor", "convert", samples / "input.npy", "out.bin", *words)
+        assert code == 2 and "is above the limit" in error
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("mean = [nan]", "must be finite numbers"),
+        ("mean = " + "9" * 400, "must be finite numbers"),
+        (".".join(["a"] * 20_000) + " = 1", "a dotted key has more than 64 parts"),
+        (".".join(['"a b"'] * 20_000) + " = 1", "a dotted key has more than 64 parts"),
+        ("[" + " . ".join(["a"] * 100) + "]", "a dotted key has more than 64 parts"),
+        ("x = {" + ".".join(["'.'"] * 100) + " = 1}", "a dotted key has more than 64 parts"),
+        ("a = " + "[" * 5000, "not TOML"),
+    ],
+)
+def test_settings_of_a_folder_take_no_time(text, said, tmp_path):
+    """A dotted key of 20,000 parts took 7 s and 1.5 GB in Python's own parser."""
+    pytest.importorskip("tomllib")
+    from nvdla.cli.settings import read as read_settings
+
+    (tmp_path / "nvdla.toml").write_text(text)
+    start = time.perf_counter()
+    with pytest.raises(ConfigError, match=said):
+        read_settings(tmp_path)
+    assert time.perf_counter() - start < 2
+
+
+def test_settings_of_others_may_hold_many_dots(tmp_path):
+    pytest.importorskip("tomllib")
+    from nvdla.cli.settings import read as read_settings
+
+    numbers = ", ".join(["1.5"] * 500 + ['"a.b.c"'] * 100)
+    (tmp_path / "pyproject.toml").write_text(f'[tool.x]\nx = [{numbers}]\n[tool.nvdla]\nconfig = "nv_large"\n')
+    assert read_settings(tmp_path)[0] == {"config": "nv_large"}

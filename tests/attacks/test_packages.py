@@ -1,0 +1,174 @@
+"""Packages of ``nvdla compile`` are files of strangers: each field is checked, small ones take little memory."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nvdla.errors import NvdlaError
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "frontend"))
+
+
+@pytest.fixture(scope="module")
+def members():
+    """The files of a package with an accelerator and a host part."""
+    import models
+
+    import nvdla
+
+    made = nvdla.compile(models.classifier(np.random.default_rng(3)), "nv_full", "fp16")
+    assert {part.kind for part in made.parts} == {"accelerator", "host"}
+    with zipfile.ZipFile(io.BytesIO(made.package)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def packed(members, packing=zipfile.ZIP_DEFLATED, twice=None):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", packing) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+        if twice:
+            with pytest.warns(UserWarning):
+                archive.writestr(twice, members[twice])
+    return stream.getvalue()
+
+
+def run(data):
+    from nvdla.frontend.package import unpack
+
+    return unpack(data).machine().run(np.zeros((1, 3, 12, 12), np.float32))
+
+
+def first(manifest, kind):
+    return next(part for part in manifest["parts"] if part["kind"] == kind)
+
+
+def of_accelerator(**fields):
+    return lambda manifest: first(manifest, "accelerator").update(fields)
+
+
+def of_binding(way, **fields):
+    return lambda manifest: [each.update(fields) for each in first(manifest, "accelerator")[way]]
+
+
+WRONG = {
+    "no parts": (lambda m: m.pop("parts"), "parts is missing"),
+    "parts are a number": (lambda m: m.update(parts=7), "parts is int, must be list"),
+    "too many parts": (lambda m: m.update(parts=m["parts"] * 600), "1200, the limit is 1000"),
+    "nothing is done": (lambda m: m.update(parts=[]), "no part makes 'y'"),
+    "parts in the wrong order": (lambda m: m["parts"].reverse(), "nothing before it makes"),
+    "kind": (of_accelerator(kind="evil"), "must be accelerator or host"),
+    "file outside": (of_accelerator(file="../../etc/passwd"), r"no member '\.\./"),
+    "file of another kind": (of_accelerator(file={}), "file is dict, must be str"),
+    "precision": (of_accelerator(precision="evil"), "must be one of int8"),
+    "no scale": (of_accelerator(scales={}), "there is none for tensor"),
+    "images": (of_accelerator(images=10**9), "must be 1 .. 256"),
+    "images that do not fit": (of_accelerator(images=2), "elements"),
+    "pixels": (of_accelerator(pixels=7), "pixels is int"),
+    "unknown tensor": (of_binding("outputs", tensor="other"), "there is none for tensor 'other'"),
+    "unknown value": (of_binding("inputs", value="other"), "nothing before it makes 'other'"),
+    "endless shape": (of_binding("inputs", shape=[10**9, 10**9]), "elements, the limit is"),
+    "shape of words": (of_binding("inputs", shape="abc"), "must be a list of at most 8 sizes"),
+    "negative shape": (of_binding("inputs", shape=[-1, 432]), "must be a list of at most 8 sizes"),
+    "another shape": (of_binding("inputs", shape=[1, 1, 1]), "elements, 1 are bound"),
+    "unknown index": (of_binding("inputs", index="other"), "is no array of 432 places"),
+    "unknown output": (lambda m: m.update(outputs=["other"]), "no part makes 'other'"),
+    "inputs are a list": (lambda m: m.update(inputs=["x"]), "inputs is list, must be dict"),
+    "input of words": (lambda m: m.update(inputs={"x": "1x3"}), "must be a list of at most 8 sizes"),
+    "version": (lambda m: m.update(version="9" * 100), "version '9{80}'"),
+}
+WRONG |= {
+    f"scale {value}": (of_accelerator(scales={"x": value}), "scales: x: must be a positive number")
+    for value in ("nan", float("nan"), float("inf"), 0, -1, None, True)
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_a_manifest_says_is_checked(name, members):
+    change, said = WRONG[name]
+    manifest = json.loads(members["manifest.json"])
+    change(manifest)
+    with pytest.raises(NvdlaError, match=said):
+        run(packed({**members, "manifest.json": json.dumps(manifest).encode()}))
+
+
+@pytest.mark.parametrize(
+    "text", [b"[]", b"{", b"\xff\xfe", b"NaN", b"[" * 200_000, b'{"format":' + b"9" * 10_000 + b"}"]
+)
+def test_a_manifest_that_is_none(text, members):
+    with pytest.raises(NvdlaError, match=r"manifest\.json|package of format"):
+        run(packed({**members, "manifest.json": text}))
+
+
+def test_members_that_are_missing_cut_off_or_there_twice(members):
+    assert run(packed(members))["y"].shape == (1, 5)
+    for name in members:
+        if name.endswith(".layers.json"):
+            continue
+        for changed in (None, members[name][: len(members[name]) // 2], bytes(100)):
+            rest = {each: data for each, data in members.items() if each != name}
+            with pytest.raises(NvdlaError):
+                run(packed(rest if changed is None else {**members, name: changed}))
+    with pytest.raises(NvdlaError, match=r"member 'manifest\.json' is there twice"):
+        run(packed(members, twice="manifest.json"))
+    whole = packed(members)
+    for size in (len(whole) // 2, len(whole) - 10):
+        with pytest.raises(NvdlaError, match="cut off"):
+            run(whole[:size])
+
+
+def npz_of_zeros(size):
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("a.npy", "w") as member:
+        header = io.BytesIO()
+        np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": (size,)})
+        member.write(header.getvalue())
+        for _ in range(size >> 20):
+            member.write(bytes(1 << 20))
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("bomb", ["member", "manifest", "array"])
+def test_a_small_package_takes_little_memory(bomb, members):
+    """As packed by others: 3 MB took 6 GB."""
+    large = {
+        "member": lambda: {"part0.loadable": bytes(600 << 20)},
+        "manifest": lambda: {"manifest.json": b" " * (20 << 20) + members["manifest.json"]},
+        "array": lambda: {"constants.npz": npz_of_zeros(600 << 20)},
+    }[bomb]()
+    data = packed({**members, **large})
+    del large
+
+    tracemalloc.start()
+    try:
+        with pytest.raises(NvdlaError, match=r"unpacks to more than|the limit is 16777216"):
+            run(data)
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_package_packed_by_other_methods_is_refused(members):
+    for packing in (zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA):
+        with pytest.raises(NvdlaError, match="only stored and deflated are read"):
+            run(packed(members, packing))
+
+
+def test_parts_that_lie_about_their_values(members):
+    """Whatever a host part makes: a value that no part made is an error, not a KeyError."""
+    manifest = json.loads(members["manifest.json"])
+    host = first(manifest, "host")
+    host["outputs"].append({"tensor": "t", "value": "promised", "shape": [1], "index": None})
+    manifest["outputs"] = ["promised"]
+    with pytest.raises(NvdlaError, match="output promised: no part of the model makes it"):
+        run(packed({**members, "manifest.json": json.dumps(manifest).encode()}))
