@@ -60,7 +60,8 @@ def study_of(args: argparse.Namespace, refuses: bool = True, tells: bool = True)
     """The study that the arguments ask for; sets ``args.clock`` where it is the board's. Raises NvdlaError.
 
     ``refuses``: whether a named configuration that cannot run the file is an error. Where it is none (a report says so
-    itself), and where the file's own configuration lacks something, that is the first line on standard error (``tells``; else :func:`tell_remark` says it).
+    itself), and where the file's own configuration lacks something, that is the first line on standard error: at once,
+    or (``tells`` False) where the command calls :func:`tell_remark`.
     """
     from nvdla.analysis.study import Study
     from nvdla.lint.linter import refusal
