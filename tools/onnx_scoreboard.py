@@ -257,11 +257,12 @@ def rounded_input(compiled: Compiled, feed: dict[str, np.ndarray]) -> dict[str, 
         for each in part.inputs:  # one input may be bound several times, in parts with scales of their own
             if part.built is None or each.value not in feed:
                 continue
-            flat = rounded[each.value].reshape(-1)
+            images = part.images if feed[each.value].size % part.images == 0 else 1
+            stack, given = (values[each.value].reshape(images, -1) for values in (rounded, feed))
             places = slice(None) if each.index is None else each.index.ravel()
             scale, zero = part.scales[each.tensor], part.zero_points.get(each.tensor, 0)
-            elements = quantize(feed[each.value].reshape(-1)[places], scale, part.precision, zero).astype(np.float64)
-            flat[places] = ((elements - zero) * scale).astype(flat.dtype)
+            elements = quantize(given[:, places], scale, part.precision, zero).astype(np.float64)
+            stack[:, places] = ((elements - zero) * scale).astype(stack.dtype)
     return rounded
 
 

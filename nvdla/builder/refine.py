@@ -110,7 +110,11 @@ def _of_outputs(network: Network, statistics: Statistics, room: Mapping[str, flo
     for tensor in (each for each in network.outputs if each.name in statistics):
         bounds = layer_type(tensor.producer.kind).bounds(tensor.producer, np.inf)
         known = np.all(np.isfinite(bounds))
-        low, high = bounds if known else np.clip(np.multiply(statistics.ends[tensor.name], room[tensor.name]), *bounds)
+        (low, high), ends = bounds, statistics.ends[tensor.name]
+        if known:
+            low, high = min(low, ends[0]), max(high, ends[1])
+        else:
+            low, high = np.clip(np.multiply(ends, room[tensor.name]), *bounds)
         found[tensor.name] = min(float(low), 0.0), max(float(high), 0.0)
     return found
 

@@ -18,7 +18,7 @@ BINS = 4096
 METHODS = ("max", "percentile", "entropy", "mse")
 # A limit that cuts something off must make the squared error smaller by this. What is rare in the samples (the one face
 # in a picture) weighs little in the mean, and everything in the result.
-WORTH_CUTTING = 4.0
+WORTH_CUTTING = 2.0
 # A channel that only one batch has at all tells nothing about the next batch.
 _MOST_HEADROOM = 4.0
 

@@ -229,6 +229,14 @@ def test_outputs_of_one_sign_use_all_elements():
     assert not build(symmetric, "nv_small", "int8", _calibration(symmetric)).zero_points
 
 
+def test_a_range_holds_what_the_samples_give_though_a_function_seems_to_be_bounded():
+    """A narrow pole between the points that are looked at."""
+    net = Network("pole")
+    net.output(net.function("f", net.input("in", (1, 1, 1)), lambda x: np.where(np.abs(x - 0.999) < 1e-3, 9.0, 0.0)))
+    values = floating.run(net, {"in": np.full((1, 1, 1, 1), 0.999)})
+    assert refine(net, lambda: [values], Recipe()).calibration.magnitudes["f"] == 9.0
+
+
 @pytest.mark.parametrize(
     ("function", "bounds"),
     [
@@ -236,7 +244,9 @@ def test_outputs_of_one_sign_use_all_elements():
         (np.tanh, (-1, 1)),
         (lambda x: x / (1 + np.abs(x)), (-1, 1)),
         (np.sin, (-1, 1)),
+        (np.arctan, (-np.pi / 2, np.pi / 2)),
         (np.exp, (-np.inf, np.inf)),
+        (lambda x: np.exp(np.minimum(x, 700)), (-np.inf, np.inf)),  # as guarded forms of an importer
         (np.log, (-np.inf, np.inf)),
         (lambda x: x / (1 + np.exp(-x)), (-np.inf, np.inf)),
     ],

@@ -24,9 +24,9 @@ DEFAULT_RANGE = 8.0
 WORST = 1 / 64
 
 # Where a function is looked at to see whether it is bounded, and by how much of its range it may still grow beyond.
-_NEAR = np.concatenate((np.linspace(-32, 32, 4097), [-1e3, 1e3]))
-_FAR = np.array([-1e6, -1e5, -1e4, 1e4, 1e5, 1e6])
-_SAME = 0.01
+_NEAR = np.linspace(-32, 32, 4097)
+_FAR = np.array([-1e6, -1e4, -1e3, -1e2, 1e2, 1e3, 1e4, 1e6])
+_SAME = 0.05
 
 
 class FunctionLayer(LayerType):
@@ -77,7 +77,7 @@ class FunctionLayer(LayerType):
             return low, high
         room = _SAME * (high - low)
         bounded = np.all(np.isfinite(beyond)) and beyond.min() >= low - room and beyond.max() <= high + room
-        return (low, high) if bounded else (-np.inf, np.inf)
+        return (min(low, beyond.min()), max(high, beyond.max())) if bounded else (-np.inf, np.inf)
 
 
 def _check_halves(lowering: Lowering, group: Group, table: Lut, reach: float) -> None:
