@@ -8,12 +8,13 @@ for bit (fp16: as near as fp16 is).
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 import nvdla
-from nvdla.builder import Network, NetworkTensor, build, calibrate
+from nvdla.builder import Calibration, Network, NetworkTensor, SearchLimits, build, calibrate, floating
 from nvdla.errors import NvdlaError
 from nvdla.lint import lint
 
@@ -148,12 +149,33 @@ def one_input(data: bytes) -> None:
     try:
         net = network(c)
         random = np.random.default_rng(c.number(0, 255))
-        samples = {each.name: random.standard_normal((2, *each.shape)) for each in net.inputs}
-        table = None if precision == "fp16" else calibrate(net, samples)
-        built = build(net, config, precision, table, per_kernel, level=level, input_format=form)
+        more = back_end(c, level)
+        samples = {each.name: random.standard_normal((more["images"] + 1, *each.shape)) for each in net.inputs}
+        table = None if precision == "fp16" else calibrated(c, net, samples)
+        built = build(net, config, precision, table, per_kernel, input_format=form, **more)
     except NvdlaError:
         return
-    check(built, config, precision, {name: each[:1] for name, each in samples.items()})
+    check(built, config, precision, {name: each[: more["images"]] for name, each in samples.items()})
+
+
+def back_end(c: Choices, level: int) -> dict[str, Any]:
+    """A batch, CVSRAM and level 2 with a short search: one of eight each."""
+    images = c.one_of((1, 1, 1, 1, 1, 1, 2, 3))
+    cvsram = c.one_of((0, 0, 0, 0, 0, 0, 0, 1 << 12))
+    search = SearchLimits(steps=3) if c.number(0, 7) == 7 else None
+    return {"images": images, "cvsram": cvsram, "level": 2 if search else level, "search": search}
+
+
+def calibrated(c: Choices, net: Network, samples: dict[str, np.ndarray]) -> Calibration:
+    """Magnitudes of all tensors; every second time ranges, too, from which zero points come."""
+    table = calibrate(net, samples)
+    if c.number(0, 1) == 0:
+        return table
+    values = floating.run(net, samples)
+    ends = {
+        each.name: (min(float(values[each.name].min()), 0.0), float(values[each.name].max())) for each in net.inputs
+    }
+    return replace(table, zero_points=True, ranges=ends if c.number(0, 1) else {})
 
 
 def check(built: Any, config: str, precision: str, sample: dict[str, np.ndarray]) -> None:
