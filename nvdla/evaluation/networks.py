@@ -98,7 +98,7 @@ class LoadableNetwork(EvaluatedNetwork):
                 raise FormatError(f"{os.fspath(value)}: raw surfaces cannot be evaluated; give images or .npy")
             return found
         array = np.asarray(value)
-        if array.dtype == np.uint8:
+        if _holds_pixels(array):
             return self._of_pixels(_planes(array, self.shape, self._pixels))
         if array.dtype.kind == "f" and dtype.kind == "i":
             if self._scale is None:
@@ -111,9 +111,7 @@ class LoadableNetwork(EvaluatedNetwork):
 
     def prepare_many(self, values: Sequence[Any]) -> list[np.ndarray]:
         """Several samples; arrays of pixels together."""
-        if self._input.shape[0] > 1 or not all(
-            isinstance(each, np.ndarray) and each.dtype == np.uint8 for each in values
-        ):
+        if self._input.shape[0] > 1 or not all(isinstance(each, np.ndarray) and _holds_pixels(each) for each in values):
             return super().prepare_many(values)
         planes = np.concatenate([_planes(each, self.shape, self._pixels) for each in values])
         return list(np.ascontiguousarray(self._of_pixels(planes))[:, None])
@@ -192,7 +190,7 @@ class PackageNetwork(EvaluatedNetwork):
                 return read_npy_sample(value, self._whole)
             return given.image(value, self._whole)
         array = np.asarray(value)
-        if array.dtype == np.uint8 and array.ndim >= 2:
+        if _holds_pixels(array) and array.ndim >= 2:
             array = given.numbers(_planes(array, self.shape, PixelConversion(resize=given.resize)).astype(np.float32))
         if array.size != np.prod(self._whole):
             raise FormatError(f"a sample has the shape {array.shape}, the model takes {self._whole}")
@@ -252,6 +250,11 @@ def read_npy_sample(path: str | os.PathLike[str], shape: tuple[int, ...]) -> np.
     if array.size != np.prod(shape):
         raise FormatError(f"{os.fspath(path)}: the array has the shape {array.shape}, the model takes {shape}")
     return array.astype(np.float32).reshape(shape)
+
+
+def _holds_pixels(array: np.ndarray) -> bool:
+    """Whether a sample of a data set is a picture: bytes are, whatever the order of their axes."""
+    return bool(array.dtype == np.uint8)
 
 
 def _planes(array: np.ndarray, shape: tuple[int, ...], pixels: PixelConversion) -> np.ndarray:

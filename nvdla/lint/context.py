@@ -49,8 +49,3 @@ class Context(OfProgram):
         """The entry behind an address index of an operation's task; None where it leads nowhere."""
         found = subject.finder.window(index)
         return None if found is None else found[0]
-
-    def window_bytes(self, subject: Operation, index: int) -> int | None:
-        """Bytes behind an address index of an operation's task; None where it leads nowhere."""
-        entry = self.address(subject, index)
-        return None if entry is None else self.loadable.address_bytes(entry)

@@ -103,11 +103,6 @@ def share_bytes(some: Sequence[tuple[int, int]], others: Sequence[tuple[int, int
     return False
 
 
-def union_bytes(pieces: Sequence[tuple[int, int]]) -> int:
-    """Bytes in any of the pieces."""
-    return sum(end - start for start, end in merged(sorted(pieces)))
-
-
 @dataclass(frozen=True)
 class Access:
     """One operand of an operation in memory.

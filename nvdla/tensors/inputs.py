@@ -135,10 +135,3 @@ def _holds_batches(images: list[Any], shape: tuple[int, ...]) -> bool:
     return all(isinstance(each, np.ndarray) and each.shape == tuple(shape) for each in images) or all(
         isinstance(each, (str, os.PathLike)) and Path(each).suffix.lower() == ".bin" for each in images
     )
-
-
-def read_tensor(
-    path: str | os.PathLike[str], shape: Shape, dtype: np.dtype | type, pixels: PixelConversion | None = None
-) -> np.ndarray | bytes:
-    """An input tensor from a file: an array (N, C, H, W) of ``dtype``, or the bytes of a raw surface (.bin)."""
-    return InputForm(os.fspath(path), shape, np.dtype(dtype), pixels=pixels).elements(path)

@@ -61,8 +61,7 @@ def test_a_trace_that_reaches_too_far_is_refused(name):
 @pytest.mark.parametrize("name", of("tensor"))
 def test_a_tensor_file_that_lies_is_refused(name):
     import numpy as np
-
-    from nvdla.tensors.inputs import read_tensor
+    from support.tensor_files import read_tensor
 
     refused(FILES / name, lambda path: read_tensor(path, (1, 3, 4, 5), np.int8))
 

@@ -14,7 +14,7 @@ import pytest
 
 import nvdla
 from nvdla import samples
-from nvdla.cli.main import COMMANDS
+from nvdla.cli.main import COMMANDS, main, usage
 from nvdla.kernels.fast.dot_tile import instructions
 from nvdla.kernels.jit.crew import threading_description
 
@@ -165,3 +165,20 @@ def test_tables_alone_are_written_for_spreadsheets(option, separator, nvdla_comm
 
 def test_severities_are_coloured_on_a_terminal_alone(nvdla_command, lenet, monkeypatch):
     assert "\x1b" not in nvdla_command("lint", lenet, "--config", "nv_full")[1]
+
+
+def test_a_new_command_is_one_file_and_a_line(tmp_path, monkeypatch, capsys):
+    """docs/adding.md: HELP, configure, run."""
+    (tmp_path / "greets.py").write_text(
+        'HELP = "Greet."\n'
+        "def configure(parser):\n"
+        '    parser.add_argument("name")\n'
+        "def run(args):\n"
+        '    print("hello", args.name)\n'
+        "    return 0\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(COMMANDS, "greet", ("greets", "say hello"))
+    assert main(["greet", "world"]) == 0
+    assert capsys.readouterr().out == "hello world\n"
+    assert "say hello" in usage()

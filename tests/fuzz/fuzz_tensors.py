@@ -8,6 +8,7 @@ import os
 import tempfile
 
 import numpy as np
+from support.tensor_files import read_tensor
 
 from nvdla.errors import FormatError
 from nvdla.plain_yaml import parse_yaml
@@ -15,7 +16,6 @@ from nvdla.program.naming import from_yaml
 from nvdla.tensors.dimg import read_dimg
 from nvdla.tensors.files import read_npy
 from nvdla.tensors.images import PixelConversion
-from nvdla.tensors.inputs import read_tensor
 from nvdla.tensors.ranking import read_labels
 
 _HANDLE, _PATH = tempfile.mkstemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)

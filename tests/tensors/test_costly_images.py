@@ -9,10 +9,10 @@ import time
 import numpy as np
 import pytest
 from PIL import Image
+from support.tensor_files import read_tensor
 
 from nvdla.errors import FormatError
 from nvdla.tensors.images import MAX_PNM_HEADER, MAX_SCANS, image_shape
-from nvdla.tensors.inputs import read_tensor
 
 SHAPE = (1, 1, 64, 64)
 

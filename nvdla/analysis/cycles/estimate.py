@@ -14,7 +14,6 @@ from nvdla.analysis.cycles.shapes import (
     CopyShape,
     PdpShape,
     SdpShape,
-    mac_cycles,
     windows_behind,
 )
 from nvdla.descriptors.enums import ConvMode, DataFormat, MemType, SdpMode
@@ -227,9 +226,3 @@ def _macs(node: Operation) -> int:
     kernel = 9 if winograd else op.kernel_width_csc * op.kernel_height_csc
     positions = dst.width * dst.height * max(op.batch, 1)
     return positions * dst.channel * kernel * op.kernel_channel_csc
-
-
-def busy_mac_cycles(node: Operation, config: Configuration) -> int:
-    """Cycles of a convolution in which the MAC array would compute, were nothing else in its way."""
-    values = constants(config, _element_bytes(node))
-    return mac_cycles(convolution_shape(node, values), values)

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass
 
 from nvdla.analysis.cycles.constants import CycleConstants, Memory
-from nvdla.analysis.cycles.hardware import Hardware, Run, bandwidth
+from nvdla.analysis.cycles.hardware import Hardware, Run
 from nvdla.analysis.cycles.shapes import ChainShape, ConvolutionShape, mac_cycles, taps
 
 # Time beyond the unit's own work (in cycles) from which the memory is what bounds an operation.
@@ -70,9 +70,3 @@ def _convolution_bound(shape: ConvolutionShape, run: Run, constants: CycleConsta
     if run.pace <= taps(shape, constants):
         return "weight loading"
     return "PDP" if run.chain.pdp and run.pace > constants.sdp_atom + 1 else "SDP"
-
-
-def least_cycles(read: int, write: int, constants: CycleConstants, memory: Memory) -> float:
-    """No operation is faster than its traffic (bytes read and written)."""
-    rate = bandwidth(constants, memory)
-    return (read + write if memory.shared else max(read, write)) / rate

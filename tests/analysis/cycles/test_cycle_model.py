@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from support.measured import predicted
 
 from nvdla.analysis.cycles.constants import Memory, constants
-from nvdla.analysis.cycles.model import chain_time, least_cycles
+from nvdla.analysis.cycles.hardware import bandwidth
+from nvdla.analysis.cycles.model import chain_time
 from nvdla.analysis.cycles.shapes import (
     CdpShape,
     ChainShape,
@@ -41,6 +42,12 @@ MEAN, WORST = 0.7, 8.0  # of all single operations
 # 15 %), since the order of reads and writes on the port changes."
 MOVED_BY_GATES = ("sdp_5x24x18_bs_int8_mem_0", 4)
 BY_GATES = 447
+
+
+def least_cycles(read, write, constants, memory):
+    """No operation is faster than its traffic (bytes read and written)."""
+    rate = bandwidth(constants, memory)
+    return (read + write if memory.shared else max(read, write)) / rate
 
 
 def errors(entries):
