@@ -24,7 +24,10 @@ svg { background: #ffffff; } text:not([fill]) { fill: #1b1f24; }
   [stroke="black"] { stroke: #6e7681; } [stroke="#24292f"] { stroke: #c9d1d9; } [fill="#24292f"] { fill: #c9d1d9; } }
 """
 # Characters that XML cannot hold at all.
-_FORBIDDEN = dict.fromkeys((*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF, *range(0xD800, 0xE000)), "\ufffd")
+_NOT_XML = (*range(9), 11, 12, *range(14, 32), 0xFFFE, 0xFFFF, *range(0xD800, 0xE000))
+# The other control characters steer terminals (DOT text is printed), those of direction turn what follows around.
+_STEERING = (*range(127, 160), 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_FORBIDDEN = dict.fromkeys((*_NOT_XML, *_STEERING), "\ufffd")
 
 
 def clean(text: object) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import nvdla
-from nvdla.cli.numbers import reals
+from nvdla.cli.numbers import reals, whole
 from nvdla.errors import FormatError
 from nvdla.tensors.images import ORDERS, PixelConversion
 from nvdla.tensors.real import ScaleMissing
@@ -29,7 +29,9 @@ def add_machine_options(parser: argparse.ArgumentParser) -> None:
     """``--config``, ``--abi``, ``--threads``."""
     parser.add_argument("--config", default="auto", help="hardware configuration (default: decided from the file)")
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
-    parser.add_argument("--threads", type=int, default=None, metavar="N", help="threads of the kernels (default: all)")
+    parser.add_argument(
+        "--threads", type=whole(1), default=None, metavar="N", help="threads of the kernels (default: all)"
+    )
 
 
 def add_input_options(parser: argparse.ArgumentParser) -> None:
@@ -45,7 +47,7 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--random-input",
         nargs="?",
-        type=int,
+        type=whole(),
         const=0,
         default=None,
         metavar="SEED",

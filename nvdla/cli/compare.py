@@ -11,7 +11,7 @@ import numpy as np
 
 import nvdla
 from nvdla.cli.arguments import add_input_options, add_machine_options, surfaces_of_runs
-from nvdla.cli.numbers import real
+from nvdla.cli.numbers import real, whole
 from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.cli.rows import Place, add_row_options, chosen
 from nvdla.cli.working import working
@@ -50,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     against.add_argument("--other-input", action="append", default=[], metavar="[NAME=]FILE", help="input of the other")
     against.add_argument("--other-config", metavar="NAME", help="configuration of the other run")
     against.add_argument("--other-abi", choices=("auto", "old", "new"), help="ABI of the other run")
-    against.add_argument("--other-threads", type=int, metavar="N", help="threads of the other run")
+    against.add_argument("--other-threads", type=whole(1), metavar="N", help="threads of the other run")
     names = parser.add_argument_group("names and scales")
     names.add_argument("--layers", metavar="FILE.yaml", help="layer names and scales (default: LOADABLE.layers.json)")
     names.add_argument("--scales", metavar="FILE.json", help="a calibration table: the scale of each layer")

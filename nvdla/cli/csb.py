@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nvdla.cli.numbers import whole
 from nvdla.cli.output import print_document, print_table, say
 from nvdla.errors import FormatError, counted
 
@@ -48,7 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dump", action="append", default=[], metavar="ADDRESS:SIZE=FILE", help="replay: memory to write to a file"
     )
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of the kernels (default: all cores)")
+    parser.add_argument("--threads", type=whole(1), metavar="N", help="threads of the kernels (default: all cores)")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 

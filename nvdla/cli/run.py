@@ -47,7 +47,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", "-o", action="append", default=[], metavar="[NAME=]FILE", help="write an output")
     parser.add_argument("--config", default="auto", help="hardware configuration (default: decided from the file)")
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
-    parser.add_argument("--threads", type=int, default=None, metavar="N", help="threads of the kernels (default: all)")
+    parser.add_argument(
+        "--threads", type=whole(1), default=None, metavar="N", help="threads of the kernels (default: all)"
+    )
     parser.add_argument("--hardware-only", action="store_true", help=_HARDWARE_ONLY_HELP)
     parser.add_argument("--strict", action="store_true", help="refuse accesses that leave their region of memory")
     add_format_options(parser)

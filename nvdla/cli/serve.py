@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 from nvdla.cli import serve_registers
+from nvdla.cli.numbers import real, whole
 from nvdla.cli.output import framed
 from nvdla.cli.working import at_rest
 from nvdla.errors import FormatError
@@ -49,7 +50,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--budget",
-        type=float,
+        type=real(1, 1e18),
         default=1e12,
         metavar="N",
         help="multiplications, and elements of the other engines, that a run may take (default 1e12)",
@@ -57,12 +58,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--connections", type=int, default=16, help="callers at a time (default 16)")
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=real(1e-3, 1e8),
         default=3600,
         metavar="SECONDS",
         help="end a connection that is idle this long (default 3600)",
     )
-    parser.add_argument("--threads", type=int, help="cores that a run may use (default all)")
+    parser.add_argument("--threads", type=whole(1), help="cores that a run may use (default all)")
     parser.add_argument("--json", action="store_true", help="print the address as JSON")
     parser.add_argument("--verbose", action="store_true", help="log connections to standard error")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from nvdla.cli.numbers import whole
 from nvdla.cli.output import print_document, say
 from nvdla.errors import counted
 
@@ -18,7 +19,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     action.add_argument("trace", metavar="FILE", help="the trace; its memory images lie beside it")
     action.add_argument("--config", required=True, metavar="NAME", help="hardware configuration, such as nv_small")
     action.add_argument("--dump", metavar="DIR", help="write all memory that the trace used into DIR")
-    action.add_argument("--threads", type=int, metavar="N", help="threads of the kernels (default: all cores)")
+    action.add_argument("--threads", type=whole(1), metavar="N", help="threads of the kernels (default: all cores)")
     action.add_argument("--json", action="store_true", help="print the result as JSON")
 
 

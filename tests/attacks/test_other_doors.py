@@ -141,7 +141,13 @@ def test_a_loadable_may_come_out_of_a_pipe(samples):
         (["run", "--tolerance", "nan"], "must be a finite number from 0"),
         (["run", "--tolerance", "-1"], "must be a finite number from 0"),
         (["run", "--top", "1" * 5000], "is no whole number"),
-        (["run", "--threads", "1" * 5000], "invalid int value: '1{80}..."),
+        (["run", "--threads", "1" * 5000], "is no whole number"),
+        (["run", "--threads", "0"], "must be at least 1"),
+        (["run", "--random-input", "-1"], "must be at least 0"),
+        (["run", "--profile", "1" * 5000], "invalid int value: '1{80}..."),
+        (["serve", "--budget", "inf"], "must be a finite number from 1"),
+        (["serve", "--timeout", "inf"], "must be a finite number from 0.001"),
+        (["serve", "--host", "a" * 5000], "cannot listen on aaa"),
         (["compare", "--tolerance", "inf"], "must be a finite number from 0"),
         (["compare", "--min-cosine", "nan"], "must be a finite number from -1 to 1"),
         (["compare", "--min-snr", "nan"], "must be a finite number"),
@@ -155,7 +161,8 @@ def test_a_loadable_may_come_out_of_a_pipe(samples):
 )
 def test_numbers_of_options_have_a_range(words, said, nvdla_command):
     """NaN as a tolerance let every difference pass."""
-    code, _, error = nvdla_command(words[0], "net.loadable", f"{words[1]}={words[2]}")
+    rest = ["--tvm-rpc", "--port=0"] if words[0] == "serve" else ["net.loadable"]
+    code, _, error = nvdla_command(words[0], *rest, f"{words[1]}={words[2]}")
     assert code == 2
     assert said.replace("{80}", "1" * 79) in error
     assert len(error) < 400
@@ -204,3 +211,11 @@ def test_settings_of_others_may_hold_many_dots(tmp_path):
     numbers = ", ".join(["1.5"] * 500 + ['"a.b.c"'] * 100)
     (tmp_path / "pyproject.toml").write_text(f'[tool.x]\nx = [{numbers}]\n[tool.nvdla]\nconfig = "nv_large"\n')
     assert read_settings(tmp_path)[0] == {"config": "nv_large"}
+
+
+def test_dot_text_does_not_steer_the_terminal(samples, nvdla_command, tmp_path):
+    path = tmp_path / "a\x1b[31m\x9b\u202eb.loadable"
+    path.write_bytes((samples / "lenet.loadable").read_bytes())
+    code, out, _ = nvdla_command("graph", path)
+    assert code == 0
+    assert not set(out) & {"\x1b", "\x9b", "\u202e"}

@@ -197,8 +197,8 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         listener = socket.create_server((host, port), family=family)
-    except OSError as error:
-        raise FormatError(f"cannot listen on {host} port {port}: {error.strerror or error}") from None
+    except (OSError, UnicodeError) as error:  # UnicodeError: a name that no host can have
+        raise FormatError(f"cannot listen on {host[:80]} port {port}: {getattr(error, 'strerror', error)}") from None
     listener.settimeout(_POLL_SECONDS)
     return listener
 
