@@ -133,11 +133,11 @@ def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[s
         if own_scale(layer, "int8") is not None:
             magnitudes.setdefault(layer.name, 1.0)
     scales = {**refined.calibration.weight_scales, **model.weight_scales}
-    # Of outputs as they were measured, unless something else says their scale.
+    # Of outputs as they were measured, unless something else says their scale. What another part takes keeps its steps.
     ranges = {
         name: each
         for name, each in refined.calibration.ranges.items()
-        if magnitudes[name] == refined.calibration.magnitudes[name]
+        if magnitudes[name] == refined.calibration.magnitudes[name] and imported.tensors.get(name) in model.outputs
     }
     ranges |= {name: model.ranges[value] for name, value in imported.tensors.items() if value in model.ranges}
     for name, origin in imported.ties.items():
