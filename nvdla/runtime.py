@@ -20,6 +20,7 @@ import numpy as np
 
 from nvdla.checked import (
     callback,
+    described,
     images_of_batch,
     instance,
     numbers_by_name,
@@ -259,6 +260,8 @@ class Runtime:
         given = self._bound(inputs)
         callback(on_operation, "on_operation")
         callback(on_step, "on_step")
+        if csb_log is not None and not isinstance(csb_log, list):
+            raise ArgumentTypeError(f"csb_log must be a list, not {described(csb_log)}")
         if faults:
             return self._with_faults([inputs], faults, on_operation, csb_log, on_step)[0]
         with limited(self.threads):
@@ -396,7 +399,7 @@ class Runtime:
         """Raw outputs of images with faults. Raises ArgumentTypeError for what is no list of faults, and observers."""
         from nvdla.faults import Fault
 
-        if isinstance(faults, Fault) or not all(isinstance(each, Fault) for each in faults):
+        if not isinstance(faults, Sequence) or not all(isinstance(each, Fault) for each in faults):
             raise ArgumentTypeError("faults must be a list of nvdla.faults.Fault")
         if any(each is not None for each in observers):
             raise FormatError("a run with faults has no observers: on_operation, csb_log and on_step must be left out")

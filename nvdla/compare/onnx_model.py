@@ -32,7 +32,9 @@ def onnx_tensors(path: str | os.PathLike[str], inputs: Mapping[str, np.ndarray])
     try:
         model = onnx.load_model_from_string(data)
     except Exception as error:  # protobuf raises kinds of its own
-        raise FormatError(f"{name}: not an ONNX model: {' '.join(str(error).split())[:300]}") from None
+        raise FormatError(
+            f"{name}: not an ONNX model, or damaged (cut off?): {' '.join(str(error).split())[:300]}"
+        ) from None
     _ask_for_everything(onnx, model)
     return _by_every_name(model, run_model(runtime, model, inputs, name))
 

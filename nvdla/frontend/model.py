@@ -144,7 +144,7 @@ def _parse(onnx: Any, data: bytes, name: str) -> Any:
     try:
         proto = onnx.load_model_from_string(data)
     except Exception as error:  # protobuf raises kinds of its own
-        raise FormatError(f"{name}: not an ONNX model: {one_line(error)}") from None
+        raise FormatError(f"{name}: not an ONNX model, or damaged (cut off?): {one_line(error)}") from None
     if not proto.graph.node and not proto.graph.output:
         raise FormatError(f"{name}: not an ONNX model: its graph is empty")
     return proto

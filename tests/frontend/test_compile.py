@@ -375,3 +375,9 @@ def test_what_crosses_between_parts_keeps_its_steps_and_outputs_use_all_elements
     assert not first.zero_points
     assert last.zero_points == {"y": -128}
     assert np.abs(compiled.run(data)["y"] - np.exp(data)).max() < 2 * last.output_scales["y"] + first.output_scales["a"]
+
+
+def test_a_model_that_is_cut_off_says_so(samples, tmp_path):
+    (tmp_path / "cut.onnx").write_bytes((samples / "lenet.onnx").read_bytes()[:3000])
+    with pytest.raises(nvdla.NvdlaError, match=r"cut\.onnx: not an ONNX model, or damaged \(cut off\?\)"):
+        nvdla.compile(str(tmp_path / "cut.onnx"), "nv_small")

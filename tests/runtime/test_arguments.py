@@ -161,3 +161,11 @@ def test_more_memory_than_the_system_has_is_an_error_of_the_family():
     done = subprocess.run([sys.executable, "-c", OUT_OF_MEMORY, str(LENET)], capture_output=True, text=True, check=True)
     assert done.stdout.startswith(OutOfMemoryError.__name__), done.stderr
     assert "the system gave no more memory" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("given", "said"), [({"csb_log": 5}, "csb_log must be a list, not int 5"), ({"faults": 5}, "faults must be a list")]
+)
+def test_observers_and_faults_of_the_wrong_kind(runtime, surface, given, said):
+    with pytest.raises(ArgumentTypeError, match=said):
+        runtime.run_raw([surface], **given)
