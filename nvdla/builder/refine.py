@@ -104,10 +104,12 @@ def refine(
 def _of_outputs(network: Network, statistics: Statistics, room: Mapping[str, float]) -> dict[str, tuple[float, float]]:
     """(lowest, highest) number of outputs, which are not cut off: in them the extremes are what was found.
 
-    The results of a sigmoid and the like are known whatever the samples give.
+    The results of a sigmoid and the like are known whatever the samples give. An output that is an input is a copy of
+    it, with its scale.
     """
     found = {}
-    for tensor in (each for each in network.outputs if each.name in statistics):
+    made = [each for each in network.outputs if each not in network.inputs]
+    for tensor in (each for each in made if each.name in statistics):
         bounds = layer_type(tensor.producer.kind).bounds(tensor.producer, np.inf)
         known = np.all(np.isfinite(bounds))
         (low, high), ends = bounds, statistics.ends[tensor.name]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support.build_checks import build_and_run, samples, signal_to_noise
 from support.random_networks import networks
 
+import nvdla
 from nvdla.builder import Network, build, calibrate, floating
 from nvdla.builder.equalise import fold
 from nvdla.builder.ir import Convolve
@@ -266,3 +267,14 @@ def test_mse_cuts_nothing_off_for_a_little():
     statistics.update({"x": values})
     assert statistics.magnitudes("mse", 100.0, 127) == {"x": 8.0}
     assert statistics.ends["x"] == (values.min(), 8.0)
+
+
+def test_an_output_that_is_an_input_is_a_copy_of_it():
+    net = Network("copy")
+    net.output(net.input("x", (3, 4, 4)))
+    values = np.random.default_rng(0).normal(size=(2, 3, 4, 4))
+    refined = refine(net, lambda: [{"x": values}])
+    built = build(refined.network, "nv_small", "int8", refined.calibration)
+    elements = built.quantize_inputs(values[:1])
+    (found,) = nvdla.Runtime(built.loadable).run(elements).values()
+    np.testing.assert_array_equal(found, elements["x"])
