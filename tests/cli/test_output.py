@@ -193,7 +193,7 @@ def test_findings_and_tensors_of_one_operation(nvdla_command, lenet, digit):
         (("--op", "0/99"), "no row is about it; operations are 0/0 to 1/0"),
         (("--type", "NPU"), "'NPU' is no engine: BDMA, CONV"),
         (("--sort", "beauty"), "there is no such column; columns are operation"),
-        (("--top", "0"), "0 rows; give 1 or more"),
+        (("--top", "0"), "argument --top: 0: must be at least 1"),
     ],
 )
 def test_rows_that_do_not_exist_are_refused(nvdla_command, lenet, words, said):

@@ -188,7 +188,7 @@ def test_exclude_rename_strip_and_splat():
         ("float64", "0.125", "000000000000c03f"),
         ("bool", "1", "01"),
         ("float8_e4m3fn", "0", "00"),
-        ("bfloat16", "nan", "c07f"),
+        ("bfloat16", "nan", "ff7f"),
     ],
 )
 def test_values_become_little_endian_patterns(dtype, text, expected):
