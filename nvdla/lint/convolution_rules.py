@@ -255,8 +255,8 @@ def other_banks_wait_for_the_convolution_before(context: Context) -> Iterator[Sa
         }
         for first in convolutions.values():
             second = convolutions.get(first.common.consumers[OpType.CONV].index)
-            if second is None or order.is_ordered(first.index, second.index):
+            if second is None:
                 continue
             banks = [f"{each.op.data_bank} + {each.op.weight_bank}" for each in (first, second)]
-            if banks[0] != banks[1]:
+            if banks[0] != banks[1] and not order.is_ordered(first.index, second.index):
                 yield second, f"{banks[1]} banks behind {banks[0]} of operation {first.index}"
