@@ -1,6 +1,7 @@
 """How good the code is that the builder makes, in cycles of the calibrated model: ``python benchmarks/bars.py``.
 
     python benchmarks/bars.py                  the limits, and memory against its lower bound (half a minute)
+    python benchmarks/bars.py lenet            of some networks only
     python benchmarks/bars.py --against        also every network that NVIDIA's compiler has compiled (a minute)
     python benchmarks/bars.py --against lenet  some of them
     python benchmarks/bars.py --write          both, into docs/code.md
@@ -12,9 +13,10 @@ loadables are taken from ../shared/corpus where that is.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -78,9 +80,9 @@ def built(name: str, config: str) -> tuple[Built, float]:
     return made, time.perf_counter() - begin
 
 
-def bars() -> Iterator[tuple[str, ...]]:
+def bars(names: Collection[str]) -> Iterator[tuple[str, ...]]:
     """The rows of the first table."""
-    for limit in BARS:
+    for limit in (each for each in BARS if each.network in names):
         count = cycles(built(limit.network, limit.config)[0].loadable, limit.config, limit.memory)
         memory = "full bus" if limit.memory == FULL else f"{limit.memory.bytes_per_cycle:g} B/cycle shared"
         unit = " frames/s" if limit.frames else ""
@@ -89,9 +91,9 @@ def bars() -> Iterator[tuple[str, ...]]:
         yield f"{limit.network} int8", limit.config, memory, f"{count:,}", frames, *limits, limit.verdict(count)
 
 
-def memories() -> Iterator[tuple[str, ...]]:
+def memories(names: Collection[str]) -> Iterator[tuple[str, ...]]:
     """The rows of the table of memory."""
-    for name in networks.NETWORKS:
+    for name in (each for each in networks.NETWORKS if each in names):
         for config in CONFIGS:
             made, seconds = built(name, config)
             plan = made.memory
@@ -128,26 +130,28 @@ def summary(found: list[Pair]) -> str:
     )
 
 
-def table(head: tuple[str, ...], rows: Callable[[], Iterator[tuple[str, ...]]]) -> list[str]:
-    """A table in Markdown."""
+def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> list[str]:
+    """A table in Markdown, a blank line behind it; nothing without rows. Columns of numbers stand right."""
+    rows = list(rows)
+    numbers = [all(re.match(r"[\d.]|$", row[at]) for row in rows) for at in range(len(head))]
     return [
         "| " + " | ".join(head) + " |",
-        "|" + " --- |" * len(head),
-        *("| " + " | ".join(row) + " |" for row in rows()),
-    ]
+        "|" + "".join(" ---: |" if right else " --- |" for right in numbers),
+        *("| " + " | ".join(row) + " |" for row in rows),
+        "",
+    ] * bool(rows)
 
 
-def lines(against: list[Pair] | None) -> Iterator[str]:
+def lines(names: Collection[str], against: list[Pair] | None) -> Iterator[str]:
     """The page's generated part."""
     head = ("network", "configuration", "memory", "cycles", "frames/s at 1 GHz", "limit", "goal", "reached")
-    yield from table(head, bars)
-    yield ""
+    yield from table(head, bars(names))
     head = ("network", "configuration", "cycles", "bytes of surfaces", "at the least", "ratio", "blobs", "seconds")
-    yield from table(head, memories)
+    yield from table(head, memories(names))
     if against is not None:
-        yield from ("", summary(against), "")
+        yield from (summary(against), "")
         head = ("network", "configuration", "precision", "NVIDIA", "its fastest loadable", "ours", "ratio")
-        yield from table(head, lambda: rivals(against))
+        yield from table(head, rivals(against))
 
 
 def write(text: str) -> None:
@@ -159,15 +163,19 @@ def write(text: str) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("networks", nargs="*", metavar="NETWORK", help="only these (default: all)")
     parser.add_argument("--against", nargs="*", metavar="NETWORK", help="compare with NVIDIA's loadables")
     parser.add_argument("--write", action="store_true", help="write docs/code.md")
     args = parser.parse_args()
+    unknown = set(args.networks) - set(networks.NETWORKS)
+    if unknown:
+        parser.error(f"no network is called {', '.join(sorted(unknown))}; there are {', '.join(networks.NETWORKS)}")
     wanted = args.against is not None or args.write
     if wanted and not CORPUS.is_dir():
         print(f"{CORPUS} is missing: no comparison with NVIDIA's loadables", file=sys.stderr)
         wanted = False
     found = list(pairs(set(args.against or ()))) if wanted else None
-    text = "\n".join(lines(found))
+    text = "\n".join(lines(args.networks or networks.NETWORKS, found)).rstrip()
     if args.write:
         write(text)
     else:

@@ -9,6 +9,7 @@ import os
 import re
 import shlex
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -98,8 +99,40 @@ def test_the_navigation_of_the_site_has_every_page():
     assert {path.name for path in (ROOT / "docs").glob("*.md")} - set(listed) == set(), "add it to mkdocs.yml"
 
 
+def parsers() -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Every command, and every sub-command, with its parser."""
+    from nvdla.cli.main import COMMANDS
+
+    for name, (module, _) in COMMANDS.items():
+        parser = argparse.ArgumentParser(prog=name)
+        importlib.import_module(module).configure(parser)
+        inner = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+        yield name, parser
+        yield from ((f"{name} {word}", sub) for action in inner for word, sub in action.choices.items())
+
+
+def test_every_argument_is_explained_and_defaults_have_one_form():
+    for name, parser in parsers():
+        for action in parser._actions:
+            if action.help is argparse.SUPPRESS or isinstance(action, argparse._SubParsersAction):
+                continue
+            said = (name, action.option_strings or action.dest, action.help)
+            assert action.help and not action.help.startswith("default"), said
+            assert not re.search(r"\(default [^:)]", action.help), said
+            takes = action.nargs != 0 and action.option_strings and not action.choices
+            assert not takes or action.metavar or len(action.dest) <= 9, said
+
+
+def test_tables_of_every_command_can_be_had_as_csv():
+    for name, parser in parsers():
+        words = {word for action in parser._actions for word in action.option_strings}
+        if "--json" in words and name not in ("view", "serve", "trace replay"):  # these print lines, no tables
+            assert {"--csv", "--tsv", "--wide"} <= words, name
+
+
 def test_the_page_of_commands_is_current():
-    made = page_module("commands").commands_page({path.stem for path in (ROOT / "docs").glob("*.md")})
+    module = page_module("commands")
+    made = module.commands_page(module.titles(ROOT / "docs"))
     assert (ROOT / "docs" / "commands.md").read_text(encoding="utf-8") == made, "python tools/pages/commands.py"
 
 

@@ -70,7 +70,8 @@ CASES: dict[str, tuple[list[Any], dict[str, Any]]] = {
     "Clip": ([None, np.array(0.0), np.array(6.0)], {}),
 }
 SHAPES = {"Gemm": (1, 8), "Softmax": (1, 8), "Expand": (1, 8, 1, 1)}
-OPSETS = {"Upsample": 9}
+OPSETS = {"Upsample": 9, "Swish": 24}
+NOT_INFERRED = ("GroupNormalization", "Swish")  # onnx does not say of what shape their results are: that of the input
 TWO = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Sum", "Mean")
 
 
@@ -90,14 +91,17 @@ def case(name: str) -> Any:
     outputs = ["y", "z"] if name == "Split" else ["y"]
     node = helper.make_node(name, words, outputs, **attributes)
     info = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, SHAPES.get(name, SHAPE))
-    graph = helper.make_graph([node], name, [info], [onnx.ValueInfoProto(name=each) for each in outputs], held)
+    results = [onnx.ValueInfoProto(name=each) for each in outputs]
+    if name in NOT_INFERRED:
+        results = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, SHAPE)]
+    graph = helper.make_graph([node], name, [info], results, held)
     opset = OPSETS.get(name, 21)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
     return onnx.shape_inference.infer_shapes(model)
 
 
 def placements(name: str) -> list[str]:
-    """A word for each target. Operators that are newer than the case's opset are shown by their condition alone."""
+    """A word for each target. Operators that the installed onnx does not know are shown by their condition alone."""
     try:
         model = read(case(name))
     except Exception:
@@ -126,7 +130,8 @@ def page() -> str:
         lines.append(f"| {name} | {OPERATORS[name].note} | {' | '.join(placements(name))} |")
     for family in FAMILIES:
         module = sys.modules[f"nvdla.frontend.operators.{family}"]
-        lines += ["", f"## {family.capitalize()}", "", inspect.getdoc(module) or ""]
+        about = inspect.getdoc(module) or ""
+        lines += ["", f"## {family.capitalize()}"] + (["", about] if about.rstrip(".") != family.capitalize() else [])
         for group in _groups(family):
             lines += ["", f"### {', '.join(each.name for each in group)}", "", inspect.cleandoc(group[0].text)]
     return "\n".join(lines).rstrip() + "\n"

@@ -90,7 +90,7 @@ def weighed_lines(row: Row) -> Iterator[str]:
     if row["why_no_parts"]:
         yield f"no parts of rows are weighed: {row['why_no_parts']}"
     if not row["changes"]:
-        yield "what would help, by the model: no change that was tried saves 1 %"
+        yield "what would help, by the model: no change that was tried saves 1%"
         return
     yield "what would help, by the model:"
     for change in row["changes"]:

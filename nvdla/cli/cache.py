@@ -18,7 +18,9 @@ results: every file says what it was made from, and is compiled anew when that h
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
-    parser.add_argument("action", nargs="?", choices=("info", "warm-up", "clear"), default="info", help="default: info")
+    parser.add_argument(
+        "action", nargs="?", choices=("info", "warm-up", "clear"), default="info", help="what to do (default: info)"
+    )
     add_format_options(parser)
 
 

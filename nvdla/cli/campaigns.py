@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nvdla.cli.output import add_format_options
+
 if TYPE_CHECKING:
     from nvdla.campaign import Journal, Table
 
@@ -25,7 +27,7 @@ def add_campaign_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--resume", action="store_true", help="go on with the results that --samples or --output has")
     group.add_argument("--samples", metavar="FILE.jsonl", help="one line a result, written as results come")
     group.add_argument("--output", "-o", metavar="FILE.json", help="the figures as JSON")
-    group.add_argument("--json", action="store_true", help="print the figures as JSON")
+    add_format_options(parser)
 
 
 @contextlib.contextmanager

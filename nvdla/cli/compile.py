@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from nvdla.cli.numbers import real, reals
-from nvdla.cli.output import add_format_options, plain, print_document, print_pairs, print_table, say
+from nvdla.cli.output import add_format_options, plain, print_document, print_pairs, print_table, say, sized
 from nvdla.cli.searching import ProgressBar, add_search_options, memory_of, search_of
 from nvdla.errors import FormatError
 
@@ -24,7 +25,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("model", help="the model: .onnx, or .prototxt with --weights")
     parser.add_argument("--config", default="nv_small", help="hardware configuration (default: nv_small)")
-    parser.add_argument("--precision", choices=("int8", "int16", "fp16", "auto"), default="int8", help="default: int8")
+    parser.add_argument(
+        "--precision",
+        choices=("int8", "int16", "fp16", "auto"),
+        default="int8",
+        help="of the accelerator's numbers (default: int8)",
+    )
     parser.add_argument("--weights", metavar="FILE", help="the .caffemodel of a .prototxt")
     parser.add_argument("--shape", action="append", default=[], metavar="NAME=N,C,H,W", help="fix an open input shape")
     parser.add_argument("--check", action="store_true", help="print what would happen, node by node; write nothing")
@@ -40,7 +46,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_format_options(parser)
     data = parser.add_argument_group("calibration (int8, int16)")
     data.add_argument("--calibrate", metavar="DATA", help="folder of images, .npy, .npz, or another tool's table")
-    data.add_argument("--method", choices=("max", "percentile", "entropy", "mse"), default="mse", help="default: mse")
+    data.add_argument(
+        "--method",
+        choices=("max", "percentile", "entropy", "mse"),
+        default="mse",
+        help="how scales are found (default: mse)",
+    )
     data.add_argument("--per-layer", action="store_true", help="one weight scale a layer instead of one a kernel")
     add_search_options(parser)
     image = parser.add_argument_group("images (kept beside the loadable, so that 'nvdla run' needs none of these)")
@@ -93,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     document = compiled.report | {"output": args.output, "kind": "loadable" if compiled.whole else "package"}
     if not print_document(document, args):
         _print_report(document)
-        say(f"{args.output}: {document['kind']}")
+        say(f"{args.output}: a {document['kind']}, {sized(Path(args.output).stat().st_size)}")
     return 0
 
 
@@ -135,7 +146,7 @@ def _print_report(document: dict[str, Any]) -> None:
         "nodes on the host": document["host_nodes"],
         "cuts": document["cuts"],
         "bytes crossing": document["bytes_crossing"],
-        "multiplications on the accelerator": None if share is None else f"{100 * share:.1f} %",
+        "multiplications on the accelerator": None if share is None else f"{share:.1%}",
     }
     print_pairs("totals", {name: value for name, value in totals.items() if value is not None})
     for note in document.get("notes", ()):

@@ -16,6 +16,7 @@ from nvdla.errors import FormatError
 COMMAND = "container"
 _LONG_LIST = 8
 _LONG_TEXT = 120
+_PLURALS = {"rodata": "rodata", "weights": "weights", "bias": "biases"}
 HELP = """Neighbouring compiled-model containers: IREE archives and modules, TVM model libraries, tensor files.
 
   nvdla container list model.irpa
@@ -100,7 +101,7 @@ def _configure_writers(command: Any) -> None:
         writer.add_argument("--to", metavar="FORMAT", help="format to write (default: by the output's ending)")
         _add_options(writer)
     edit = command("edit", "change an .irpa archive in place: erase, replace, append")
-    edit.add_argument("file", metavar="FILE")
+    edit.add_argument("file", metavar="FILE", help="the archive, which is changed")
     edit.add_argument("--erase", action="append", default=[], metavar="NAME", help="erase a parameter")
     edit.add_argument("--scrub", action="store_true", help="also zero the bytes of what is erased")
     edit.add_argument(
@@ -120,7 +121,7 @@ def _configure_writers(command: Any) -> None:
 
 
 def _add_file(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    parser.add_argument("file", metavar="FILE")
+    parser.add_argument("file", metavar="FILE", help="the file, or SCOPE=FILE: an archive does not record its scope")
     _add_options(parser)
     return parser
 
@@ -228,7 +229,7 @@ def _by_kind(rows: Sequence[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def _plural(kind: str) -> str:
-    return kind if kind == "rodata" else f"{kind}s"
+    return _PLURALS.get(kind, f"{kind}s")
 
 
 def _shown(key: str, value: Any, rows: Sequence[dict[str, Any]]) -> Any:

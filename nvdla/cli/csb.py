@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nvdla.cli.numbers import whole
-from nvdla.cli.output import print_document, print_table, say
+from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.errors import FormatError, counted
 
 if TYPE_CHECKING:
@@ -33,7 +33,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("words", nargs="+", metavar="[diff|replay] FILE", help="what to do, and the log or logs")
     parser.add_argument("--map", choices=("nv_small", "nv_full"), help="register map (default: the one that fits)")
-    parser.add_argument("--csb-base", type=lambda text: int(text, 0), metavar="ADDRESS", help="of the first register")
+    parser.add_argument(
+        "--csb-base", type=whole(base=0), metavar="ADDRESS", help="address of the first register (default: 0)"
+    )
     parser.add_argument("--mask-addresses", action="store_true", help="diff: addresses of memory may differ")
     parser.add_argument(
         "--operations", action="store_true", help="operations with their registers, instead of accesses"
@@ -50,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--dump", action="append", default=[], metavar="ADDRESS:SIZE=FILE", help="replay: memory to write to a file"
     )
     parser.add_argument("--threads", type=whole(1), metavar="N", help="threads of the kernels (default: all cores)")
-    parser.add_argument("--json", action="store_true", help="print JSON")
+    add_format_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:

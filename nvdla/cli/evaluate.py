@@ -30,7 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("network", help="a loadable, or a package of nvdla compile")
     parser.add_argument("data", help="labelled data")
     parser.add_argument("--labels", metavar="FILE.npy", help="labels of a .npy of samples")
-    parser.add_argument("--config", default="auto", metavar="NAME", help="hardware configuration (default: auto)")
+    parser.add_argument(
+        "--config", default="auto", metavar="NAME", help="hardware configuration (default: decided from the file)"
+    )
     parser.add_argument("--limit", type=int, metavar="N", help="only N samples")
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="choose samples at random (with --limit)")
     parser.add_argument("--against", metavar="MODEL.onnx", help="float model: how often both agree, SNR")

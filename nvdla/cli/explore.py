@@ -34,15 +34,25 @@ COLUMNS = (
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("network", help="a model (.onnx, .prototxt) or a loadable")
-    parser.add_argument("--config", default="auto", metavar="A,B", help="configurations: names, .yaml files")
-    parser.add_argument("--precision", default="int8", metavar="A,B", help="precisions, for models (default int8)")
+    parser.add_argument(
+        "--config",
+        default="auto",
+        metavar="A,B",
+        help="configurations: names, .yaml files (default: decided from the file)",
+    )
+    parser.add_argument("--precision", default="int8", metavar="A,B", help="precisions, for models (default: int8)")
     parser.add_argument("--calibrate", metavar="DATA", help="calibration data, for models in int8 and int16")
     parser.add_argument("--weights", metavar="FILE", help="weights of a .prototxt")
-    parser.add_argument("--bandwidth", default="full", metavar="A,B", help="bytes a cycle, or full (default)")
-    parser.add_argument("--latency", default="100", metavar="A,B", help="memory latency in cycles (default 100)")
+    parser.add_argument(
+        "--bandwidth",
+        default="full",
+        metavar="A,B",
+        help="bytes a cycle, or full, the width of the bus (default: full)",
+    )
+    parser.add_argument("--latency", default="100", metavar="A,B", help="memory latency in cycles (default: 100)")
     parser.add_argument("--shared", action="store_true", help="reads and writes share the bandwidth")
-    parser.add_argument("--clock", type=float, default=1000.0, metavar="MHZ", help="clock (default 1000 MHz)")
-    parser.add_argument("--data", help="labelled data, for accuracy (nvdla evaluate has the forms)")
+    parser.add_argument("--clock", type=float, default=1000.0, metavar="MHZ", help="clock (default: 1000 MHz)")
+    parser.add_argument("--data", metavar="DATA", help="labelled data, for accuracy (nvdla evaluate has the forms)")
     parser.add_argument("--limit", type=int, metavar="N", help="samples for accuracy")
     parser.add_argument("--table", metavar="FILE.csv", help="the table as CSV")
     parser.add_argument("--report", metavar="PAGE.html", help="a page with a plot of the best points")

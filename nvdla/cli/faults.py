@@ -42,21 +42,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("network", help="a loadable")
     parser.add_argument("data", help="samples, as nvdla evaluate takes them; labels are not needed")
     parser.add_argument("--labels", metavar="FILE.npy", help="labels of a .npy of samples")
-    parser.add_argument("--config", default="auto", metavar="NAME", help="hardware configuration (default: auto)")
+    parser.add_argument(
+        "--config", default="auto", metavar="NAME", help="hardware configuration (default: decided from the file)"
+    )
     parser.add_argument("--input-scale", type=float, metavar="S", help="real number of one step of the input")
     group = parser.add_argument_group("the faults")
-    group.add_argument("--where", default="weight", metavar="A,B", help="places, in equal shares (default weight)")
-    group.add_argument("--what", default="flip", metavar="A,B", help="flip, stuck0, stuck1, random, set=V (flip)")
+    group.add_argument("--where", default="weight", metavar="A,B", help="places, in equal shares (default: weight)")
+    group.add_argument(
+        "--what", default="flip", metavar="A,B", help="flip, stuck0, stuck1, random, set=V (default: flip)"
+    )
     group.add_argument("--bits", default="", metavar="A,B", help="bits that are struck (default: all of the word)")
     group.add_argument("--operation", default="", metavar="T/O", help="only in one operation")
     group.add_argument("--permanent", action="store_true", help="broken cells, instead of faults of one operation")
-    group.add_argument("--count", type=int, metavar="N", help=f"how many faults (default {DEFAULT_COUNT})")
+    group.add_argument("--count", type=int, metavar="N", help=f"how many faults (default: {DEFAULT_COUNT})")
     group.add_argument("--margin", type=float, metavar="E", help="as many as keep the error of shares below E")
-    group.add_argument("--confidence", type=float, default=0.95, metavar="C", help="of margin and intervals (0.95)")
-    group.add_argument("--seed", type=int, default=0, metavar="S", help="of the choice of faults and samples (0)")
+    group.add_argument(
+        "--confidence", type=float, default=0.95, metavar="C", help="of margin and intervals (default: 0.95)"
+    )
+    group.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="of the choice of faults and samples (default: 0)"
+    )
     group.add_argument("--fault", action="append", metavar="TEXT", help="this fault (may be given several times)")
     group.add_argument("--list", metavar="FILE", help="faults from a file, one a line")
-    group.add_argument("--images", type=int, default=DEFAULT_IMAGES, metavar="N", help="samples, at random (16)")
+    group.add_argument(
+        "--images", type=int, default=DEFAULT_IMAGES, metavar="N", help="samples, at random (default: 16)"
+    )
     group.add_argument("--every", action="store_true", help="each fault on every sample, not on one of them")
     parser.add_argument("--table", metavar="FILE.csv", help="one row a fault")
     parser.add_argument("--report", metavar="PAGE.html", help="a page with a picture of layers and bits")

@@ -15,15 +15,23 @@ from nvdla.program.program import Program
 HELP = "What is in a loadable: overview, tasks, memory, blobs, tensors, relocations, operations, dependency graph."
 
 LEAST = ("consumers", "waits_for", "destination", "source", "precision", "input")
-SECTIONS = ("tasks", "memory", "blobs", "tensors", "relocs", "ops", "graph")
+SECTIONS = {
+    "tasks": "the tasks in the order of submission",
+    "memory": "memories, and the addresses that point into them",
+    "blobs": "blobs: weights, descriptors, tables",
+    "tensors": "tensors that are bound from outside",
+    "relocs": "relocations",
+    "ops": "operations: what each computes, reads and writes",
+    "graph": "who waits for whom",
+}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("loadable", help="the loadable")
-    for name in SECTIONS:
-        parser.add_argument(f"--{name}", action="store_true", help=f"show {name} instead of the overview")
-    parser.add_argument("--all", action="store_true", help="show everything")
+    for name, what in SECTIONS.items():
+        parser.add_argument(f"--{name}", action="store_true", help=what)
+    parser.add_argument("--all", action="store_true", help="everything (default: an overview)")
     parser.add_argument("--abi", choices=("auto", "old", "new"), default="auto", help="descriptor ABI (default: auto)")
     add_row_options(parser)
     add_format_options(parser, yaml=True)

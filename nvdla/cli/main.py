@@ -13,7 +13,8 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
+from itertools import pairwise
+from typing import Any, NoReturn
 
 import nvdla
 from nvdla.cli import interrupts, output, settings
@@ -94,7 +95,29 @@ class _BadUsage(Exception):
 
 
 class _Parser(argparse.ArgumentParser):
-    """Bad usage is one line, as the contract of exit code 2 says."""
+    """Bad usage is one line, as the contract of exit code 2 says; options may stand between the other words."""
+
+    _options_first = False
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """argparse by itself refuses ``A --input X B`` where B may be missing. Options are taken first, then the
+        rest; commands with sub-commands leave that to those, and behind ``--`` nothing is an option."""
+        if self._options_first or self._subparsers is not None or "--" in args:
+            return super().parse_known_args(args, namespace)
+        self._options_first = True
+        try:
+            return self.parse_known_intermixed_args(self._without_wrong_values(args), namespace)
+        finally:
+            self._options_first = False
+
+    def _without_wrong_values(self, words: Sequence[str]) -> list[str]:
+        """``--random-input NET`` as ``--random-input=0 NET``: an option whose number may be missing takes no file."""
+        result = list(words)
+        for at, (word, following) in enumerate(pairwise(words)):
+            option = self._option_string_actions.get(word)
+            if option is not None and option.nargs == "?" and re.match(r"[^-\d]", following):
+                result[at] = f"{word}={option.const}"
+        return result
 
     def error(self, message: str) -> NoReturn:
         shortened = re.sub(r"'([^']{80})[^']+'", r"'\1...'", message)

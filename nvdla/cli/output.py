@@ -9,6 +9,7 @@ import io
 import json
 import math
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,9 @@ from nvdla.errors import printable
 PIPE_WIDTH = 160
 WRAPPED = 36  # a cell in a part of a table may be as wide before it is wrapped
 GAP = 3  # between two columns
+_AMOUNT = r"[-+±<>≤≥~]?\s?\d[\d,]*(\.\d+)?(e[-+]?\d+)?"
+_UNIT = r"\s?(%|x|times|[KMG]?i?B|bytes|[mµun]?s|cycles|dB|/s)?"
+NUMBER = re.compile(rf"{_AMOUNT}( ± {_AMOUNT})?{_UNIT}( \([-\d.,% ]+\))?|-")
 
 _separator = ""  # of --csv and --tsv
 _tables_to: TextIO | None = None  # where their tables go
@@ -124,7 +128,7 @@ def print_table(
     """A table with one column a key. Numbers stand right; columns in which nothing stands are left out.
 
     ``least``: columns that a narrow terminal loses first, before the last ones."""
-    rows = [_engine_upper(row) for row in rows]
+    rows = [_as_people_write(row) for row in rows]
     if not rows:
         print(printable(f"{title}: none") + "\n" * for_people())
         return
@@ -140,9 +144,14 @@ def print_table(
         print(f"Left out in {terminal_width()} columns: {', '.join(left_out)}; --wide shows them.\n")
 
 
-def _engine_upper(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Engines are printed as NVIDIA writes them; documents have them in lower case."""
-    return {**row, "engine": row["engine"].upper()} if isinstance(row.get("engine"), str) else row
+def _as_people_write(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Engines as NVIDIA writes them, and shapes as ``3x32x32``; documents have lower case, and lists."""
+    changed = dict(row)
+    if isinstance(row.get("engine"), str):
+        changed["engine"] = row["engine"].upper()
+    if isinstance(row.get("shape"), (list, tuple)):
+        changed["shape"] = "x".join(map(str, row["shape"])) or "scalar"
+    return changed
 
 
 def _shown(rows: Sequence[Mapping[str, Any]], columns: Sequence[str] | None) -> list[str]:
@@ -157,10 +166,9 @@ def _print_columns(title: str, rows: Sequence[Mapping[str, Any]], texts: Mapping
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     widths = _widths(texts, None if _wide else terminal_width())
     for key, cells in texts.items():
-        numbers = all(isinstance(row.get(key), (int, float)) or row.get(key) is None for row in rows)
         table.add_column(
             cells[0],
-            justify="right" if numbers else "left",
+            justify="right" if _are_numbers([row.get(key) for row in rows]) else "left",
             overflow="fold",
             no_wrap=_wide,
             width=widths[key],
@@ -170,6 +178,18 @@ def _print_columns(title: str, rows: Sequence[Mapping[str, Any]], texts: Mapping
     for cells in zip(*(cells[1:] for cells in texts.values()), strict=True):
         table.add_row(*map(_escape, cells))
     output.print(table)
+
+
+def _are_numbers(values: Sequence[Any]) -> bool:
+    """Whether a column holds numbers: as such, or as text, some of them with a unit ("25.7%", "1.5 KiB"). Names that
+    are digits are no numbers."""
+    texts = [value.strip() for value in values if isinstance(value, str) and value.strip()]
+    others = [value for value in values if not isinstance(value, str)]
+    return (
+        all(value is None or (isinstance(value, (int, float)) and not isinstance(value, bool)) for value in others)
+        and all(NUMBER.fullmatch(text) for text in texts)
+        and (not texts or not all(map(str.isdecimal, texts)))
+    )
 
 
 def _widths(texts: Mapping[str, Sequence[str]], room: int | None) -> dict[str, int]:
@@ -217,6 +237,7 @@ def _leading(texts: Mapping[str, Sequence[str]]) -> list[str]:
 
 def print_pairs(title: str, pairs: Mapping[str, Any]) -> None:
     """Names and values, one a line; in a pipe with a tab between them."""
+    pairs = _as_people_write(pairs)
     if not for_people():
         say(title)
         for key, value in pairs.items():
@@ -230,7 +251,7 @@ def print_pairs(title: str, pairs: Mapping[str, Any]) -> None:
     table.add_column(style="cyan", no_wrap=True)
     table.add_column(overflow="fold")
     for key, value in pairs.items():
-        table.add_row(key.replace("_", " "), _escape(_cell(value)))
+        table.add_row(key.replace("_", " "), _escape(_size(value) if key.endswith("bytes") else _cell(value, True)))
     console().print(table)
     print()
 
@@ -253,10 +274,18 @@ def terminal_width() -> int:
 
 def sized(count: int) -> str:
     """A number of bytes for people: "58,064 bytes (56.7 KiB)"."""
+    number, _, unit = _size(count).partition(" ")
+    return f"{number} bytes {unit}".rstrip()
+
+
+def _size(count: Any) -> str:
+    """The same of a value that is called bytes: "58,064 (56.7 KiB)"."""
+    if not isinstance(count, int):
+        return _cell(count, True)
     for unit, size in (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)):
         if count >= size:
-            return f"{count:,} bytes ({count / size:.1f} {unit})"
-    return f"{count:,} bytes"
+            return f"{count:,} ({count / size:.1f} {unit})"
+    return f"{count:,}"
 
 
 def _cell(value: Any, separators: bool = False) -> str:
@@ -265,12 +294,12 @@ def _cell(value: Any, separators: bool = False) -> str:
         return ""
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, int) and separators and abs(value) >= 10_000:
+    if isinstance(value, int) and separators and abs(value) >= 1000:
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:.6g}"
+        return f"{value:,.6g}" if separators else f"{value:.6g}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={_cell(each)}" for key, each in value.items())
+        return ", ".join(f"{key}={_cell(each)}" for key, each in value.items() if each not in (None, [], ""))
     if isinstance(value, (list, tuple)):
         return ", ".join(_cell(each) for each in value)
     return printable(str(value))

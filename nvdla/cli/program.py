@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import nvdla
 from nvdla.cli.arguments import add_input_options, add_machine_options, random_surfaces, surfaces_of_runs
 from nvdla.cli.numbers import whole
-from nvdla.cli.output import print_document, print_table, say
+from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.errors import FormatError
 from nvdla.program.naming import names_for
 
@@ -41,9 +41,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_input_options(parser)
     place = parser.add_argument_group("addresses")
     for option, text in (
-        ("--dram-base", "where the accelerator sees the DRAM (default 0xc0000000)"),
-        ("--cvsram-base", "where it sees the CVSRAM (default 0x50000000)"),
-        ("--csb-base", "address of the first register (default 0)"),
+        ("--dram-base", "where the accelerator sees the DRAM (default: 0xc0000000)"),
+        ("--cvsram-base", "where it sees the CVSRAM (default: 0x50000000)"),
+        ("--csb-base", "address of the first register (default: 0)"),
     ):
         place.add_argument(option, type=whole(base=0), metavar="ADDRESS", help=text)
     place.add_argument("--csb-addressing", choices=("byte", "word"), help="how registers are addressed")
@@ -51,12 +51,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--poll-limit",
         type=whole(base=0),
         metavar="N",
-        help="looks for one event before it has failed (default 0: for ever)",
+        help="looks for one event before it has failed (default: 0, for ever)",
     )
     data = parser.add_mutually_exclusive_group()
     data.add_argument("--image", action="store_true", help="C: weights as an image that others load")
     data.add_argument("--arrays", action="store_true", help="C: weights as arrays, however large")
-    parser.add_argument("--json", action="store_true", help="print the summary as JSON")
+    add_format_options(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -20,6 +20,7 @@ COMMAND = "serve"
 HELP = """Serve the emulator: loadables to TVM RPC clients, or the register model to drivers and test benches.
 
   nvdla serve --tvm-rpc --port 9090
+
   >>> remote = tvm.rpc.connect("127.0.0.1", 9090)
   >>> network = remote.get_function("nvdla.load")(bytearray(open("lenet.nvdla", "rb").read()))
   >>> network["run"](image, scores)
@@ -36,34 +37,34 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("--tvm-rpc", action="store_true", help="speak TVM's RPC protocol")
     serve_registers.configure(parser)
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default 127.0.0.1)")
-    parser.add_argument("--port", type=int, default=9090, help="port, 0 for any free one (default 9090)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
+    parser.add_argument("--port", type=int, default=9090, help="port, 0 for any free one (default: 9090)")
     parser.add_argument("--key", help="callers must give this key (not a secret)")
     parser.add_argument("--models", metavar="FOLDER", help="loadables that callers may open by name")
-    parser.add_argument("--max-message", type=int, default=256, metavar="MIB", help="largest message (default 256)")
+    parser.add_argument("--max-message", type=int, default=256, metavar="MIB", help="largest message (default: 256)")
     parser.add_argument(
         "--memory",
         type=int,
         default=1024,
         metavar="MIB",
-        help="all that is kept for one caller: tensors, uploads, networks, inputs, outputs (default 1024)",
+        help="all that is kept for one caller: tensors, uploads, networks, inputs, outputs (default: 1024)",
     )
     parser.add_argument(
         "--budget",
         type=real(1, 1e18),
         default=1e12,
         metavar="N",
-        help="multiplications, and elements of the other engines, that a run may take (default 1e12)",
+        help="multiplications, and elements of the other engines, that a run may take (default: 1e12)",
     )
-    parser.add_argument("--connections", type=int, default=16, help="callers at a time (default 16)")
+    parser.add_argument("--connections", type=int, default=16, metavar="N", help="callers at a time (default: 16)")
     parser.add_argument(
         "--timeout",
         type=real(1e-3, 1e8),
         default=3600,
         metavar="SECONDS",
-        help="end a connection that is idle this long (default 3600)",
+        help="end a connection that is idle this long (default: 3600)",
     )
-    parser.add_argument("--threads", type=whole(1), help="cores that a run may use (default all)")
+    parser.add_argument("--threads", type=whole(1), metavar="N", help="cores that a run may use (default: all)")
     parser.add_argument("--json", action="store_true", help="print the address as JSON")
     parser.add_argument("--verbose", action="store_true", help="log connections to standard error")
 

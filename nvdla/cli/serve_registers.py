@@ -24,18 +24,28 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     group = parser.add_argument_group("the register server (docs/register-server.md)")
     group.add_argument("--registers", action="store_true", help="serve the register model")
-    group.add_argument("--config", default="nv_small", metavar="NAME", help="hardware configuration (default nv_small)")
+    group.add_argument(
+        "--config", default="nv_small", metavar="NAME", help="hardware configuration (default: nv_small)"
+    )
     group.add_argument("--socket", metavar="WHERE", help="path of a Unix socket, or 127.0.0.1:PORT")
     group.add_argument("--dram", metavar="FILE", help="file that becomes the DRAM, for the client to map")
     group.add_argument(
-        "--dram-base", type=whole(base=0), default=0xC0000000, metavar="ADDRESS", help="default 0xc0000000"
+        "--dram-base",
+        type=whole(base=0),
+        default=0xC0000000,
+        metavar="ADDRESS",
+        help="where the DRAM begins (default: 0xc0000000)",
     )
-    group.add_argument("--dram-size", type=int, default=256, metavar="MIB", help="default 256 MiB")
+    group.add_argument("--dram-size", type=int, default=256, metavar="MIB", help="its size (default: 256 MiB)")
     group.add_argument("--cvsram", metavar="FILE", help="file that becomes the CVSRAM")
     group.add_argument(
-        "--cvsram-base", type=whole(base=0), default=0x50000000, metavar="ADDRESS", help="default 0x50000000"
+        "--cvsram-base",
+        type=whole(base=0),
+        default=0x50000000,
+        metavar="ADDRESS",
+        help="where the CVSRAM begins (default: 0x50000000)",
     )
-    group.add_argument("--cvsram-size", type=int, default=0, metavar="MIB", help="default 0: none")
+    group.add_argument("--cvsram-size", type=int, default=0, metavar="MIB", help="its size (default: 0, none)")
 
 
 def run(args: argparse.Namespace) -> int:

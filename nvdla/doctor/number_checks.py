@@ -55,7 +55,7 @@ def scales_have_enough_bits(chart: Chart) -> Iterator[Said]:
             yield (
                 chart.by_place[scale.task, scale.operation],
                 f"{scale.converter}: {scale.scale} >> {scale.truncate} = {scale.real:.6g} has {scale.bits} significant "
-                f"bits, so it may be off by {error:.2g} %",
+                f"bits, so it may be off by {error:.2g}%",
             )
 
 

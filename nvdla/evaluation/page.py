@@ -40,7 +40,7 @@ def share(figure: dict[str, Any]) -> str:
     if figure["value"] is None:
         return "-"
     error = "" if figure["standard_error"] is None else f" ± {100 * figure['standard_error']:.2f}"
-    return f"{100 * figure['value']:.2f}{error} %"
+    return f"{100 * figure['value']:.2f}{error}%"
 
 
 def number(figure: dict[str, Any]) -> str:

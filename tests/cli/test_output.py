@@ -105,9 +105,9 @@ def test_in_a_pipe_a_row_is_a_line_of_tabs(monkeypatch, capsys):
 
 def test_large_numbers_have_separators_on_terminals_alone(terminal, capsys):
     terminal(80)
-    output.print_table("rows", [{"bytes": 1234567, "small": 1234}])
+    output.print_table("rows", [{"bytes": 1234567, "small": 123}])
     text = capsys.readouterr().out
-    assert "1,234,567" in text and " 1234" in text
+    assert "1,234,567" in text and " 123 " in text
 
 
 def test_sizes_are_said_in_bytes_and_in_binary_units():
@@ -205,3 +205,58 @@ def test_in_a_pipe_names_and_values_are_lines_of_tabs(monkeypatch, capsys):
     monkeypatch.delenv("COLUMNS", raising=False)
     output.print_pairs("totals", {"nodes on the host": 3, "why": "x" * 400})
     assert capsys.readouterr().out == "totals\nnodes on the host\t3\nwhy\t" + "x" * 400 + "\n\n"
+
+
+def columns_of(capsys, rows):
+    """The lines of a table's body, as printed on a wide terminal."""
+    output.print_table("rows", rows)
+    return capsys.readouterr().out.splitlines()[4:-1]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        ["8.6%", "100.0%", None],
+        ["98.33 ± 0.68%", "100.00 ± 0.00%", "-"],
+        ["0.33% (0.06 .. 1.86)", "12.00% (1.00 .. 20.39)"],
+        ["38.4 dB", "7.0 dB"],
+        ["1.5 KiB", "112.0 KiB"],
+        ["0.5", 12],
+        [3, 40_000],
+        ["1,024", "12"],
+    ],
+)
+def test_numbers_stand_right_with_their_units(values, terminal, capsys):
+    terminal(120)
+    shown = columns_of(capsys, [{"name": "n", "value": value, "end": "e"} for value in values])
+    ends = {line.index("   e") for line in shown}
+    assert len(ends) == 1
+    assert all(line[: ends.copy().pop()].endswith(word) for line, word in zip(shown, texts_of(values), strict=True))
+
+
+def texts_of(values):
+    return ["" if value is None else f"{value:,}" if isinstance(value, int) else value for value in values]
+
+
+@pytest.mark.parametrize("values", [["1", "10", "100"], ["0/4", "0/11"], ["v1", "2%"], [True, False], ["6x1x5x5", "6"]])
+def test_names_and_words_stand_left(values, terminal, capsys):
+    terminal(120)
+    shown = columns_of(capsys, [{"value": value, "end": "e"} for value in values])
+    assert not any(line.startswith("  ") for line in shown)
+
+
+def test_shapes_and_sizes_have_one_form(terminal, capsys):
+    terminal(120)
+    output.print_table("t", [{"shape": [6, 1, 5, 5], "n": 1}, {"shape": [], "n": 2}])
+    output.print_pairs("p", {"shape": (1, 20, 3, 4), "bytes": 6272, "blob_bytes": 12, "runs": 1234, "mean": 1234.5})
+    out = capsys.readouterr().out
+    assert "6x1x5x5" in out and "scalar" in out and "1x20x3x4" in out
+    assert "6,272 (6.1 KiB)" in out and re.search(r"blob bytes +12 *\n", out)
+    assert "1,234" in out and "1,234.5" in out
+    assert sized(6272) == "6,272 bytes (6.1 KiB)"
+
+
+def test_what_is_not_known_of_a_tensor_is_not_listed(terminal, capsys):
+    terminal(120)
+    output.print_table("t", [{"metadata": {"kind": "bias", "shared_with": [], "comment": None, "zero": 0}}])
+    assert "kind=bias, zero=0" in capsys.readouterr().out

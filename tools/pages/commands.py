@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 from nvdla.cli.main import COMMANDS
 
@@ -17,14 +18,21 @@ Made from the commands' own help by `python tools/pages/commands.py`; do not edi
 check, 2 bad usage or bad input (one line on standard error), 130 interrupted. Files of settings give defaults:
 [first minutes](install.md#settings-of-a-folder)."""
 FORMATS = {"--json", "--yaml", "--csv", "--tsv", "--help"}
+UNTITLED = ("positional arguments", "options", "optional arguments")  # argparse's own groups
 #: command -> page of the guide
 GUIDES = {"run": "python-api", "inspect": "tutorial-look", "hexdump": "tutorial-look", "samples": "install",
           "configs": "support", "cache": "install", "completion": "install", "version": "install", "program":
-          "register-programs", "serve": "register-server", "container": "containers"}  # fmt: skip
+          "register-programs", "serve": "register-server", "container": "containers", "extract": "tutorial-look",
+          "view": "report"}  # fmt: skip
 
 
-def commands_page(known: set[str]) -> str:
-    """docs/commands.md. ``known``: the names of the guides that there are."""
+def titles(docs: Path) -> dict[str, str]:
+    """The pages of a folder by name, with their headings."""
+    return {path.stem: path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ") for path in docs.glob("*.md")}
+
+
+def commands_page(known: Mapping[str, str]) -> str:
+    """docs/commands.md. ``known``: the guides that there are, with their titles."""
     parts = [INTRODUCTION, "", "| command | does |", "|---|---|"]
     parts += [f"| [{name}](#{name}) | {text} |" for name, (_, text) in COMMANDS.items()]
     for name, (module, _) in COMMANDS.items():
@@ -34,23 +42,22 @@ def commands_page(known: set[str]) -> str:
         parts += ["", f"## {name}", ""]
         parts += list(_command(parser, name))
         guide = GUIDES.get(name, name)
-        parts += ["", f"More: [{guide}]({guide}.md)."] if guide in known else []
+        parts += ["", f"More: [{known[guide]}]({guide}.md)."] if guide in known else []
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts)) + "\n"
 
 
 def _command(parser: argparse.ArgumentParser, name: str) -> Iterator[str]:
     """A command's description, arguments and sub-commands."""
     yield from _description(parser.description or "")
-    own = [action for action in parser._actions if not isinstance(action, argparse._SubParsersAction)]
     yield from _usage(parser)
-    yield from _arguments(own)
+    yield from _arguments(parser)
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             helps = {each.dest: each.help for each in action._choices_actions}
             for word, sub in action.choices.items():
                 yield from ("", f"### {name} {word}", "", _sentence(helps.get(word) or ""), "")
                 yield from _usage(sub)
-                yield from _arguments(sub._actions)
+                yield from _arguments(sub)
 
 
 def _description(text: str) -> Iterator[str]:
@@ -59,7 +66,7 @@ def _description(text: str) -> Iterator[str]:
     for paragraph in paragraphs:
         if paragraph.startswith("  "):
             yield from (
-                "```sh",
+                "```python" if paragraph.strip().startswith(">>>") else "```sh",
                 *(re.sub(r"\s{3,}", "  # ", line.strip()) for line in paragraph.splitlines()),
                 "```",
                 "",
@@ -75,36 +82,51 @@ def _sentence(text: str) -> str:
 
 
 def _usage(parser: argparse.ArgumentParser) -> Iterator[str]:
-    places = [action.metavar or action.dest for action in parser._actions if not action.option_strings]
     needed = [f"{action.option_strings[0]} {action.metavar or action.dest.upper()}"
               for action in parser._actions if action.option_strings and action.required]  # fmt: skip
-    marked = [
-        f"[{_name(place)}]" if action.nargs in ("?", "*") else _name(place)
-        for place, action in zip(places, [a for a in parser._actions if not a.option_strings], strict=True)
-    ]
-    yield from ("```", " ".join([parser.prog, *marked, *needed, "[options]"]), "```", "")
+    places = [_place(action) for action in parser._actions if not action.option_strings]
+    yield from ("```", " ".join([parser.prog, *places, *needed, "[options]"]), "```", "")
+
+
+def _place(action: argparse.Action) -> str:
+    """A word of the command line, as usages show how often it may stand."""
+    name = _name(action.metavar or action.dest)
+    return {"?": f"[{name}]", "*": f"[{name} ...]", "+": f"{name} [{name} ...]"}.get(str(action.nargs), name)
 
 
 def _name(place: object) -> str:
     return " ".join(place) if isinstance(place, tuple) else str(place)
 
 
-def _arguments(actions: list[argparse.Action]) -> Iterator[str]:
-    """A table of arguments and options; those of every command's formats in one sentence."""
-    rows = [action for action in actions if action.help is not argparse.SUPPRESS]
-    listed = [action for action in rows if not FORMATS & set(action.option_strings)]
-    if listed:
-        yield from ("| argument | meaning |", "|---|---|")
-    for action in listed:
-        yield f"| {_argument(action)} | {_help(action)} |"
+def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
+    """Tables of arguments (those of no group first, then each group under its title); the options of every command's
+    formats in one sentence."""
+    rows = [action for action in parser._actions if action.help is not argparse.SUPPRESS]
+    rows = [action for action in rows if not isinstance(action, argparse._SubParsersAction)]
+    titled = [group for group in parser._action_groups if group.title not in UNTITLED]
+    grouped = {id(action) for group in titled for action in group._group_actions}
+    yield from _table([action for action in rows if id(action) not in grouped])
+    for group in titled:
+        yield from ("", f"{_sentence(group.title or '').rstrip('.')}:", "")
+        yield from _table(group._group_actions)
     formats = [f"`{word}`" for action in rows for word in action.option_strings if word in FORMATS - {"--help"}]
     if formats:
         yield from ("", f"Output for programs: {', '.join(formats)}.")
 
 
+def _table(actions: list[argparse.Action]) -> Iterator[str]:
+    """A row an argument, files before options; without those of :data:`FORMATS`."""
+    listed = [action for action in actions if not FORMATS & set(action.option_strings)]
+    if listed:
+        yield from ("| argument | meaning |", "|---|---|")
+    for action in sorted(listed, key=lambda action: (bool(action.option_strings), action.dest == "wide")):
+        yield f"| {_argument(action)} | {_help(action)} |"
+
+
 def _argument(action: argparse.Action) -> str:
     value = action.metavar or (" ".join(["/".join(map(str, action.choices))]) if action.choices else action.dest)
     value = _name(value)
+    value = value.replace("|", "\\|")
     if not action.option_strings:
         return f"`{value}`"
     takes = action.nargs != 0
@@ -128,8 +150,6 @@ def _plain(text: str) -> str:
 
 
 if __name__ == "__main__":
-    from pathlib import Path
-
     DOCS = Path(__file__).resolve().parents[2] / "docs"
-    page = commands_page({path.stem for path in DOCS.glob("*.md")})
+    page = commands_page(titles(DOCS))
     (DOCS / "commands.md").write_text(page, encoding="utf-8")

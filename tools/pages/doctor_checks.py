@@ -14,8 +14,10 @@ CHAPTERS = {
 }
 INTRODUCTION = """# Checks of `nvdla doctor`
 
-Made from the checks' docstrings by `python tools/pages/doctor_checks.py`; do not edit. The doctor applies the rules of
-[`nvdla lint`](lint-rules.md) too."""
+Made from the checks' docstrings by `python tools/pages/doctor_checks.py`; do not edit. A heading is what
+`nvdla doctor` prints: what is wrong, and in brackets the name of the check. Below stands how it should be, and what to
+do where it is not. An *error* means that results are wrong, a *warning* that they probably are, a *note* is worth
+knowing. The doctor applies the rules of [`nvdla lint`](lint-rules.md) too."""
 
 
 def doctor_page() -> str:

@@ -19,9 +19,10 @@ CHAPTERS = {
 
 INTRODUCTION = """# Rules of `nvdla lint`
 
-Made from the rules' docstrings by `python tools/pages/lint_rules.py`; do not edit. An *error* means that the loadable
-cannot run on the configuration, or that its result is wrong; a *warning* that it probably is; a *note* is worth
-knowing."""
+Made from the rules' docstrings by `python tools/pages/lint_rules.py`; do not edit. A heading is what `nvdla lint`
+prints: what is wrong, and in brackets the name of the rule. Below stand the rule itself, as it should be, why it is
+one, and what to do where it is broken. An *error* means that the loadable cannot run on the configuration, or that its
+result is wrong; a *warning* that it probably is; a *note* is worth knowing."""
 
 
 def page(introduction: str, chapters: Mapping[str, str], listed: Iterable[Rule]) -> str:

@@ -1,4 +1,4 @@
-"""Normalisation and heads."""
+"""Normalisation, and what classifiers end with."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def softmax(graph: Graph, node: Node) -> GraphValue:
 
 @operator("InstanceNormalization", "LayerNormalization", "GroupNormalization", note="host")
 def by_data(graph: Graph, node: Node) -> GraphValue:
-    """Runs on the host: mean and variance are those of the data itself, and no engine computes them."""
+    """They run on the host: mean and variance are those of the data itself, and no engine computes them."""
     raise Cut(
         "mean and variance are those of the data itself, which no engine computes", "train with BatchNormalization"
     )

@@ -1,4 +1,4 @@
-"""Resize and Upsample."""
+"""Larger and smaller maps."""
 
 from __future__ import annotations
 

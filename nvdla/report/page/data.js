@@ -67,7 +67,7 @@
   view.shape = (shape) => (shape ? shape.join("x") : "");
   const grouped = new Intl.NumberFormat("en-US"); // made once: toLocaleString makes one for every number
   view.count = (number) => (number === null || number === undefined ? "" : grouped.format(number));
-  view.percent = (share, digits = 1) => (share === null || share === undefined ? "" : (100 * share).toFixed(digits) + " %");
+  view.percent = (share, digits = 1) => (share === null || share === undefined ? "" : (100 * share).toFixed(digits) + "%");
   view.hex = (number) => "0x" + number.toString(16);
   view.real = function (number) {
     if (number === null || number === undefined) return "";
