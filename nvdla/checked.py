@@ -125,8 +125,10 @@ def says_when_memory_ends(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def guarded(*args: Any, **named: Any) -> Any:
-        with memory_refused("the run"):
+        try:
             return function(*args, **named)
+        except MemoryError as error:
+            raise memory_refused("the run", error) from None
 
     return guarded
 

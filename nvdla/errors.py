@@ -6,9 +6,6 @@ thing (table, entry, field, byte offset), its value, the limit, and what to do a
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 
 def counted(number: int, what: str) -> str:
     """A number of things in words: "1 bank", "2 banks"."""
@@ -68,15 +65,11 @@ class OutOfMemoryError(NvdlaError, MemoryError):
     """The system gave no more memory, below the limits that were set; a MemoryError too."""
 
 
-@contextlib.contextmanager
-def memory_refused(what: str) -> Iterator[None]:
-    """Within, a MemoryError becomes an OutOfMemoryError that says what was being done."""
-    try:
-        yield
-    except OutOfMemoryError:
-        raise
-    except MemoryError as error:
-        asked = f" ({error})" if str(error) else ""
-        raise OutOfMemoryError(
-            f"{what}: the system gave no more memory{asked}; free some, or set a lower memory_limit to be told before"
-        ) from None
+def memory_refused(what: str, error: MemoryError) -> OutOfMemoryError:
+    """A MemoryError as one that says what was being done."""
+    if isinstance(error, OutOfMemoryError):
+        return error
+    asked = f" ({error})" if str(error) else ""
+    return OutOfMemoryError(
+        f"{what}: the system gave no more memory{asked}; free some, or set a lower memory_limit to be told before"
+    )

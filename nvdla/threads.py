@@ -13,22 +13,24 @@ from nvdla.kernels.jit.compilation import use_threads
 from nvdla.kernels.jit.cores import usable_cores
 
 
-@contextmanager
-def limited(threads: int | None) -> Iterator[None]:
+class limited:
     """Within, kernels of the calling thread and numpy's BLAS use ``threads`` threads; None: as many as there are cores.
 
     Kernels and matrix products never run at the same time within a run, so the sum is never more. The limit of the
     BLAS holds for the process while it lasts; a run that names no number leaves the BLAS alone.
     """
-    use_threads(threads)
-    if threads is None:
-        yield
-        return
-    _blas_limits.enter(min(threads, usable_cores()))
-    try:
-        yield
-    finally:
-        _blas_limits.leave(min(threads, usable_cores()))
+
+    def __init__(self, threads: int | None) -> None:
+        self._threads = threads
+
+    def __enter__(self) -> None:
+        use_threads(self._threads)
+        if self._threads is not None:
+            _blas_limits.enter(min(self._threads, usable_cores()))
+
+    def __exit__(self, *raised: object) -> None:
+        if self._threads is not None:
+            _blas_limits.leave(min(self._threads, usable_cores()))
 
 
 STARTING = threading.Lock()

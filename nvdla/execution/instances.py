@@ -79,8 +79,17 @@ class Instance:
         return Instance(linked, self.plan.moved(Move(self.linked.lanes, linked.lanes)))
 
 
+ROOM = 16 << 20
+"""Bytes that the instances of one runtime may take together even if there are more of them than cores.
+
+A run of some microseconds is often interrupted by another thread of Python in its middle. If callers had to wait for
+its instance then, each would wake the next by the end of its run, which takes longer than the run.
+"""
+
+
 class Instances:
-    """The instances of one runtime, at most ``most`` of them (and one for batches), and who works on them."""
+    """The instances of one runtime, and who works on them: at most ``most``, or as many as :data:`ROOM` has room for,
+    and one for batches."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -112,7 +121,7 @@ class Instances:
         try:
             yield
         finally:
-            self._done(me, None, alone=True)
+            self.done(me, None, alone=True)
 
     def inside(self) -> bool:
         """True inside a run of the calling thread."""
@@ -125,20 +134,12 @@ class Instances:
             self._idle = [] if first is None else [first]
             self._count = len(self._idle)
 
-    @contextmanager
-    def one(self) -> Iterator[Instance | None]:
+    def one(self) -> Loan:
         """An instance for one run: an idle one, a copy, or the next one that gets idle; None where no plan is there.
 
         Inside a run of the calling thread never the last: raises ScheduleError where there can be no copy.
         """
-        me = threading.get_ident()
-        instance, first = self._take(me)
-        try:
-            if instance is None and first is not None:
-                instance = self._copied(first)
-            yield instance
-        finally:
-            self._done(me, instance)
+        return Loan(self)
 
     @contextmanager
     def batch(self, lane_count: int) -> Iterator[Instance | None]:
@@ -152,7 +153,18 @@ class Instances:
             try:
                 yield self._with_lanes(lane_count)
             finally:
-                self._done(me, None)
+                self.done(me, None)
+
+    def take(self, me: int) -> Instance | None:
+        """The instance of :meth:`one` for a thread, until it is :meth:`done` with it."""
+        instance, first = self._take(me)
+        if instance is not None or first is None:
+            return instance
+        try:
+            return self._copied(first)
+        except BaseException:
+            self.done(me, None)
+            raise
 
     def _take(self, me: int) -> tuple[Instance | None, Instance | None]:
         """An idle instance, else the one that is to be copied (the copy is counted already); neither without a plan."""
@@ -165,7 +177,11 @@ class Instances:
                     if self._idle:
                         instance = self._idle.pop()
                         break
-                    if (inside or self._count < self._most) and first.can_be_copied() and first.linked.has_room(1):
+                    if (
+                        (inside or self._count < self._limit(first))
+                        and first.can_be_copied()
+                        and first.linked.has_room(1)
+                    ):
                         self._count += 1
                         break
                 if inside:
@@ -173,6 +189,9 @@ class Instances:
                 self._condition.wait()
             self._busy[me] += 1
             return instance, first
+
+    def _limit(self, first: Instance) -> int:
+        return max(self._most, ROOM // max(1, first.linked.lanes.stride))
 
     def _copied(self, first: Instance) -> Instance:
         try:
@@ -194,7 +213,8 @@ class Instances:
                 return None
         return self._batch
 
-    def _done(self, me: int, instance: Instance | None, alone: bool = False) -> None:
+    def done(self, me: int, instance: Instance | None, alone: bool = False) -> None:
+        """The thread's run is through, and the instance idle again."""
         with self._condition:
             self._busy[me] -= 1
             if self._busy[me] <= 0:  # below zero after a fork inside a run
@@ -204,6 +224,23 @@ class Instances:
             if instance is not None and instance not in self._idle:
                 self._idle.append(instance)
             self._condition.notify_all()
+
+
+class Loan:
+    """An instance, while a run is under way."""
+
+    __slots__ = ("_instance", "_instances", "_thread")
+
+    def __init__(self, instances: Instances) -> None:
+        self._instances = instances
+
+    def __enter__(self) -> Instance | None:
+        self._thread = threading.get_ident()
+        self._instance = self._instances.take(self._thread)
+        return self._instance
+
+    def __exit__(self, *raised: object) -> None:
+        self._instances.done(self._thread, self._instance)
 
 
 def _inside_a_run() -> ScheduleError:

@@ -94,6 +94,11 @@ class LinkedLoadable:
         self._windows: dict[tuple[int, ...], list[AddressWindow]] = {}
         for name, wanted in strides_by_name(strides).items():
             self._change_strides(name, wanted)
+        patched = {patch.memory_id for patch in self._patches}
+        self._filled = {
+            memory.id: memory for memory in loadable.memories if memory.flags & MemoryFlags.SET or memory.id in patched
+        }
+        self._described = {memory.id: self._describe(memory) for memory in (*loadable.inputs, *loadable.outputs)}
         changing = 0 if flat else sum(self._whole_pages(memory) for memory in loadable.memories if _changes(memory))
         _check_total(self._sizes.values(), limit)
         self.lanes = Lanes(1, changing)
@@ -157,11 +162,11 @@ class LinkedLoadable:
 
     def reset(self, memory_ids: Iterable[int] | None = None) -> None:
         """Give memories (all by default) their contents as loaded: zero where nothing is loaded."""
-        wanted = self.regions if memory_ids is None else set(memory_ids)
-        for memory in self.loadable.memories:
-            if memory.id in wanted and memory.id in self.regions:
-                self.regions[memory.id].data[:] = 0
-                self._load(memory)
+        for memory_id in self.regions if memory_ids is None else memory_ids:
+            if memory_id in self.regions:
+                self.regions[memory_id].data.fill(0)
+                if memory_id in self._filled:
+                    self._load(self._filled[memory_id])
 
     def readers(self, views: Iterable[np.ndarray]) -> Readers:
         """Counts the readers of constants, so that :meth:`forget` can tell which ones nobody needs any more."""
@@ -199,10 +204,11 @@ class LinkedLoadable:
         """Copy ``data`` into the bound memory (of a lane); raises LinkError when the size differs.
 
         A buffer that is not contiguous is taken in its own order (as its ``tobytes()``)."""
-        source = np.frombuffer(raw_bytes(data, self._describe(memory)), np.uint8)
+        what = self._described[memory.id]
+        source = np.frombuffer(raw_bytes(data, what), np.uint8)
         bound = self.lanes.at(self.data(memory), lane) if lane else self.data(memory)
         if source.size != bound.size:
-            raise LinkError(f"{self._describe(memory)} takes {bound.size} bytes, but {source.size} bytes were given")
+            raise LinkError(f"{what} takes {bound.size} bytes, but {source.size} bytes were given")
         bound[:] = source
 
     def data(self, memory: MemoryEntry) -> np.ndarray:

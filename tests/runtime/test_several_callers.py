@@ -17,6 +17,7 @@ from support.branching import branching_network
 import nvdla
 from nvdla.builder import build, calibrate
 from nvdla.errors import NvdlaError, ScheduleError
+from nvdla.kernels.jit.cores import usable_cores
 
 CALLERS = 4
 NETWORKS = ["lenet.loadable", "colour_digits_nv_full_fp16.loadable", "branches nv_small", "branches nv_large"]
@@ -153,6 +154,24 @@ def test_no_room_for_a_second_instance(samples):
     with pytest.raises(NvdlaError, match="inside a run"):
         runtime.run_raw(images[0], on_operation=lambda event: runtime.run_raw(images[0]))
     assert runtime.run_raw(images[0]) == expected[0]
+
+
+def test_small_networks_run_for_more_callers_than_there_are_cores(samples):
+    callers = 2 * usable_cores() + 2
+    runtime = nvdla.Runtime(loadable_of("lenet.loadable", samples))
+    images, expected = random_inputs(runtime, callers)
+    runtime.run_raw(images[0])
+    meeting = threading.Barrier(callers)
+    began = set()
+
+    def wait_for_the_others(event):
+        if threading.get_ident() not in began:
+            began.add(threading.get_ident())
+            meeting.wait(60)
+
+    with ThreadPoolExecutor(callers) as pool:
+        run = functools.partial(runtime.run_raw, on_operation=wait_for_the_others)
+        assert list(pool.map(run, images)) == expected
 
 
 def test_an_error_of_one_caller_is_not_the_others(samples):
