@@ -25,7 +25,7 @@ import nvdla
 from nvdla.campaign import Journal, Workers, run
 from nvdla.campaign.journal import read
 from nvdla.evaluation import open_source
-from nvdla.faults import BufferEntry, Fault, MacLane, PartialSum, parse
+from nvdla.faults import BufferEntry, Fault, Multiplier, PartialSum, parse
 from nvdla.faults.array import array_of
 from nvdla.faults.convolution import FaultyConvolution, used_entries
 from nvdla.faults.network import StruckNetwork
@@ -47,8 +47,14 @@ def multipliers(path: str, data: str, images: int, workers: int | None) -> None:
     source = open_source(data)
     positions = sorted(random.Random(0).sample(range(len(source)), min(images, len(source))))
     array = array_of(first_convolution(nvdla.Runtime(path, threads=1).injector().network()))
-    lanes = [(kernel, lane) for kernel in range(array.group) for lane in range(array.config.mac_atomic_c)]
-    faults = [str(Fault(MacLane(*lane), f"set={value}", permanent=True)) for value in VALUES for lane in lanes]
+    multipliers = [
+        (kernel, multiplier) for kernel in range(array.group) for multiplier in range(array.config.mac_atomic_c)
+    ]
+    faults = [
+        str(Fault(Multiplier(*multiplier), f"set={value}", permanent=True))
+        for value in VALUES
+        for multiplier in multipliers
+    ]
     began = time.perf_counter()
     records = campaign(FaultCampaign(str(Path(path).resolve()), source, faults, positions, every=True), workers)
     seconds = time.perf_counter() - began
@@ -58,14 +64,14 @@ def multipliers(path: str, data: str, images: int, workers: int | None) -> None:
     print("| product | mean accuracy | worst | multiplier | classes that change, mean | worst |")
     print("|---|---|---|---|---|---|")
     for number, value in enumerate(VALUES):
-        part = records[number * len(lanes) : (number + 1) * len(lanes)]
+        part = records[number * len(places) : (number + 1) * len(places)]
         right = np.array([each["right"] for each in part]) / len(positions)
         changed = np.array([sum(each["outcomes"][name] for name in SILENT) for each in part]) / len(positions)
-        kernel, lane = lanes[int(right.argmin())]
-        worst = f"{right.min():.2%} | kernel {kernel}, channel {lane}"
+        kernel, channel = places[int(right.argmin())]
+        worst = f"{right.min():.2%} | kernel {kernel}, channel {channel}"
         print(f"| {value} | {right.mean():.2%} | {worst} | {changed.mean():.2%} | {changed.max():.2%} |")
     print("\nAccuracy by multiplier that gives 1 (rows: cells, columns: channels):\n")
-    part = records[len(lanes) : 2 * len(lanes)]
+    part = records[len(places) : 2 * len(places)]
     grid = np.array([each["right"] for each in part]).reshape(array.group, -1) / len(positions)
     print("| | " + " | ".join(map(str, range(grid.shape[1]))) + " |\n|" + "---|" * (grid.shape[1] + 1))
     for number, row in enumerate(grid):
@@ -101,8 +107,12 @@ def places(conv: ConvolutionJob, operation: str, generator: random.Random) -> It
 
     yield "input, before or in the buffer", entry(data), flip
     yield "weight, before or in the buffer", entry(weights), flip
-    yield "input, from the buffer to the array", MacLane(-1, channel, "data", operation, y, x, 1, atom, group), flip
-    yield "weight, held in a multiplier", MacLane(cell, channel, "weight", operation, y, x, STRIPE, atom, group), flip
+    yield "input, from the buffer to the array", Multiplier(-1, channel, "data", operation, y, x, 1, atom, group), flip
+    yield (
+        "weight, held in a multiplier",
+        Multiplier(cell, channel, "weight", operation, y, x, STRIPE, atom, group),
+        flip,
+    )
     yield "sum, in the accumulator", PartialSum(operation, kernel, y, x, atom), f"flip={generator.randrange(24)}"
     yield "control of one output", PartialSum(operation, kernel, y, x), f"random={generator.getrandbits(31)}"
 

@@ -82,8 +82,8 @@ def _extrapolate(entry: int, distance: int, scale: int, shift: int) -> int:
 @njit(cache=True, nogil=True, inline="always")
 def _interpolate(entries: np.ndarray, index: int, fraction: int) -> int:
     """Between two entries; ``fraction`` has 16 bits."""
-    step = (np.int64(entries[index + 1]) - np.int64(entries[index])) * fraction
-    return saturate(np.int64(entries[index]) + int_shift_right(step, 16, 56), 16)
+    rise = (np.int64(entries[index + 1]) - np.int64(entries[index])) * fraction
+    return saturate(np.int64(entries[index]) + int_shift_right(rise, 16, 56), 16)
 
 
 @njit(cache=True, nogil=True, inline="always")

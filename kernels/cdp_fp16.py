@@ -101,9 +101,9 @@ def look_up(x: int, entries: np.ndarray, table: CdpTable) -> tuple[int, int]:
         distance = _subtract(x, table.end)
         return OVERFLOW, _extrapolate(np.int64(entries[last]), distance, table.overflow_scale)
     entry, following = np.int64(entries[index]), np.int64(entries[index + 1])
-    step = _single_to_fp17(_subtract(_half_to_single(following), _half_to_single(entry)))
-    step = fp_mul(step, fraction_to_fp17(fraction, _FRACTION_BITS), FP17)
-    return HIT, fp_add(step, _half_to_fp17(entry), FP17)
+    rise = _single_to_fp17(_subtract(_half_to_single(following), _half_to_single(entry)))
+    rise = fp_mul(rise, fraction_to_fp17(fraction, _FRACTION_BITS), FP17)
+    return HIT, fp_add(rise, _half_to_fp17(entry), FP17)
 
 
 @njit(cache=True, nogil=True, inline="always")

@@ -1,7 +1,7 @@
 """Direct convolution of integers, the portable form: CMAC's dot products and CACC's sums as matrix products.
 
 A layer comes as ``lines`` (batches, rows, elements of a line), already padded, with weights (kernels, rows, columns,
-channels). Output (y, x) takes the line elements ``x * step_x + column * step_column + channel`` of the rows
+channels). Output (y, x) takes the line elements ``x * stride_x + column * stride_column + channel`` of the rows
 ``y * stride_y + row * dilation_y``. Feature data and images are both of this shape.
 
 Exactness: a product of matrices in float32 (float64) is exact while no sum of magnitudes can pass 2^24 (2^53), in
@@ -28,14 +28,14 @@ BLOCK_ELEMENTS = 1 << 21
 
 @dataclass(frozen=True)
 class ConvolutionWindow:
-    """How a kernel steps over the padded lines; everything in elements and rows."""
+    """How a kernel goes over the padded lines; everything in elements and rows."""
 
     out_height: int
     out_width: int
     stride_y: int
-    step_x: int
+    stride_x: int
     dilation_y: int
-    step_column: int
+    stride_column: int
 
 
 def windows(lines: np.ndarray, window: ConvolutionWindow, kernel: tuple[int, int, int]) -> np.ndarray:
@@ -44,9 +44,9 @@ def windows(lines: np.ndarray, window: ConvolutionWindow, kernel: tuple[int, int
     strides = (
         batch,
         row * window.stride_y,
-        element * window.step_x,
+        element * window.stride_x,
         row * window.dilation_y,
-        element * window.step_column,
+        element * window.stride_column,
         element,
     )
     return as_strided(lines, (lines.shape[0], window.out_height, window.out_width, *kernel), strides, writeable=False)

@@ -20,9 +20,8 @@ from nvdla.kernels.jit.crew import share
 from nvdla.rounding import ceil_div
 
 ATOM = 64
-LANES = 16
+VECTOR = 16
 """Places of an atom that are worked on together; an atom of few channels stops after the last used ones."""
-FULL = ATOM // LANES
 MASKED = -64
 """Exponent of an operand that is +0 or -0: its products are left out, and do not count for the largest exponent."""
 NAN_EXPONENT = 255
@@ -103,7 +102,7 @@ def pack_weights(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 @njit(nogil=True)
 def _and(a: int, b: int) -> int:
-    """In 32 bits: numba would widen to 64, and half as many lanes would fit a register."""
+    """In 32 bits: numba would widen to 64, and half as many would fit a register."""
     return np.uint32(a & b)
 
 
@@ -194,12 +193,12 @@ def _atom(
 ) -> int:
     """The products of an atom, aligned to its largest exponent, into ``products``; returns that exponent / 4.
 
-    ``at``: where the atom's places begin; ``blocks``: how many times LANES of them are in use.
+    ``at``: where the atom's places begin; ``blocks``: how many times VECTOR of them are in use.
     """
     largest = np.int32(0)
-    for i in range(at, at + blocks * LANES):
+    for i in range(at, at + blocks * VECTOR):
         largest = max(largest, np.int32(exponents[i] + data_exponents[i]))
-    for i in range(blocks * LANES):
+    for i in range(blocks * VECTOR):
         shift = np.int32((largest - (exponents[at + i] + data_exponents[at + i])) << 2)
         products[i] = _product(words[at + i], negatives[at + i], data[at + i], shift)
     return largest
@@ -210,7 +209,7 @@ def _total(products: np.ndarray, blocks: int) -> int:
     """Exact sum of the products of an atom: 64 times 2^29 does not fit an int32, so halves are added apart."""
     low = np.int32(0)
     high = np.int32(0)
-    for i in range(blocks * LANES):
+    for i in range(blocks * VECTOR):
         low += np.int32(products[i] & 0xFFFF)
         high += np.int32(products[i] >> 16)
     return (np.int64(high) << 16) + np.int64(low)
@@ -400,6 +399,6 @@ def convolve(
     at these places.
     """
     used = (offsets.reshape(-1, ATOM) >= 0) * np.arange(1, ATOM + 1)
-    blocks: Any = ceil_div(used.max(axis=1), LANES)
-    work = COST * LANES * int(blocks.sum()) * bases.size * len(packed[0])
+    blocks: Any = ceil_div(used.max(axis=1), VECTOR)
+    work = COST * VECTOR * int(blocks.sum()) * bases.size * len(packed[0])
     _convolve.for_work(work, bits, bases, offsets, blocks, *packed, out)

@@ -92,10 +92,10 @@ def wrap(x: int, bits: int) -> int:
 def int_log2(x: int) -> int:
     """Position of the highest set bit of x > 0 (nvdla_int.h:392 IntLog2)."""
     position = 0
-    for step in (32, 16, 8, 4, 2, 1):
-        if x >> step:
-            x >>= step
-            position += step
+    for half in (32, 16, 8, 4, 2, 1):
+        if x >> half:
+            x >>= half
+            position += half
     return position
 
 

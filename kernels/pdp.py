@@ -36,8 +36,8 @@ FIELDS = SUM_BITS + 1
 
 
 class Cubes(NamedTuple):
-    """Where the cubes of several images lie in flat arrays: those of image i, contiguous, begin at i * ``source_step``
-    and i * ``out_step`` elements."""
+    """Where the cubes of several images lie in flat arrays: those of image i, contiguous, begin at i *
+    ``source_stride`` and i * ``out_stride`` elements."""
 
     images: int
     surfaces: int
@@ -46,15 +46,15 @@ class Cubes(NamedTuple):
     out_height: int
     out_width: int
     atom: int
-    source_step: int
-    out_step: int
+    source_stride: int
+    out_stride: int
 
 
 @njit(cache=True, nogil=True)
 def _image(source: np.ndarray, out: np.ndarray, cubes: Cubes, image: int) -> tuple[np.ndarray, np.ndarray]:
     """The cubes of one image."""
     line, out_line = cubes.width * cubes.atom, cubes.out_width * cubes.atom
-    first, out_first = image * cubes.source_step, image * cubes.out_step
+    first, out_first = image * cubes.source_stride, image * cubes.out_stride
     cube = source[first : first + cubes.surfaces * cubes.height * line]
     result = out[out_first : out_first + cubes.surfaces * cubes.out_height * out_line]
     return (
@@ -117,13 +117,13 @@ def _greatest(a: np.ndarray, b: np.ndarray, c: np.ndarray, best: np.ndarray) -> 
 
 
 @njit(cache=True, nogil=True)
-def _slide(values: np.ndarray, spare: np.ndarray, size: int, kernel: int, step: int) -> tuple[np.ndarray, np.ndarray]:
-    """The greatest of each element and the ``kernel`` - 1 that follow ``step`` apart, for the first ``size`` elements;
+def _slide(values: np.ndarray, spare: np.ndarray, size: int, kernel: int, stride: int) -> tuple[np.ndarray, np.ndarray]:
+    """The greatest of each element and the ``kernel`` - 1 that follow ``stride`` apart, for the first ``size`` of them;
     (where they are, the other array). Three windows beside or over one another make one three times as wide."""
     reach = 1
     while reach < kernel:
-        b, c = min(reach, kernel - reach) * step, min(2 * reach, kernel - reach) * step
-        length = size + (kernel - min(3 * reach, kernel)) * step
+        b, c = min(reach, kernel - reach) * stride, min(2 * reach, kernel - reach) * stride
+        length = size + (kernel - min(3 * reach, kernel)) * stride
         _greatest(values[:length], values[b : b + length], values[c : c + length], spare[:length])
         values, spare = spare, values
         reach *= 3
@@ -379,8 +379,8 @@ def _piece_of(record: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray, 
     image, first = number // chunks, number % chunks * job
     size = cubes.surfaces * cubes.height * cubes.width * cubes.atom
     out_size = cubes.surfaces * cubes.out_height * cubes.out_width * cubes.atom
-    source = int8s(record[SOURCE] + image * cubes.source_step, size)
-    out = int8s(record[OUT] + image * cubes.out_step, out_size)
+    source = int8s(record[SOURCE] + image * cubes.source_stride, size)
+    out = int8s(record[OUT] + image * cubes.out_stride, out_size)
     cube, result = _image(source, out, cubes, 0)
     return cube, result, first, min(lines, first + job)
 

@@ -82,8 +82,8 @@ def load_operand(line: np.ndarray, operand: np.ndarray, row: int, start: int, co
         return
     channels = operand[row, 0]
     for pixel in range(count):
-        for lane in range(atom):
-            line[pixel * atom + lane] = channels[lane]
+        for element in range(atom):
+            line[pixel * atom + element] = channels[element]
 
 
 @njit(cache=True, nogil=True)
@@ -175,15 +175,15 @@ def _lines(
 ) -> int:
     """Lines ``first`` to ``last`` of the cube; returns the number of saturated elements."""
     pixels, atom = source.shape[1], source.shape[2]
-    step = LINE // atom
-    per_row = pieces(pixels, step)
+    most = LINE // atom
+    per_row = pieces(pixels, most)
     line = np.empty(LINE, np.float64)
     operand = np.empty(LINE, np.float64)
     saturated = 0
     for index in range(first, last):
         row = index // per_row
-        start = (index - row * per_row) * step
-        count = min(step, pixels - start)
+        start = (index - row * per_row) * most
+        count = min(most, pixels - start)
         size = count * atom
         values = source[row].reshape(-1)[start * atom : start * atom + size]
         for i in range(size):
@@ -205,16 +205,16 @@ def _bias_lines(
     Equal to ``_lines`` with X1 = SUM without shift or multiplication and X2 bypassed, in a single loop.
     """
     pixels, atom = source.shape[1], source.shape[2]
-    step = min(pixels, max(1, 512 // atom))
-    repeated = np.empty(step * atom, np.float64)
+    most = min(pixels, max(1, 512 // atom))
+    repeated = np.empty(most * atom, np.float64)
     saturated = 0
     for row in range(first, last):
-        load_operand(repeated, bias, row, 0, step)
+        load_operand(repeated, bias, row, 0, most)
         values = source[row].reshape(-1)
         result = out[row].reshape(-1)
-        for start in range(0, pixels * atom, step * atom):
-            x = values[start : start + step * atom]
-            z = result[start : start + step * atom]
+        for start in range(0, pixels * atom, most * atom):
+            x = values[start : start + most * atom]
+            z = result[start : start + most * atom]
             for i in range(x.size):
                 y = _converted(clamp(x[i] + repeated[i], floor, INT32_HIGH), converter)
                 saturated += _is_saturated(y)
@@ -255,6 +255,6 @@ def x_and_convert(
     if stage1.active and plain and not stage2.active:
         floor = 0.0 if stage1.relu else INT32_LOW
         return _bias_lines(source, alu1, floor, converter, out, 0, source.shape[0])
-    step = LINE // source.shape[2]
-    lines = source.shape[0] * ceil_div(source.shape[1], step)
+    most = LINE // source.shape[2]
+    lines = source.shape[0] * ceil_div(source.shape[1], most)
     return _lines(source, alu1, mul1, stage1, alu2, mul2, stage2, converter, out, 0, lines)

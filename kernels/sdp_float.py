@@ -123,10 +123,10 @@ def _block_piece(
 ) -> None:
     """A line of at most LINE elements of :func:`float_block`."""
     _, pixels, atom = source.shape
-    step = LINE // atom
-    chunks = pieces(pixels, step)
-    row, start = number // chunks, number % chunks * step
-    count = min(step, pixels - start)
+    most = LINE // atom
+    chunks = pieces(pixels, most)
+    row, start = number // chunks, number % chunks * most
+    count = min(most, pixels - start)
     size = count * atom
     line, operand, result = np.empty(LINE, np.uint32), np.empty(LINE, np.uint32), np.empty(LINE, np.uint32)
     values = source[row].reshape(-1)[start * atom : start * atom + size]

@@ -1,4 +1,4 @@
-"""SDP's last step from integers to fp16."""
+"""SDP's last conversion, from integers to fp16."""
 
 from __future__ import annotations
 

@@ -209,7 +209,7 @@ def _float_linear(x: int, table: SdpTable, last: int) -> tuple[int, int, int]:
 
 @njit(cache=True, nogil=True)
 def _float_interpolate(entries: np.ndarray, index: int, fraction: int) -> int:
-    """Between two neighbours, every step rounded to fp17 (sdp_y_inp.cpp:120)."""
+    """Between two neighbours, every result rounded to fp17 (sdp_y_inp.cpp:120)."""
     low, high = np.int64(entries[index]) & 0xFFFF, np.int64(entries[index + 1]) & 0xFFFF
     low_weight = FP17_ONE if fraction == 0 else fraction_to_fp17(FRACTION_ONE - fraction, FRACTION_BITS)
     high_weight = fraction_to_fp17(fraction, FRACTION_BITS)

@@ -64,12 +64,12 @@ def _alu(line: np.ndarray, operand: np.ndarray, size: int, algorithm: int) -> No
 def y_core(source: np.ndarray, mul: np.ndarray, alu: np.ndarray, core: Core, out: np.ndarray) -> None:
     """Multiplier and ALU of Y. source, out: int32 (rows, pixels, A); operands: int32 (rows' or 1, pixels or 1, A)."""
     rows, pixels, atom = source.shape
-    step = LINE // atom
+    most = LINE // atom
     line = np.empty(LINE, np.int64)
     operand = np.empty(LINE, np.int64)
     for row in range(rows):
-        for start in range(0, pixels, step):
-            count = min(step, pixels - start)
+        for start in range(0, pixels, most):
+            count = min(most, pixels - start)
             size = count * atom
             values = source[row].reshape(-1)[start * atom : start * atom + size]
             for i in range(size):

@@ -1,4 +1,4 @@
-"""Softmax of int8 elements as one compiled loop: step for step what :mod:`nvdla.cpu.softmax` computes with numpy.
+"""Softmax of int8 elements as one compiled loop: number for number what :mod:`nvdla.cpu.softmax` computes with numpy.
 
 Both do the same operations of float32 and float64 in the same order: no sum is done in another one, no product and sum
 are made one operation. A half is found by integers: the nearest, ties away from zero.
@@ -27,8 +27,8 @@ def _exponential(x: float, roots: np.ndarray, numbers: np.ndarray) -> float:
     scaled = max(np.float64(x), -200.0) * numbers[3]
     whole = np.rint(scaled)
     rest = scaled - whole
-    steps = np.int64(whole)
-    power = math.ldexp(roots[steps & 31], np.int32(steps >> 5))
+    parts = np.int64(whole)
+    power = math.ldexp(roots[parts & 31], np.int32(parts >> 5))
     result = (numbers[0] * rest + numbers[1]) * (rest * rest) + (numbers[2] * rest + 1.0)
     return np.float32(result * power)
 
@@ -76,7 +76,7 @@ def softmax(
     """``source`` (N,) int8 -> ``target`` (at most N,) int8 of the ``scale``, both as they lie in memory.
 
     ``halves`` (256,) float32: the real number of every element, by its bits; ``roots`` (32,) float64: 2^(i/32);
-    ``polynomial``: coefficients of the cubic, square and linear term, and steps for each e.
+    ``polynomial``: coefficients of the cubic, square and linear term, and parts for each e.
     """
     numbers = np.array([*polynomial, np.float32(scale)], np.float64)
     space = np.empty(source.size, np.float32)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.kernels.fast.fp16_lanes import COST, accumulate_atom, atom_sums, gather
-from nvdla.kernels.fast.fp16_layout import LANES
+from nvdla.kernels.fast.fp16_layout import PIXELS as TILES
+from nvdla.kernels.fast.fp16_pixels import COST, accumulate_atom, atom_sums, gather
 from nvdla.kernels.floats import FP17, fp16_to_fp17, fp17_to_fp16, fp_add, fp_sub
 from nvdla.kernels.fp16_mac import ATOM, fp48_to_fp32
 from nvdla.kernels.integers import pieces
@@ -60,29 +60,29 @@ def transform_data(tiles: np.ndarray) -> np.ndarray:
 
 @njit(cache=True, nogil=True)
 def _transform_sums(positions: np.ndarray, out: np.ndarray) -> None:
-    """POA of an atom's sums at the 16 positions of the tile, in every lane: the four outputs in the order (0, 0),
+    """POA of an atom's sums at the 16 positions of the tile, in every tile: the four outputs in the order (0, 0),
     (0, 1), (1, 0), (1, 1)."""
-    for lane in range(LANES):
+    for at in range(TILES):
         for row in range(2):
-            a0, a1, a2, a3 = _column_sums(positions, row, lane)
-            out[2 * row, lane] = a0 + a1 + a2
-            out[2 * row + 1, lane] = a1 - a2 - a3
+            a0, a1, a2, a3 = _column_sums(positions, row, at)
+            out[2 * row, at] = a0 + a1 + a2
+            out[2 * row + 1, at] = a1 - a2 - a3
 
 
 @njit(cache=True, nogil=True)
-def _column_sum(positions: np.ndarray, row: int, column: int, lane: int) -> int:
+def _column_sum(positions: np.ndarray, row: int, column: int, at: int) -> int:
     """One output row of A^T times a column of the tile."""
-    middle, after = positions[4 + column, lane], positions[8 + column, lane]
+    middle, after = positions[4 + column, at], positions[8 + column, at]
     if row == 0:
-        return positions[column, lane] + middle + after
-    return middle - after - positions[12 + column, lane]
+        return positions[column, at] + middle + after
+    return middle - after - positions[12 + column, at]
 
 
 @njit(cache=True, nogil=True)
-def _column_sums(positions: np.ndarray, row: int, lane: int) -> tuple[int, int, int, int]:
+def _column_sums(positions: np.ndarray, row: int, at: int) -> tuple[int, int, int, int]:
     return (
-        _column_sum(positions, row, 0, lane), _column_sum(positions, row, 1, lane),
-        _column_sum(positions, row, 2, lane), _column_sum(positions, row, 3, lane),
+        _column_sum(positions, row, 0, at), _column_sum(positions, row, 1, at),
+        _column_sum(positions, row, 2, at), _column_sum(positions, row, 3, at),
     )  # fmt: skip
 
 
@@ -102,14 +102,14 @@ def _piece(
     """Some kernels at some tiles."""
     kernels = words.shape[0]
     parts = pieces(kernels, KERNEL_TILE)
-    first, top = number // parts * LANES, number % parts * KERNEL_TILE
+    first, top = number // parts * TILES, number % parts * KERNEL_TILE
     count = min(KERNEL_TILE, kernels - top)
-    values = np.zeros(LANES, np.uint16)
-    data, data_exponents = np.empty((ATOM, LANES), np.int16), np.empty((ATOM, LANES), np.int16)
-    data_nans = np.empty(LANES, np.int32)
-    largest = np.empty((count, LANES), np.int16)
-    positions, sums = np.empty((count, ATOM // CHANNELS, LANES), np.int64), np.empty((4, LANES), np.int64)
-    totals = np.zeros((2, count, 4, LANES), np.int64)
+    values = np.zeros(TILES, np.uint16)
+    data, data_exponents = np.empty((ATOM, TILES), np.int16), np.empty((ATOM, TILES), np.int16)
+    data_nans = np.empty(TILES, np.int32)
+    largest = np.empty((count, TILES), np.int16)
+    positions, sums = np.empty((count, ATOM // CHANNELS, TILES), np.int64), np.empty((4, TILES), np.int64)
+    totals = np.zeros((2, count, 4, TILES), np.int64)
     for atom in range(nans.shape[1]):
         at = atom * ATOM
         any_nan = gather(bits, bases, first, offsets[at : at + ATOM], values, data, data_exponents, data_nans)
@@ -120,19 +120,19 @@ def _piece(
             nan = nans[top + row, atom]
             for i in range(4):
                 accumulate_atom(nan, data_nans, any_nan, totals[0, row, i], totals[1, row, i], largest[row], sums[i])
-    _deliver(totals, first, top, min(LANES, bases.size - first), tile_columns, out)
+    _deliver(totals, first, top, min(TILES, bases.size - first), tile_columns, out)
 
 
 @njit(cache=True, nogil=True)
 def _deliver(totals: np.ndarray, first: int, top: int, used: int, tile_columns: int, out: np.ndarray) -> None:
-    """The accumulators of the first ``used`` lanes to where their tiles lie."""
+    """The accumulators of the first ``used`` tiles to where their tiles lie."""
     atom = out.shape[3]
     for row in range(totals.shape[1]):
         surface, place = (top + row) // atom, (top + row) % atom
-        for lane in range(used):
-            y, x = (first + lane) // tile_columns * 2, (first + lane) % tile_columns * 2
+        for at in range(used):
+            y, x = (first + at) // tile_columns * 2, (first + at) % tile_columns * 2
             for i in range(4):
-                value = fp48_to_fp32(totals[0, row, i, lane], totals[1, row, i, lane])
+                value = fp48_to_fp32(totals[0, row, i, at], totals[1, row, i, at])
                 out[surface, y + i // 2, x + i % 2, place] = value
 
 
@@ -149,7 +149,7 @@ def _convolve(
     nans: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    count = pieces(bases.size, LANES) * pieces(words.shape[0], KERNEL_TILE)
+    count = pieces(bases.size, TILES) * pieces(words.shape[0], KERNEL_TILE)
     arguments = (bits, bases, offsets, tile_columns, words, mantissas, exponents, nans, out)
     share(crew, count, _piece, arguments)
 
@@ -161,7 +161,7 @@ def convolve(
     out: np.ndarray,
 ) -> None:
     """All outputs: ``tiles`` (count, atoms, 64) uint16 from :func:`transform_data`, ``out`` (S, H, W, A) uint32;
-    ``packed`` from :func:`nvdla.kernels.fast.fp16_lanes.pack_weights`."""
+    ``packed`` from :func:`nvdla.kernels.fast.fp16_pixels.pack_weights`."""
     offsets = np.arange(tiles[0].size)
     bases = np.arange(len(tiles)) * offsets.size
     work = COST * tiles.size * len(packed[0])

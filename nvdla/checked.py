@@ -67,7 +67,7 @@ def numbers_by_name(value: Any, what: str) -> dict[str, float]:
         except (TypeError, ValueError, OverflowError):
             raise ArgumentTypeError(f"{what} of {name} must be a number, not {described(each)}") from None
         if not 0 < number < float("inf"):
-            raise FormatError(f"{what} of {name} is {number:g}; it must be a positive number: the value of one step")
+            raise FormatError(f"{what} of {name} is {number:g}; it must be a positive number: the value of one unit")
     return found
 
 

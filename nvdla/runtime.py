@@ -111,7 +111,7 @@ class Runtime:
     ``limits``: what the file may ask for, when it is read and when it is run (:class:`nvdla.limits.Limits`);
     ``memory_limit`` is short for ``Limits(memory=...)``: bytes that a run may take in all, the memory list, temporaries
     of operations, packed weights, and what other callers at the same time need. ``strides``: other strides of bound
-    tensors by name, (element, line, surface) in bytes. ``scales``: the real value of one step of bound tensors by name,
+    tensors by name, (element, line, surface) in bytes. ``scales``: the real value of one unit of bound tensors by name,
     besides those in the layer file of the loadable (``LOADABLE.layers.json``). ``hardware_only``: go on where NVIDIA's
     C model waits for ever, and hardware does not (a warning then). ``strict``: refuse what leaves its region of memory
     (LinkError), which hardware does without a word.

@@ -16,6 +16,11 @@ LEANING = re.compile(
     r"|As (above\b|the base\b|records\b|`|:|_)|Like :"
 )
 
+#: words that say nothing
+EMPTY = frozenset(
+    re.findall(r"\w+", "a an the of to for in on is it as and or this that its by with from return do function class")
+)
+
 
 def public(tree: ast.AST, path: str = ""):
     """(dotted name, node) of public functions and classes, and of public parts of public classes."""
@@ -40,6 +45,27 @@ def test_every_public_name_has_a_docstring(room):
     assert not silent
 
 
+def says_more(name: str, text: str) -> bool:
+    """Whether a docstring has a word that the name has not; articles and prepositions are none."""
+    of_name = {stem(word) for word in re.findall(r"[A-Z]?[a-z0-9]+|[A-Z]+", name.split(".")[-1])}
+    return any(stem(word) not in of_name | EMPTY for word in re.findall(r"\w+", text))
+
+
+def stem(word: str) -> str:
+    """A word without the ending that makes it a plural or another form of a verb."""
+    return re.sub(r"(?<=\w\w\w)(ing|es|ed|s)$", "", word.lower())
+
+
+def test_docstrings_say_more_than_the_name():
+    empty = [
+        f"{path.relative_to(ROOT)}: {name}: {text}"
+        for path in FILES
+        for name, node in public(ast.parse(path.read_text(encoding="utf-8")))
+        if (text := ast.get_docstring(node)) and not says_more(name, text)
+    ]
+    assert not empty
+
+
 def test_docstrings_stand_alone():
     leaning = []
     for path in FILES:
@@ -55,3 +81,5 @@ def test_the_guard_sees_what_it_is_for():
     tree = ast.parse('class A:\n    """Doc."""\n    def b(self): ...\n    def _c(self): ...\ndef d(): ...\n')
     assert [name for name, node in public(tree) if not ast.get_docstring(node)] == ["A.b", "d"]
     assert LEANING.match("The same for a buffer of the old ABI.")
+    assert not says_more("Buffer.bank_bytes", "Return the bytes of the banks.")
+    assert says_more("stride", "Bytes from line to line.")

@@ -2,7 +2,7 @@
 
 What the lookup tables are asked with is a small whole number: the input converter's result has 9 bits, and a total is
 that number itself or the sum of at most nine of its squares, so at most 9 * 2**16. :class:`Answers` holds what
-:func:`nvdla.kernels.cdp.look_up` and ``choose`` answer to each total that can occur; after that every step is a simple
+:func:`nvdla.kernels.cdp.look_up` and ``choose`` answer to each total that can occur; after that all is a simple
 loop over contiguous numbers. Bounds that make the floating point exact:
 
 * input converter: |x - offset| <= 255 times an int16 stays below 2**23, so p, p * 2**-shift and, where it is not
@@ -38,16 +38,16 @@ BLOCK = 2048  # elements that are worked on together: what is computed of them s
 JOB = 1 << 14  # elements that a thread takes at a time
 # Each of two tables goes from underflow to hit to overflow as the total rises. Where a left shift takes an index out of
 # 64 bits that begins again, but only every 2**32 totals.
-STEPS = 4
+EDGES = 4
 
 
 class Answers(NamedTuple):
     """What the tables answer to the totals ``low``, ``low`` + 1 ... : the chosen value, int16, and what is counted:
-    counters[i] from ``steps[i - 1]`` on (float32; ``counters`` has one more)."""
+    counters[i] from ``edges[i - 1]`` on (float32; ``counters`` has one more)."""
 
     low: int
     values: np.ndarray
-    steps: np.ndarray
+    edges: np.ndarray
     counters: np.ndarray
 
 
@@ -125,16 +125,16 @@ def answers(
     kinds = np.empty(values.size, np.int8)
     _tabulate(low, le, lo, le_entries, lo_entries, priority, values, kinds)
     places = np.flatnonzero(np.diff(kinds)) + 1
-    steps = np.full(STEPS, np.inf, np.float32)
-    steps[: places.size] = low + places
-    counters = np.full(STEPS + 1, kinds[-1], np.int64)
+    edges = np.full(EDGES, np.inf, np.float32)
+    edges[: places.size] = low + places
+    counters = np.full(EDGES + 1, kinds[-1], np.int64)
     counters[: places.size] = kinds[places - 1]
-    return Answers(low, values, steps, counters)
+    return Answers(low, values, edges, counters)
 
 
 @njit(cache=True, nogil=True)
 def _convert_in(
-    elements: np.ndarray, channels: int, lanes: int, settings: Settings, x: np.ndarray, squares: np.ndarray
+    elements: np.ndarray, channels: int, padded: int, settings: Settings, x: np.ndarray, squares: np.ndarray
 ) -> None:
     """The input converter; squares (or x itself). Channels behind the last one are 0."""
     offset, factor, power = settings.in_offset, settings.in_factor, settings.reach > 0
@@ -144,15 +144,15 @@ def _convert_in(
         y = np.float32(np.int32(y + (half if y >= np.float32(0.0) else -half)))
         x[i] = y
         squares[i] = y * y if power else y
-    if channels < lanes:
-        for pixel in range(0, elements.size, lanes):
-            for i in range(pixel + channels, pixel + lanes):
+    if channels < padded:
+        for pixel in range(0, elements.size, padded):
+            for i in range(pixel + channels, pixel + padded):
                 x[i] = 0
                 squares[i] = 0
 
 
 @njit(cache=True, nogil=True)
-def _sum_window(squares: np.ndarray, lanes: int, reach: int, sums: np.ndarray) -> None:
+def _sum_window(squares: np.ndarray, padded: int, reach: int, sums: np.ndarray) -> None:
     """Sums over ``reach`` neighbours to either side; ``squares`` has HALO zeros at both ends.
 
     The neighbours are first taken without regard to where a pixel ends, then those of other pixels are taken off
@@ -176,25 +176,25 @@ def _sum_window(squares: np.ndarray, lanes: int, reach: int, sums: np.ndarray) -
                 sums[i] += left[i] + right[i]
     for k in range(1, reach + 1):
         for channel in range(k):
-            for pixel in range(0, sums.size, lanes):
+            for pixel in range(0, sums.size, padded):
                 sums[pixel + channel] -= squares[HALO + pixel + channel - k]
-                last = pixel + lanes - 1 - channel
+                last = pixel + padded - 1 - channel
                 sums[last] -= squares[HALO + last + k]
 
 
 @njit(cache=True, nogil=True)
 def _look_up(
-    sums: np.ndarray, low: int, values: np.ndarray, steps: np.ndarray, chosen: np.ndarray, counted: np.ndarray
+    sums: np.ndarray, low: int, values: np.ndarray, edges: np.ndarray, chosen: np.ndarray, counted: np.ndarray
 ) -> None:
-    """The table's answers, and how many sums reach each of the ``steps``."""
+    """The table's answers, and how many sums reach each of the ``edges``."""
     for i in range(sums.size):
         chosen[i] = np.int32(sums[i]) - low
     for i in range(sums.size):
         chosen[i] = values[np.uint64(chosen[i])]
-    for k in range(STEPS):
-        reached, step = np.int32(0), steps[k]
+    for k in range(EDGES):
+        reached, edge = np.int32(0), edges[k]
         for i in range(sums.size):
-            reached += np.int32(1) if sums[i] >= step else np.int32(0)
+            reached += np.int32(1) if sums[i] >= edge else np.int32(0)
         counted[k] += reached
 
 
@@ -225,31 +225,31 @@ def _pixels(
     settings: Settings,
     low: int,
     values: np.ndarray,
-    steps: np.ndarray,
+    edges: np.ndarray,
     counted: np.ndarray,
 ) -> None:
     """Pixels ``first`` to ``last``, a block at a time, all channels of a pixel side by side."""
     surfaces, _, words = source.shape
-    lanes = surfaces * words * WORD
-    block = max(1, BLOCK // lanes)
+    padded = surfaces * words * WORD
+    block = max(1, BLOCK // padded)
     gathered = np.empty((block, surfaces, words), np.int64)
-    x = np.empty(block * lanes, np.float32)
-    squares = np.zeros(block * lanes + 2 * HALO, np.float32)
-    sums = np.empty(block * lanes, np.float32)
-    chosen = np.empty(block * lanes, np.int32)
+    x = np.empty(block * padded, np.float32)
+    squares = np.zeros(block * padded + 2 * HALO, np.float32)
+    sums = np.empty(block * padded, np.float32)
+    chosen = np.empty(block * padded, np.int32)
     for start in range(first, last, block):
         count = min(block, last - start)
         for s in range(surfaces):
             for pixel in range(count):
                 for word in range(words):
                     gathered[pixel, s, word] = source[s, start + pixel, word]
-        size = count * lanes
+        size = count * padded
         elements = gathered.reshape(-1).view(np.int8)[:size]
         squares[HALO + size :] = 0
-        _convert_in(elements, channels, lanes, settings, x, squares[HALO:])
-        _sum_window(squares, lanes, settings.reach, sums[:size])
-        _look_up(sums[:size], low, values, steps, chosen, counted)
-        counted[STEPS] += _convert_out(chosen, x, settings, elements)
+        _convert_in(elements, channels, padded, settings, x, squares[HALO:])
+        _sum_window(squares, padded, settings.reach, sums[:size])
+        _look_up(sums[:size], low, values, edges, chosen, counted)
+        counted[EDGES] += _convert_out(chosen, x, settings, elements)
         for s in range(surfaces):
             for pixel in range(count):
                 for word in range(words):
@@ -266,11 +266,11 @@ def _piece(
     settings: Settings,
     low: int,
     values: np.ndarray,
-    steps: np.ndarray,
+    edges: np.ndarray,
     counted: np.ndarray,
 ) -> None:
     last = min(source.shape[1], (number + 1) * job)
-    _pixels(source, out, number * job, last, channels, settings, low, values, steps, counted[number])
+    _pixels(source, out, number * job, last, channels, settings, low, values, edges, counted[number])
 
 
 @njit(cache=True, nogil=True, shared=True)
@@ -285,9 +285,9 @@ def normalise_int8(
     surfaces, height, width, atom = source.shape
     words = (surfaces, height * width, atom // WORD)
     job = max(1, JOB // (surfaces * atom))
-    counted = np.zeros((ceil_div(words[1], job), STEPS + 1), np.int64)
+    counted = np.zeros((ceil_div(words[1], job), EDGES + 1), np.int64)
     cubes = source.view(np.int64).reshape(words), out.view(np.int64).reshape(words)
-    _shared(len(counted), *cubes, job, channels, settings, table.low, table.values, table.steps, counted)
+    _shared(len(counted), *cubes, job, channels, settings, table.low, table.values, table.edges, counted)
     counters = np.zeros(COUNTERS, np.int64)
     *reached, counters[SATURATED] = counted.sum(axis=0)
     np.add.at(counters, table.counters, -np.diff([source.size, *reached, 0]))

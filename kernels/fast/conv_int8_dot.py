@@ -60,7 +60,7 @@ def channel_group(channels: int) -> int:
 
 
 def pack_weights(weights: np.ndarray, dilated: bool, group: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Weights (K, C, R, S) int8 -> (kernel blocks, taps, steps, 64 kernels, 4 bytes) and the correction (K',) int32.
+    """Weights (K, C, R, S) int8 -> (kernel blocks, taps, quads, 64 kernels, 4 bytes) and the correction (K',) int32.
 
     A tap is a kernel row of one channel group (its S * ``group`` bytes lie side by side in the data), or one position
     of it when x is ``dilated``; one group holds all channels (rounded up to 4) unless said otherwise. The packed
@@ -71,8 +71,8 @@ def pack_weights(weights: np.ndarray, dilated: bool, group: int | None = None) -
     groups = ceil_div(channels, group)
     blocks = ceil_div(kernels, KERNELS)
     taps = groups * (rows * columns if dilated else rows)
-    steps = (1 if dilated else columns) * group // 4
-    packed = _aligned((blocks, taps, steps, KERNELS, 4))
+    quads = (1 if dilated else columns) * group // 4
+    packed = _aligned((blocks, taps, quads, KERNELS, 4))
     if kernels % KERNELS or channels % group:
         packed[:] = 0
     whole = packed.reshape(blocks, groups, rows, columns, group // 4, KERNELS, 4)
@@ -297,7 +297,7 @@ def _accumulate_piece(
     data: np.ndarray,
     pixels: np.ndarray,
     taps: np.ndarray,
-    steps: int,
+    quads: int,
     packed: np.ndarray,
     correction: np.ndarray,
     out: np.ndarray,
@@ -318,11 +318,11 @@ def _accumulate_piece(
             start, rows = count - PIXELS, PIXELS
         where = pixels.ctypes.data + 8 * start
         if rows == PIXELS:
-            dot_tile(data.ctypes.data, where, taps.ctypes.data, taps.size, steps, weights, 0, sums.ctypes.data, 0)
+            dot_tile(data.ctypes.data, where, taps.ctypes.data, taps.size, quads, weights, 0, sums.ctypes.data, 0)
         else:
             for row in range(rows):
                 at, to = where + 8 * row, sums[row].ctypes.data
-                dot_row(data.ctypes.data, at, taps.ctypes.data, taps.size, steps, weights, 0, to, 0)
+                dot_row(data.ctypes.data, at, taps.ctypes.data, taps.size, quads, weights, 0, to, 0)
         for k in range(0, wanted, atom):
             surface = (first + k) // atom
             for row in range(rows):
@@ -336,7 +336,7 @@ def accumulate(
     data: np.ndarray,
     pixels: np.ndarray,
     taps: np.ndarray,
-    steps: int,
+    quads: int,
     packed: np.ndarray,
     correction: np.ndarray,
     out: np.ndarray,
@@ -351,7 +351,7 @@ def accumulate(
         crew,
         packed.shape[0] * pieces(tiles, chunk),
         _accumulate_piece,
-        (data, pixels, taps, steps, packed, correction, out),
+        (data, pixels, taps, quads, packed, correction, out),
     )
 
 
@@ -359,12 +359,12 @@ def _accumulate_cost(
     data: np.ndarray,
     pixels: np.ndarray,
     taps: np.ndarray,
-    steps: int,
+    quads: int,
     packed: np.ndarray,
     correction: np.ndarray,
     out: np.ndarray,
 ) -> int:
-    return packed.size + pixels.size * (4 * taps.size * steps + packed.size // 2)
+    return packed.size + pixels.size * (4 * taps.size * quads + packed.size // 2)
 
 
 @accumulate.plain(_accumulate_cost)
@@ -372,14 +372,14 @@ def _accumulate_plain(
     data: np.ndarray,
     pixels: np.ndarray,
     taps: np.ndarray,
-    steps: int,
+    quads: int,
     packed: np.ndarray,
     correction: np.ndarray,
     out: np.ndarray,
 ) -> None:
     """As a product of int32 matrices, modulo 2^32 too (no BLAS: to wake its threads would take longer)."""
     surfaces, count, atom = out.shape
-    places = (taps[:, None] + np.arange(4 * steps)).reshape(-1)
+    places = (taps[:, None] + np.arange(4 * quads)).reshape(-1)
     windows = data[pixels[:, None] + places].astype(np.int32)
     weights = packed.transpose(0, 3, 1, 2, 4).reshape(-1, places.size)[: surfaces * atom].astype(np.int32)
     sums = windows @ weights.T - correction[: surfaces * atom]

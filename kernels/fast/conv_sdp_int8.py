@@ -23,7 +23,6 @@ from nvdla.kernels.fast.dot_layout import (
     HALF,
     HALVES,
     KERNELS,
-    LANES,
     NARROW_PIXELS,
     NARROW_VECTORS,
     OUT,
@@ -31,6 +30,7 @@ from nvdla.kernels.fast.dot_layout import (
     PLACES,
     ROW_STRIDE,
     WIDE,
+    WORDS,
 )
 from nvdla.kernels.fast.dot_tile import copy_half, dot_narrow_tile, dot_row, dot_tile
 from nvdla.kernels.fast.forms import FastForm
@@ -57,10 +57,10 @@ WAKING_WORK = 1 << 23
 WORK_A_NANOSECOND = 64
 """What a core multiplies at least in the time."""
 
-DATA, PIXEL_PLACES, PIXEL_COUNT, TAPS, TAP_COUNT, STEPS, PACKED, BLOCKS, BLOCK_BYTES, BIASES, FACTORS = range(11)
+DATA, PIXEL_PLACES, PIXEL_COUNT, TAPS, TAP_COUNT, QUADS, PACKED, BLOCKS, BLOCK_BYTES, BIASES, FACTORS = range(11)
 """The fields of a record: data, pixels, taps, weights, operands of X1 (addresses, with their sizes) ..."""
 MULTIPLY, X1_SHIFT, LOW, CONVERTER_OFFSET, CONVERTER_SCALE, CONVERTER_SHIFT = range(11, 17)
-SURFACES, SURFACE_STRIDE, ATOM, PIXEL_STRIDE, FLIPPED, IMAGES, IMAGE_STEP, IMAGE_SIZE, OUT_STEP = range(17, 26)
+SURFACES, SURFACE_STRIDE, ATOM, PIXEL_STRIDE, FLIPPED, IMAGES, IMAGE_STRIDE, IMAGE_SIZE, OUT_STRIDE = range(17, 26)
 RESULTS, OTHER, OTHER_SURFACE, OTHER_PIXEL, OTHER_IMAGE, OTHER_SHIFT, OTHER_LOW = range(26, 33)
 CHUNK, CHUNKS, IS_NARROW, NARROW = range(33, 37)
 NARROW_NUMBERS = 6
@@ -85,9 +85,9 @@ class FusedStage(NamedTuple):
 
 class Place(NamedTuple):
     """Where results go and images lie, in bytes: surface s begins at s * ``surface_stride`` and holds ``atom`` bytes a
-    pixel, ``pixel_stride`` apart; image i of ``images`` begins at i * ``image_step`` of the data (of which it takes
-    about ``image_size``) and i * ``out_step`` of the results. ``flip``: :data:`~nvdla.kernels.fast.dot_layout.FLIP` for
-    int8 data, 0 for data + 128.
+    pixel, ``pixel_stride`` apart; image i of ``images`` begins at i * ``image_stride`` of the data (of which it takes
+    about ``image_size``) and i * ``out_stride`` of the results. ``flip``: :data:`~nvdla.kernels.fast.dot_layout.FLIP`
+    for int8 data, 0 for data + 128.
     """
 
     surfaces: int
@@ -96,9 +96,9 @@ class Place(NamedTuple):
     pixel_stride: int
     flip: int
     images: int
-    image_step: int
+    image_stride: int
     image_size: int
-    out_step: int
+    out_stride: int
 
 
 class Summand(NamedTuple):
@@ -107,7 +107,7 @@ class Summand(NamedTuple):
 
     surface_stride: int
     pixel_stride: int
-    image_step: int
+    image_stride: int
     shift: int
     low: int
 
@@ -200,11 +200,11 @@ def _ending(record: np.ndarray, kernel: int, wanted: int) -> np.ndarray:
     for at in range(NARROW_NUMBERS):
         ending[FLOOR + at] = record[NARROW + at]
     ending[HALVES] = wanted // HALF
-    ending[WIDE] = atom >= LANES
+    ending[WIDE] = atom >= WORDS
     ending[ROW_STRIDE] = record[PIXEL_STRIDE]
     for half in range(KERNELS // HALF):
-        lane = kernel + half * HALF
-        ending[PLACES + half] = lane // atom * surface + lane % atom
+        channel = kernel + half * HALF
+        ending[PLACES + half] = channel // atom * surface + channel % atom
     return ending
 
 
@@ -226,15 +226,15 @@ def _tiles(record: np.ndarray, image: int, first: int, last: int, block: int) ->
     results, others = np.empty((NARROW_PIXELS, KERNELS), np.int8), np.zeros((NARROW_PIXELS, KERNELS), np.int8)
     pixel_stride, count, kernel = record[PIXEL_STRIDE], record[PIXEL_COUNT], block * KERNELS
     wanted = min(KERNELS, record[SURFACES] * record[ATOM] - kernel)
-    is_narrow = wanted <= NARROW_VECTORS * LANES and count >= NARROW_PIXELS
+    is_narrow = wanted <= NARROW_VECTORS * WORDS and count >= NARROW_PIXELS
     height = NARROW_PIXELS if is_narrow else PIXELS
     weights = record[PACKED] + block * record[BLOCK_BYTES]
-    taps, tap_count, steps, flip = record[TAPS], record[TAP_COUNT], record[STEPS], record[FLIPPED]
+    taps, tap_count, quads, flip = record[TAPS], record[TAP_COUNT], record[QUADS], record[FLIPPED]
     biases, factors = int32s(record[BIASES] + 4 * kernel, KERNELS), _factors(record, kernel)
     ending = _ending(record, kernel, wanted)
     end = ending.ctypes.data if record[IS_NARROW] else 0
-    source = record[DATA] + image * record[IMAGE_STEP]
-    begin = record[RESULTS] + image * record[OUT_STEP]
+    source = record[DATA] + image * record[IMAGE_STRIDE]
+    begin = record[RESULTS] + image * record[OUT_STRIDE]
     stage = FusedStage(
         record[MULTIPLY],
         record[X1_SHIFT],
@@ -253,17 +253,17 @@ def _tiles(record: np.ndarray, image: int, first: int, last: int, block: int) ->
         where = record[PIXEL_PLACES] + 8 * start
         ending[OUT] = begin + start * pixel_stride
         if is_narrow:
-            dot_narrow_tile(source, where, taps, tap_count, steps, weights, flip, sums.ctypes.data, end)
+            dot_narrow_tile(source, where, taps, tap_count, quads, weights, flip, sums.ctypes.data, end)
         elif rows == PIXELS:
-            dot_tile(source, where, taps, tap_count, steps, weights, flip, sums.ctypes.data, end)
+            dot_tile(source, where, taps, tap_count, quads, weights, flip, sums.ctypes.data, end)
         else:
             for row in range(rows):
-                dot_row(source, where + 8 * row, taps, tap_count, steps, weights, flip, sums[row].ctypes.data, end)
+                dot_row(source, where + 8 * row, taps, tap_count, quads, weights, flip, sums[row].ctypes.data, end)
                 ending[OUT] += pixel_stride
         if end:
             continue
         if record[OTHER]:
-            base = record[OTHER] + image * summand.image_step + start * summand.pixel_stride
+            base = record[OTHER] + image * summand.image_stride + start * summand.pixel_stride
             _take_summand(base, kernel, wanted, rows, summand, record[ATOM], others)
         _convert(sums, rows, biases, factors, stage, others, summand, results)
         _put_results(results, kernel, wanted, rows, record, begin + start * pixel_stride)
@@ -294,7 +294,7 @@ def convolution(
     data: np.ndarray,
     pixels: np.ndarray,
     taps: np.ndarray,
-    steps: int,
+    quads: int,
     packed: np.ndarray,
     alu: np.ndarray,
     mul: np.ndarray,
@@ -307,7 +307,7 @@ def convolution(
 ) -> Record:
     """All kernels at all pixels of all images, straight to their surfaces.
 
-    ``data``, ``pixels``, ``taps``, ``steps``, ``packed`` as for ``conv_int8_dot.accumulate``; ``alu`` (K',) int32 is
+    ``data``, ``pixels``, ``taps``, ``quads``, ``packed`` as for ``conv_int8_dot.accumulate``; ``alu`` (K',) int32 is
     the ALU operand less the packing's correction, ``mul`` (K',) int32 the multiplier; ``narrow`` from
     :func:`narrow_settings`. ``data`` may also be int8, as it lies in memory (``place.flip`` = FLIP). ``out`` is flat
     int8. ``other``, flat int8 and apart from ``out``, is the cube that X2 adds; then ``narrow`` is empty.
@@ -319,7 +319,7 @@ def convolution(
     numbers = np.zeros(FIELDS, np.int64)
     numbers[[DATA, PIXEL_PLACES, TAPS, PACKED]] = [each.ctypes.data for each in (data, pixels, taps, packed)]
     numbers[[BIASES, FACTORS, RESULTS]] = [each.ctypes.data for each in (alu, mul, out)]
-    numbers[[PIXEL_COUNT, TAP_COUNT, STEPS]] = pixels.size, taps.size, steps
+    numbers[[PIXEL_COUNT, TAP_COUNT, QUADS]] = pixels.size, taps.size, quads
     numbers[[BLOCKS, BLOCK_BYTES, CHUNK, CHUNKS]] = len(packed), packed[0].size, chunk, ceil_div(tiles, chunk)
     numbers[MULTIPLY : MULTIPLY + len(stage)] = stage
     numbers[SURFACES : SURFACES + len(place)] = place

@@ -1,4 +1,4 @@
-"""How processors multiply bytes, as LLVM IR: four unsigned by four signed bytes in each 32-bit lane, added to the lane.
+"""How processors multiply bytes, as LLVM IR: four unsigned by four signed bytes in each 32-bit word, added to the word.
 
 Whatever the instructions, the sums are the same: those of :mod:`nvdla.kernels.fast.dot_tile`, exact modulo 2^32.
 """
@@ -16,36 +16,36 @@ Values = tuple[ir.Value, ...]
 
 
 class Instructions(Protocol):
-    """A set of instructions. ``lanes``: 32-bit lanes of a register; ``rows`` and ``vectors``: of a tile (vectors of 16
-    lanes), how many are computed in one go, so that accumulators stay in registers.
+    """A set of instructions. ``words``: 32-bit words of a register; ``rows`` and ``vectors``: of a tile (vectors of 16
+    words), how many are computed in one go, so that accumulators stay in registers.
 
     ``signed``: it takes signed data, x - 128 for x. Then ``sum(x w) = sum((x - 128) w) - sum(-128 w)``, so a row of
     the tile more is computed, with -128 for data, and taken off all others.
     """
 
-    lanes: int
+    words: int
     rows: int
     vectors: int
     signed: bool
 
     def data(self, builder: ir.IRBuilder, bytes_: ir.Value) -> Values:
-        """Four bytes in every lane as ``add`` takes them."""
+        """Four bytes in every word as ``add`` takes them."""
 
     def weights(self, builder: ir.IRBuilder, column: ir.Value) -> Values:
-        """Four weights in each lane as ``add`` takes them."""
+        """Four weights in each word as ``add`` takes them."""
 
     def add(self, builder: ir.IRBuilder, total: ir.Value, data: Values, weights: Values) -> ir.Value:
-        """The lanes of ``total`` and their products."""
+        """The words of ``total`` and their products."""
 
 
 class Vnni:
-    """``vpdpbusd``: of AVX512-VNNI with 16 lanes, of AVX-VNNI (and AVX512-VL) with 8."""
+    """``vpdpbusd``: of AVX512-VNNI with 16 words, of AVX-VNNI (and AVX512-VL) with 8."""
 
     signed = False
 
-    def __init__(self, lanes: int, rows: int, vectors: int) -> None:
-        self.lanes, self.rows, self.vectors = lanes, rows, vectors
-        self._name = f"llvm.x86.avx512.vpdpbusd.{32 * lanes}"
+    def __init__(self, words: int, rows: int, vectors: int) -> None:
+        self.words, self.rows, self.vectors = words, rows, vectors
+        self._name = f"llvm.x86.avx512.vpdpbusd.{32 * words}"
 
     def data(self, builder: ir.IRBuilder, bytes_: ir.Value) -> Values:
         """As they are."""
@@ -61,21 +61,21 @@ class Vnni:
 
 
 class MultiplyAdd:
-    """AVX2: the bytes of a lane as two pairs of 16-bit numbers, by ``vpmaddwd``: two products and their sum in 32 bits.
+    """AVX2: the bytes of a word as two pairs of 16-bit numbers, by ``vpmaddwd``: two products and their sum in 32 bits.
 
     Exact whatever the operands: 2 * 255 * 128 < 2^31. (``vpmaddubsw`` takes bytes, but saturates sums of two products
     at 16 bits, which weights of more than 64 could reach.)
     """
 
-    lanes, rows, vectors, signed = 8, 2, 2, False
+    words, rows, vectors, signed = 8, 2, 2, False
 
     def data(self, builder: ir.IRBuilder, bytes_: ir.Value) -> Values:
-        """The unsigned bytes 0 and 2 of each lane, and 1 and 3."""
+        """The unsigned bytes 0 and 2 of each word, and 1 and 3."""
         pairs = builder.bitcast(bytes_, ir.VectorType(_INT16, 16))
         return builder.and_(pairs, _every(pairs.type, 255)), builder.lshr(pairs, _every(pairs.type, 8))
 
     def weights(self, builder: ir.IRBuilder, column: ir.Value) -> Values:
-        """The signed bytes 0 and 2 of each lane, and 1 and 3."""
+        """The signed bytes 0 and 2 of each word, and 1 and 3."""
         pairs = builder.bitcast(column, ir.VectorType(_INT16, 16))
         eight = _every(pairs.type, 8)
         return builder.ashr(builder.shl(pairs, eight), eight), builder.ashr(pairs, eight)
@@ -91,7 +91,7 @@ class MultiplyAdd:
 class NeonDot:
     """``sdot`` of Armv8.2's dot products, which multiplies signed bytes by signed bytes."""
 
-    lanes, rows, vectors, signed = 4, 6, 1, True
+    words, rows, vectors, signed = 4, 6, 1, True
 
     def data(self, builder: ir.IRBuilder, bytes_: ir.Value) -> Values:
         """Less 128."""

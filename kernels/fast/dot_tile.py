@@ -1,6 +1,6 @@
 """A register tile of int8 dot products with the processor's own instructions (AVX512-VNNI ``vpdpbusd``, and others).
 
-Four unsigned are multiplied by four signed bytes in each 32-bit lane and the four products added to the lane, without
+Four unsigned are multiplied by four signed bytes in each 32-bit word and the four products added to the word, without
 saturation; numba cannot find such instructions by itself, so the tile is emitted as LLVM IR
 (:mod:`nvdla.kernels.fast.dot_tile_code`, for compiled kernels only) with the set of them that
 :mod:`nvdla.kernels.jit.processor` has found.

@@ -15,7 +15,6 @@ from nvdla.kernels.fast.dot_layout import (
     HALF,
     HALVES,
     KERNELS,
-    LANES,
     NARROW_PIXELS,
     NARROW_VECTORS,
     OFFSET,
@@ -28,16 +27,17 @@ from nvdla.kernels.fast.dot_layout import (
     SHIFT,
     VECTORS,
     WIDE,
+    WORDS,
 )
 from nvdla.kernels.jit.intrinsic_code import intrinsic
 from nvdla.kernels.jit.processor import dot_instructions
 
 _INT8, _INT32, _INT64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-_VECTOR = ir.VectorType(_INT32, LANES)
+_VECTOR = ir.VectorType(_INT32, WORDS)
 
 
 class _Operands(NamedTuple):
-    """What a tile multiplies; ``counts``: taps, and steps of each."""
+    """What a tile multiplies; ``counts``: taps, and quads of each."""
 
     data: ir.Value
     pixels: ir.Value
@@ -90,18 +90,18 @@ class _Emitter:
         builder.position_at_end(after)
         return results
 
-    def _every_lane(self, value: ir.Value, lanes: int) -> ir.Value:
-        kind = ir.VectorType(_INT32, lanes)
+    def _every_word(self, value: ir.Value, words: int) -> ir.Value:
+        kind = ir.VectorType(_INT32, words)
         undefined = ir.Constant(kind, ir.Undefined)
         first = self.builder.insert_element(undefined, value, ir.Constant(_INT32, 0))
-        return self.builder.shuffle_vector(first, undefined, ir.Constant(kind, [0] * lanes))
+        return self.builder.shuffle_vector(first, undefined, ir.Constant(kind, [0] * words))
 
-    def splat(self, value: ir.Value, lanes: int = LANES) -> ir.Value:
-        """A 64-bit number's low half in every lane."""
-        return self._every_lane(self.builder.trunc(value, _INT32), lanes)
+    def splat(self, value: ir.Value, words: int = WORDS) -> ir.Value:
+        """A 64-bit number's low half in every word."""
+        return self._every_word(self.builder.trunc(value, _INT32), words)
 
     def tile(self, operands: _Operands) -> list[ir.Value]:
-        """The accumulators after all taps and steps: as much of the tile at a time as registers hold."""
+        """The accumulators after all taps and quads: as much of the tile at a time as registers hold."""
         chosen = self.instructions
         sums: dict[tuple[int, int], ir.Value] = {}
         for top in range(0, self.pixels, chosen.rows):
@@ -115,29 +115,29 @@ class _Emitter:
         """Accumulators by row and vector."""
         builder, chosen = self.builder, self.instructions
         data, pixels, taps, counts, weights, flip = operands
-        kind = ir.VectorType(_INT32, chosen.lanes)
-        registers = len(columns) * LANES // chosen.lanes
-        first = self.constant(4 * LANES * columns[0])
-        flips = self.splat(flip, chosen.lanes)
+        kind = ir.VectorType(_INT32, chosen.words)
+        registers = len(columns) * WORDS // chosen.words
+        first = self.constant(4 * WORDS * columns[0])
+        flips = self.splat(flip, chosen.words)
         places = [builder.add(data, self.load(builder.add(pixels, self.constant(8 * row)), _INT64, 8)) for row in rows]
         height = len(rows) + chosen.signed
-        zeros = [ir.Constant(kind, [0] * chosen.lanes) for _ in range(height * registers)]
+        zeros = [ir.Constant(kind, [0] * chosen.words) for _ in range(height * registers)]
 
         def tap(index: ir.Value, carried: list[ir.Value]) -> list[ir.Value]:
             offset = self.load(builder.add(taps, builder.mul(index, self.constant(8))), _INT64, 8)
             bases = [builder.add(place, offset) for place in places]
 
-            def step(inner: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
+            def quad(inner: ir.Value, state: list[ir.Value]) -> list[ir.Value]:
                 weight, *sums = state
                 advance = builder.mul(inner, self.constant(4))
                 loaded = [
-                    self.load(builder.add(weight, self.constant(4 * chosen.lanes * v)), kind, 4 * chosen.lanes)
+                    self.load(builder.add(weight, self.constant(4 * chosen.words * v)), kind, 4 * chosen.words)
                     for v in range(registers)
                 ]
                 factors = [chosen.weights(builder, column) for column in loaded]
                 for row in range(height):
                     if row < len(bases):
-                        four = self._every_lane(self.load(builder.add(bases[row], advance), _INT32, 1), chosen.lanes)
+                        four = self._every_word(self.load(builder.add(bases[row], advance), _INT32, 1), chosen.words)
                         taken = chosen.data(builder, builder.xor(four, flips))
                     else:
                         taken = chosen.data(builder, zeros[0])
@@ -146,13 +146,13 @@ class _Emitter:
                         sums[at] = chosen.add(builder, sums[at], taken, factor)
                 return [builder.add(weight, self.constant(4 * KERNELS)), *sums]
 
-            return self.loop(counts[1], carried, step)
+            return self.loop(counts[1], carried, quad)
 
         sums = self.loop(counts[0], [builder.add(weights, first), *zeros], tap)[1:]
         if chosen.signed:
             offsets = sums[-registers:]
             sums = [builder.sub(value, offsets[at % registers]) for at, value in enumerate(sums[:-registers])]
-        each = LANES // chosen.lanes
+        each = WORDS // chosen.words
         return {
             (row, v): self._joined(sums[(at * len(columns) + number) * each :][:each])
             for at, row in enumerate(rows)
@@ -162,15 +162,15 @@ class _Emitter:
     def _joined(self, parts: list[ir.Value]) -> ir.Value:
         """Registers side by side as one vector."""
         while len(parts) > 1:
-            lanes = ir.VectorType(_INT32, 2 * parts[0].type.count)
-            order = ir.Constant(lanes, list(range(lanes.count)))
+            words = ir.VectorType(_INT32, 2 * parts[0].type.count)
+            order = ir.Constant(words, list(range(words.count)))
             parts = [self.builder.shuffle_vector(*parts[at : at + 2], order) for at in range(0, len(parts), 2)]
         return parts[0]
 
     def store(self, sums: list[ir.Value], out: ir.Value) -> None:
         for at, value in enumerate(sums):
             row, v = divmod(at, self.vectors)
-            self.put(value, self.builder.add(out, self.constant(4 * (row * KERNELS + v * LANES))), 4)
+            self.put(value, self.builder.add(out, self.constant(4 * (row * KERNELS + v * WORDS))), 4)
 
     def put(self, value: ir.Value, address: ir.Value, align: int) -> None:
         stored = self.builder.store(value, self.builder.inttoptr(address, value.type.as_pointer()))
@@ -187,9 +187,9 @@ class _Emitter:
         halves, is_wide, stride = field(HALVES), _more_than(builder, field(WIDE), 0), field(ROW_STRIDE)
         rows = [builder.add(field(OUT), builder.mul(stride, self.constant(row))) for row in range(self.pixels)]
         for v in range(self.vectors):
-            low, high = (v * LANES // HALF + part for part in range(2))
+            low, high = (v * WORDS // HALF + part for part in range(2))
             with builder.if_then(_more_than(builder, halves, low)):
-                bias = self.load(builder.add(field(ALU), self.constant(4 * LANES * v)), _VECTOR, 4)
+                bias = self.load(builder.add(field(ALU), self.constant(4 * WORDS * v)), _VECTOR, 4)
                 places = field(PLACES + low), field(PLACES + high)
                 lines = [
                     self.converted(builder.add(sums[row * self.vectors + v], bias), numbers)
@@ -204,14 +204,14 @@ class _Emitter:
                             self._put_lines([self._half(line, 1) for line in lines], rows, places[1])
 
     def converted(self, value: ir.Value, numbers: list[ir.Value]) -> ir.Value:
-        """int32 lanes through X1's limits and the output converter: int8 lanes."""
+        """int32 words through X1's limits and the output converter: int8 numbers."""
         builder = self.builder
         floor, ceiling, offset, scale, half, shift = numbers
         product = builder.mul(builder.sub(self._bounded(value, floor, ceiling), offset), scale)
-        negative = builder.ashr(product, ir.Constant(_VECTOR, [31] * LANES))
+        negative = builder.ashr(product, ir.Constant(_VECTOR, [31] * WORDS))
         rounded = builder.ashr(builder.add(builder.add(product, half), negative), shift)
-        low, high = ir.Constant(_VECTOR, [-128] * LANES), ir.Constant(_VECTOR, [127] * LANES)
-        return builder.trunc(self._bounded(rounded, low, high), ir.VectorType(_INT8, LANES))
+        low, high = ir.Constant(_VECTOR, [-128] * WORDS), ir.Constant(_VECTOR, [127] * WORDS)
+        return builder.trunc(self._bounded(rounded, low, high), ir.VectorType(_INT8, WORDS))
 
     def _bounded(self, value: ir.Value, low: ir.Value, high: ir.Value) -> ir.Value:
         builder = self.builder
@@ -219,8 +219,8 @@ class _Emitter:
         return builder.select(builder.icmp_signed(">", value, high), high, value)
 
     def _half(self, line: ir.Value, part: int) -> ir.Value:
-        lanes = ir.Constant(ir.VectorType(_INT32, HALF), list(range(part * HALF, (part + 1) * HALF)))
-        return self.builder.shuffle_vector(line, ir.Constant(line.type, ir.Undefined), lanes)
+        words = ir.Constant(ir.VectorType(_INT32, HALF), list(range(part * HALF, (part + 1) * HALF)))
+        return self.builder.shuffle_vector(line, ir.Constant(line.type, ir.Undefined), words)
 
     def _put_lines(self, lines: list[ir.Value], rows: list[ir.Value], place: ir.Value) -> None:
         for line, row in zip(lines, rows, strict=True):
@@ -235,8 +235,8 @@ def tile_intrinsic(pixels: int, vectors: int, instructions: str | None = None) -
     """The tile as a function for kernels; with the processor's best instructions unless said otherwise."""
 
     @intrinsic
-    def dot_tile(typing_context, data, pixel_offsets, taps, tap_count, steps, weights, flip, sums, ending):  # type: ignore[no-untyped-def]
-        """``sums[p][k] = sum over taps t, steps s, bytes j of (data[pixel_offsets[p] + taps[t] + 4 s + j] ^ flip) *
+    def dot_tile(typing_context, data, pixel_offsets, taps, tap_count, quads, weights, flip, sums, ending):  # type: ignore[no-untyped-def]
+        """``sums[p][k] = sum over taps t, quads s, bytes j of (data[pixel_offsets[p] + taps[t] + 4 s + j] ^ flip) *
         weights[t][s][k][j]`` for the first kernels k of 64; all arguments are addresses (int64) or numbers.
         ``weights`` is 64-byte aligned; ``flip`` is 0 for data that are unsigned, ``FLIP`` for int8 data, which then
         count as data + 128.
@@ -257,9 +257,9 @@ def tile_intrinsic(pixels: int, vectors: int, instructions: str | None = None) -
 
 def emit_tile(builder: ir.IRBuilder, pixels: int, vectors: int, instructions: str, args: list[ir.Value]) -> None:
     """The body of a tile: ``args`` are the nine of :func:`tile_intrinsic`'s functions."""
-    data, pixel_offsets, taps, tap_count, steps, weights, flip, sums, ending = args
+    data, pixel_offsets, taps, tap_count, quads, weights, flip, sums, ending = args
     emitter = _Emitter(builder, pixels, vectors, instructions)
-    totals = emitter.tile(_Operands(data, pixel_offsets, taps, [tap_count, steps], weights, flip))
+    totals = emitter.tile(_Operands(data, pixel_offsets, taps, [tap_count, quads], weights, flip))
     is_bare = builder.icmp_signed("==", ending, emitter.constant(0))
     with builder.if_else(is_bare) as (bare, converted):
         with bare:

@@ -89,10 +89,10 @@ def _row(record: np.ndarray, image: int, y: int, out: np.ndarray) -> None:
     table = uint8s(record[TABLE], known * 256)
     for c in range(known):
         plane = record[PLANES + c * PLANE_FIELDS :]
-        step, base = plane[2], c * 256
-        line = uint8s(plane[0] + image * plane[3] + source * plane[1], inside * step)
+        stride, base = plane[2], c * 256
+        line = uint8s(plane[0] + image * plane[3] + source * plane[1], inside * stride)
         for x in range(inside):
-            out[(left + x) * channels + c] = table[base + line[x * step]]
+            out[(left + x) * channels + c] = table[base + line[x * stride]]
 
 
 @njit(cache=True, nogil=True)

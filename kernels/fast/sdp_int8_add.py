@@ -29,7 +29,7 @@ CHUNK = 1 << 13
 SHARED_SIZE, WAKING_SIZE = 1 << 16, 1 << 20
 ELEMENTS_A_NANOSECOND = 8
 
-FIRST, SECOND, OUT, STRIDES, STEPS = 0, 1, 2, 3, 6
+FIRST, SECOND, OUT, STRIDES, IMAGE_STRIDES = 0, 1, 2, 3, 6
 LENGTH, ROWS, IMAGES, OFFSET, SCALE, SHIFT, WEIGHTS, RELU = 9, 10, 11, 12, 13, 14, 15, 17
 FIELDS = RELU + 1
 """The fields of a record of :func:`addition`: addresses of the cubes, then its arguments."""
@@ -64,9 +64,9 @@ def _places(number: int, record: np.ndarray) -> tuple[int, int, int, int]:
     chunks = pieces(length, CHUNK)
     line, start = number // chunks, number % chunks * CHUNK
     image, row = line // rows, line % rows
-    a = record[FIRST] + image * record[STEPS] + row * record[STRIDES] + start
-    b = record[SECOND] + image * record[STEPS + 1] + row * record[STRIDES + 1] + start
-    c = record[OUT] + image * record[STEPS + 2] + row * record[STRIDES + 2] + start
+    a = record[FIRST] + image * record[IMAGE_STRIDES] + row * record[STRIDES] + start
+    b = record[SECOND] + image * record[IMAGE_STRIDES + 1] + row * record[STRIDES + 1] + start
+    c = record[OUT] + image * record[IMAGE_STRIDES + 2] + row * record[STRIDES + 2] + start
     return min(length - start, CHUNK), a, b, c
 
 
@@ -130,17 +130,17 @@ def addition(
     out: np.ndarray,
     weights: tuple[int, int] = (1, 1),
     images: int = 1,
-    steps: tuple[int, int, int] = (0, 0, 0),
+    image_strides: tuple[int, int, int] = (0, 0, 0),
 ) -> Record:
     """``out = ((max(first * w0 + second * w1, 0 if relu) - offset) * scale >> shift)`` clamped to int8.
 
     All three are flat int8: ``rows`` runs of ``length`` elements, ``strides`` apart in each of them, for each of
-    ``images``, ``steps`` apart; ``converter`` is (offset, scale, shift). The weights are within :func:`sum_fits`.
-    ``out`` may be ``first`` or ``second``.
+    ``images``, ``image_strides`` apart; ``converter`` is (offset, scale, shift). The weights are within
+    :func:`sum_fits`. ``out`` may be ``first`` or ``second``.
     """
     is_plain, size = weights == (1, 1) and fits(*converter), images * rows * length
     sharing = WAKING if size > WAKING_SIZE else JOINED if size > SHARED_SIZE else ALONE
     numbers = [each.ctypes.data for each in (first, second, out)]
-    numbers += [*strides, *steps, length, rows, images, *converter, *weights, relu]
+    numbers += [*strides, *image_strides, length, rows, images, *converter, *weights, relu]
     kernel, pace = (_add_all, ELEMENTS_A_NANOSECOND) if is_plain else (_add_weighted_all, 1)
     return Record(kernel, numbers, (first, second, out), sharing, size // pace)

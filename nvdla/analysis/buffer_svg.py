@@ -18,7 +18,7 @@ from nvdla.program.operation import Operation
 LEFT, RIGHT, TICKS = 90, 60, 10
 LEAST_WIDTH, MOST_WIDTH, OF_A_CONVOLUTION = 1000, 4000, 34
 BANKS_HIGH, BANK_LEAST, BANK_MOST = 480, 10, 26
-NAME_LANES, NAME_HEIGHT, CHARACTER, LONGEST_NAME = 6, 13, 6.6, 22
+NAME_ROWS, NAME_HEIGHT, CHARACTER, LONGEST_NAME = 6, 13, 6.6, 22
 KINDS = {"data": "conv", "weights": "pdp", "used again": "cdp"}
 FILLING = 0.35
 
@@ -124,8 +124,8 @@ def buffer_svg(study: Study, style: str = STYLE) -> str:
     title += f"{study.config.cbuf_bank_bytes // 1024} KiB, {len(convolutions)} convolutions"
     drawing.text(8, 18, title, "title")
     scale = plot / total
-    lanes, missing = _names(drawing, found, scale, plot)
-    top = 30 + lanes * NAME_HEIGHT + 22
+    rows, missing = _names(drawing, found, scale, plot)
+    top = 30 + rows * NAME_HEIGHT + 22
     used = max((stay.first + stay.banks for stay in found), default=1)
     high = min(max(BANKS_HIGH / used, BANK_LEAST), BANK_MOST)
     bottom = top + used * high
@@ -160,9 +160,9 @@ def _draw(drawing: Drawing, stay: Stay, scale: float, top: float, high: float) -
 
 
 def _names(drawing: Drawing, found: list[Stay], scale: float, plot: float) -> tuple[int, int]:
-    """Names above the moments in which the data are all there, where there is room: lanes of them, and how many have
+    """Names above the moments in which the data are all there, where there is room: rows of them, and how many have
     none."""
-    ends = [0.0] * NAME_LANES
+    ends = [0.0] * NAME_ROWS
     seen: set[object] = set()
     missing = 0
     for stay in found:
@@ -173,12 +173,12 @@ def _names(drawing: Drawing, found: list[Stay], scale: float, plot: float) -> tu
         text, x = short(name, LONGEST_NAME), LEFT + min(stay.there, stay.end) * scale
         width = len(text) * CHARACTER + 8
         x = min(x, LEFT + plot + RIGHT - width)
-        lane = next((number for number in range(NAME_LANES) if ends[number] <= x), None)
-        if lane is None:
+        row = next((number for number in range(NAME_ROWS) if ends[number] <= x), None)
+        if row is None:
             missing += 1
             continue
-        ends[lane] = x + width
-        y = 30 + lane * NAME_HEIGHT
+        ends[row] = x + width
+        y = 30 + row * NAME_HEIGHT
         drawing.rect(x - 4, y + 3, 2, NAME_HEIGHT - 4, "conv")
         drawing.text(x, y + 11, text)
     return sum(end > 0 for end in ends), missing

@@ -95,9 +95,9 @@ def round_ticks(total: float, wanted: int) -> list[int]:
     """0 and round whole numbers up to ``total``, about ``wanted`` of them: 1, 2 or 5 times a power of ten apart."""
     power = 1
     while True:
-        for step in (power, 2 * power, 5 * power):
-            if total <= step * wanted:
-                return list(range(0, int(total) + 1, step))
+        for distance in (power, 2 * power, 5 * power):
+            if total <= distance * wanted:
+                return list(range(0, int(total) + 1, distance))
         power *= 10
 
 
@@ -105,8 +105,8 @@ def log_ticks(low: float, high: float) -> list[float]:
     """Round numbers from one below (or at) ``low`` > 0 to one above ``high``, for a logarithmic axis that begins and
     ends with them: 1, 2 and 5 times powers of ten; powers of ten alone where those are more than ten."""
     first, last = math.floor(math.log10(low)) - 1, math.ceil(math.log10(high)) + 1
-    for steps in ((1, 2, 5), (1,)):
-        ticks = [step * 10.0**power for power in range(first, last + 1) for step in steps]
+    for leads in ((1, 2, 5), (1,)):
+        ticks = [lead * 10.0**power for power in range(first, last + 1) for lead in leads]
         begin = max(at for at, tick in enumerate(ticks) if tick <= low * (1 + 1e-9))
         end = max(min(at for at, tick in enumerate(ticks) if tick >= high * (1 - 1e-9)), begin + 1)
         if end - begin < 10:

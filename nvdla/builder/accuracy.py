@@ -9,7 +9,7 @@ import numpy as np
 
 from nvdla.builder import reference
 from nvdla.builder.compiler import Built
-from nvdla.builder.fuse import Group, group_layers
+from nvdla.builder.groups import Group, group_layers
 from nvdla.builder.ir import Convolve, LoweredProgram, Operation, Surface
 from nvdla.builder.network import Network, NetworkTensor
 from nvdla.builder.quantize import LARGEST, quantize
@@ -24,7 +24,7 @@ class LayerAccuracy:
     """One operation of the hardware. ``layer``: names of its layers; ``tensor``: its result.
 
     ``alone``: signal to noise (dB) where its inputs are the float ones, rounded; ``chain``: with all layers before it.
-    ``saturated``: share of elements at the ends of the range. ``scale``: real number of one step. ``advice``: what to
+    ``saturated``: share of elements at the ends of the range. ``scale``: real number of one unit. ``advice``: what to
     try, empty where the layer is good.
     """
 

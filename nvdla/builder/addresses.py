@@ -19,23 +19,23 @@ CONSTANTS, POOL, CVSRAM = "constants", "pool", "CVSRAM"
 
 @dataclass(frozen=True)
 class Extent:
-    """Bytes start..end of one memory: all of them, or ``span`` bytes every ``step`` bytes from the start on."""
+    """Bytes start..end of one memory: all of them, or ``span`` bytes every ``stride`` bytes from the start on."""
 
     memory: str
     start: int
     end: int
-    step: int = 0
+    stride: int = 0
     span: int = 0
 
     def meets(self, other: Extent) -> bool:
         """Whether both may have a byte in common. Bands of rows of one tensor have none: counted modulo their common
-        step, their pieces lie apart."""
+        stride, their pieces lie apart."""
         if self.memory != other.memory or self.start >= other.end or other.start >= self.end:
             return False
-        if not self.step or self.step != other.step:
+        if not self.stride or self.stride != other.stride:
             return True
-        behind = (other.start - self.start) % self.step
-        return behind < self.span or (self.step - behind) % self.step < other.span
+        behind = (other.start - self.start) % self.stride
+        return behind < self.span or (self.stride - behind) % self.stride < other.span
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ class Addresses:
             + surface.left * atom
         )
         channels, height, width = surface.shape
-        line = surface.row_step * layout.line_stride
+        line = surface.row_stride * layout.line_stride
         if isinstance(surface, ColumnSurface):
-            line = surface.column_step * atom
+            line = surface.column_stride * atom
         surfaces = ceil_div(channels * size, atom)
         stride = layout.surface_stride
         if (surfaces, height, width) == (1, 1, 1):

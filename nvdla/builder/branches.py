@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from nvdla.builder.fuse import Group
+from nvdla.builder.groups import Group
 from nvdla.builder.network import Layer, Network, NetworkTensor
 from nvdla.builder.quantize import Calibration
 

@@ -31,7 +31,7 @@ class Buffer:
 
     @property
     def bank_bytes(self) -> int:
-        """Bytes of a bank."""
+        """What a bank holds: its entries times their size."""
         return self.entries * self.entry_bytes
 
 

@@ -43,12 +43,12 @@ class Built:
 
     @property
     def input_scales(self) -> dict[str, float]:
-        """Real number of one step of each input (1 for fp16)."""
+        """Real number of one unit of each input (1 for fp16)."""
         return {root.name: root.scale for root in self.program.inputs}
 
     @property
     def output_scales(self) -> dict[str, float]:
-        """Output -> the real number that one step stands for."""
+        """Output -> the real number that one unit stands for."""
         return {root.name: root.scale for root in self.program.outputs}
 
     @property
@@ -74,7 +74,7 @@ class Built:
         return {root.name: np.stack([memory.array(root) for memory in found]) for root in self.program.outputs}
 
     def tensors(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Real values (C, H, W) of every tensor that exists after fusion, for inputs given as elements."""
+        """Real values (C, H, W) of every tensor that an operation writes, for inputs given as elements."""
         memory = reference.evaluate(self.program, inputs)
         return {
             name: _real(surface, surface.of(memory.array(surface.root)))
@@ -95,7 +95,7 @@ def _elements(root: Root, values: np.ndarray) -> np.ndarray:
 
 
 def _real(surface: Surface, elements: np.ndarray) -> np.ndarray:
-    """Real numbers of elements; an input of pixels has steps of its own for each channel."""
+    """Real numbers of elements; an input of pixels has units of its own for each channel."""
     converter = surface.root.converter
     real = surface.real(elements)
     return real if converter is None else real * np.array(converter.factors)[:, None, None]

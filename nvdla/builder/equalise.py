@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.builder.floating import expand_groups
-from nvdla.builder.fuse import Group, group_layers
+from nvdla.builder.groups import Group, group_layers
 from nvdla.builder.layer_types import layer_type
 from nvdla.builder.network import Layer, Network
 
@@ -144,8 +144,8 @@ def equalise(
                 logs = np.log(sizes[some])
                 np.add.at(pull, ids[some], sign * (logs - logs.mean()))
                 np.add.at(weight, ids[some], 1.0)
-        step = np.where(free & (weight > 0), pull / np.maximum(weight, 1), 0.0)
-        factors = np.clip(factors + step, -np.log(LARGEST_FACTOR), np.log(LARGEST_FACTOR))
+        change = np.where(free & (weight > 0), pull / np.maximum(weight, 1), 0.0)
+        factors = np.clip(factors + change, -np.log(LARGEST_FACTOR), np.log(LARGEST_FACTOR))
     by_tensor = {name: np.exp(factors[ids]) for name, ids in numbers.items()}
     return folded.changed(_changes(groups, by_tensor)), by_tensor
 

@@ -42,7 +42,7 @@ class Links:
 def link(operations: list[HardwareOperation], extents: dict[int, tuple[list[Extent], list[Extent]]]) -> list[Links]:
     """The graph of one task. ``extents``: bytes read and bytes written by each operation, by its index."""
     links = [Links() for _ in operations]
-    _fuse(operations, links)
+    _join(operations, links)
     needs = [_needs(operation, operations, extents) for operation in operations]
     _queues(operations, links, needs)
     for operation in operations:
@@ -57,7 +57,7 @@ def link(operations: list[HardwareOperation], extents: dict[int, tuple[list[Exte
     return links
 
 
-def _fuse(operations: list[HardwareOperation], links: list[Links]) -> None:
+def _join(operations: list[HardwareOperation], links: list[Links]) -> None:
     for operation in operations:
         for parent, child in zip(operation.chain, operation.chain[1:], strict=False):
             if operation is not child:

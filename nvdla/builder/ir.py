@@ -2,7 +2,7 @@
 
 The reference model (reference.py) evaluates them in plain numpy, the back end (tiling, planning, emission) turns them
 into descriptors. A :class:`Root` is one piece of memory that holds a cube, a :class:`Surface` the part of it (channels,
-rows, columns, possibly with steps) that an operation reads or writes; concatenation and interleaving are just surfaces
+rows, columns, with strides) that an operation reads or writes; concatenation and interleaving are just surfaces
 of one root.
 """
 
@@ -25,7 +25,7 @@ DTYPES = {each.title: each.dtype.type for each in Precision}
 class PixelConverter:
     """What CDMA makes of unsigned pixels: ``(pixel - means) * scale >> shift``, rounded half away from zero, limited to
     the precision. ``lift``: bits by which a pixel is moved up before. ``factors`` (C,): the real number of a channel's
-    step in steps of the tensor's scale, which the weights of whoever reads it make up for."""
+    unit in units of the tensor's scale, which the weights of whoever reads it make up for."""
 
     numbers: PixelNumbers
     means: tuple[int, ...]
@@ -37,7 +37,7 @@ class PixelConverter:
 
 @dataclass(eq=False)
 class Root:
-    """A whole cube in memory. ``scale``: real number of one step (1 for fp16). ``zero``: the element that stands for 0.
+    """A whole cube in memory. ``scale``: real number of one unit (1 for fp16). ``zero``: the element that stands for 0.
 
     ``role``: "input", "output", "inner" or "constant", which has its elements (C, H, W) in ``data``. ``paired``: an
     even number of surfaces, for conversion between int8 and int16. ``pixels``: the format of an image; None: surfaces
@@ -73,17 +73,17 @@ class Root:
 
 @dataclass(frozen=True, eq=False)
 class Surface:
-    """Part of a root: ``channels`` from ``first_channel``, ``height`` rows from ``top`` in steps, ``width`` columns
-    alike."""
+    """Part of a root: ``channels`` from ``first_channel``, ``height`` rows from ``top`` with a stride, ``width``
+    columns alike."""
 
     root: Root
     first_channel: int
     channels: int
     top: int
-    row_step: int
+    row_stride: int
     height: int
     left: int
-    column_step: int
+    column_stride: int
     width: int
 
     @property
@@ -93,7 +93,7 @@ class Surface:
 
     @property
     def scale(self) -> float:
-        """The real number that one step of an integer stands for."""
+        """The real number that one unit of an integer stands for."""
         return self.root.scale
 
     @property
@@ -116,8 +116,8 @@ class Surface:
 
     def of(self, array: np.ndarray) -> np.ndarray:
         """The view of the root's array (C, H, W) that this surface means."""
-        rows = slice(self.top, self.top + (self.height - 1) * self.row_step + 1, self.row_step)
-        columns = slice(self.left, self.left + (self.width - 1) * self.column_step + 1, self.column_step)
+        rows = slice(self.top, self.top + (self.height - 1) * self.row_stride + 1, self.row_stride)
+        columns = slice(self.left, self.left + (self.width - 1) * self.column_stride + 1, self.column_stride)
         return array[self.first_channel : self.first_channel + self.channels, rows, columns]
 
     def channel_range(self, first: int, count: int) -> Surface:
@@ -125,24 +125,24 @@ class Surface:
         return replace(self, first_channel=self.first_channel + first, channels=count)
 
     def crop(self, top: int, height: int, left: int, width: int) -> Surface:
-        """Rows and columns of this surface, counted in its own steps."""
+        """Rows and columns of this surface, counted by its own strides."""
         return replace(
             self,
-            top=self.top + top * self.row_step,
+            top=self.top + top * self.row_stride,
             height=height,
-            left=self.left + left * self.column_step,
+            left=self.left + left * self.column_stride,
             width=width,
         )
 
-    def every(self, top: int, row_step: int, height: int, left: int, column_step: int, width: int) -> Surface:
-        """Every ``row_step``-th row and ``column_step``-th column from a start, counted in this surface's steps."""
+    def every(self, top: int, row_stride: int, height: int, left: int, column_stride: int, width: int) -> Surface:
+        """Every ``row_stride``-th row and ``column_stride``-th column from a start, in this surface's strides."""
         return replace(
             self,
-            top=self.top + top * self.row_step,
-            row_step=self.row_step * row_step,
+            top=self.top + top * self.row_stride,
+            row_stride=self.row_stride * row_stride,
             height=height,
-            left=self.left + left * self.column_step,
-            column_step=self.column_step * column_step,
+            left=self.left + left * self.column_stride,
+            column_stride=self.column_stride * column_stride,
             width=width,
         )
 
@@ -314,7 +314,7 @@ class Quantised:
 class LoweredProgram:
     """A lowered network: operations in an order that respects the data, and the roots that the application binds.
 
-    ``tensors`` maps a layer's name to the surface that holds its result, for those that exist after fusion.
+    ``tensors`` maps a layer's name to the surface that holds its result, for those that an operation writes.
     ``quantised``: integer convolutions by layer name. ``images``: those of a batch, one after the other in every bound
     tensor.
     """

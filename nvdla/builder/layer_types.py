@@ -13,7 +13,7 @@ from nvdla.discovery import modules_of
 from nvdla.errors import BuildError
 
 if TYPE_CHECKING:
-    from nvdla.builder.fuse import Group
+    from nvdla.builder.groups import Group
     from nvdla.builder.lower.lowering import Lowering
     from nvdla.builder.network import Layer
 

@@ -36,7 +36,7 @@ class LutTable:
 
     @property
     def segments(self) -> int:
-        """Steps between the entries."""
+        """Intervals between the entries."""
         return len(self.values) - 1
 
     @property

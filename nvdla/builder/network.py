@@ -236,7 +236,7 @@ class Network:
         rows: tuple[int, int, int] | None = None,
         columns: tuple[int, int, int] | None = None,
     ) -> NetworkTensor:
-        """A part of a tensor: ``channels`` (first, count), ``rows`` and ``columns`` (first, step, count)."""
+        """A part of a tensor: ``channels`` (first, count), ``rows`` and ``columns`` (first, stride, count)."""
         return self.add_layer("slice", name, [source], channels=channels, rows=rows, columns=columns)
 
     def pad(self, name: str, source: NetworkTensor, padding: Padding, value: float = 0.0) -> NetworkTensor:

@@ -53,9 +53,9 @@ def unsigned_format(channels: int, precision: str, bits: int) -> PixelFormat | N
 
 
 def converter(numbers: PixelNumbers, channels: int, precision: str) -> tuple[PixelConverter, float]:
-    """CDMA's settings for pixels, and the real number of one step of what it makes.
+    """CDMA's settings for pixels, and the real number of one unit of what it makes.
 
-    Pixels stay as they are where they fit (a step is one of a pixel's); else the largest distance from the mean is the
+    Pixels stay as they are where they fit (a unit is one of a pixel's); else the largest distance from the mean is the
     largest element.
     """
     mean, scale = numbers.channels(channels)
@@ -64,9 +64,9 @@ def converter(numbers: PixelNumbers, channels: int, precision: str) -> tuple[Pix
     means = np.clip(np.rint(mean * (1 << lift)), -(1 << 15), (1 << 15) - 1).astype(np.int64)
     farthest = int(np.max(np.maximum(np.abs(means), np.abs((numbers.largest << lift) - means))))
     factor, shift = (1, 0) if farthest <= limit + 1 else fixed_point(limit / farthest)
-    step = float(np.max(scale)) * 2.0**shift / (factor << lift)
+    unit = float(np.max(scale)) * 2.0**shift / (factor << lift)
     factors = tuple(float(each) for each in scale / np.max(scale))
-    return PixelConverter(numbers, tuple(int(each) for each in means), factor, shift, lift, factors), step
+    return PixelConverter(numbers, tuple(int(each) for each in means), factor, shift, lift, factors), unit
 
 
 def components(pixels: PixelFormat) -> int:
@@ -75,7 +75,7 @@ def components(pixels: PixelFormat) -> int:
 
 
 def pixel_bytes(pixels: PixelFormat) -> int:
-    """Bytes of a pixel."""
+    """From one column to the next of the (first) plane."""
     return pixel_format(int(pixels)).bytes_per_pixel(0)
 
 

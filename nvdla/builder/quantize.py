@@ -52,7 +52,7 @@ class Calibration:
 
     @classmethod
     def from_scales(cls, scales: Mapping[str, float], precision: str = "int8") -> Calibration:
-        """From scales (real number of one step), as NVIDIA's calibration tables have them."""
+        """From scales (real number of one unit), as NVIDIA's calibration tables have them."""
         return cls({name: float(scale) * LARGEST[precision] for name, scale in scales.items()})
 
     def scale(self, name: str, precision: str) -> float:

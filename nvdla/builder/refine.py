@@ -67,7 +67,7 @@ def refine(
     """Calibrate and improve a network for "int8" or "int16".
 
     ``batches()`` gives the float values of tensors, arrays (N, C, H, W) by name of layer, for one batch of samples
-    after the other; at least those of the inputs and of the last layer of every group (nvdla.builder.fuse). It is
+    after the other; at least those of the inputs and of the last layer of every group (nvdla.builder.groups). It is
     called once, or twice where tensors are equalised (the first time 32 batches are enough). ``held``: tensors whose
     channels equalisation leaves alone.
     """

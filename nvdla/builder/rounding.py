@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.builder.floating import pad, windows
-from nvdla.builder.fuse import group_layers
+from nvdla.builder.groups import group_layers
 from nvdla.builder.lower.lowering import Lowering
 from nvdla.builder.network import Layer, Network
 from nvdla.builder.quantize import LARGEST, Calibration
@@ -71,23 +71,23 @@ class Patches:
 def round_adaptively(weights: np.ndarray, scales: np.ndarray, moments: np.ndarray, largest: int = 127) -> np.ndarray:
     """Elements (K, d) of weights (K, d) for mean outer products (d, d); each is the weight rounded up or down."""
     moments = moments + _DAMPING * float(np.mean(np.diag(moments))) * np.eye(len(moments), dtype=moments.dtype)
-    steps = weights / scales[:, None]
-    down, up = np.clip(np.floor(steps), -largest, largest), np.clip(np.ceil(steps), -largest, largest)
-    elements = np.clip(np.floor(steps + 0.5), -largest, largest)
-    error = elements - steps
+    numbers = weights / scales[:, None]
+    down, up = np.clip(np.floor(numbers), -largest, largest), np.clip(np.ceil(numbers), -largest, largest)
+    elements = np.clip(np.floor(numbers + 0.5), -largest, largest)
+    error = elements - numbers
     slope = error @ moments
     diagonal = np.diag(moments)
     for _ in range(SWEEPS):
         changed = False
         for index in np.flatnonzero(diagonal > 0):
             best = error[:, index] - slope[:, index] / diagonal[index]
-            choice = np.clip(np.floor(steps[:, index] + best + 0.5), down[:, index], up[:, index])
+            choice = np.clip(np.floor(numbers[:, index] + best + 0.5), down[:, index], up[:, index])
             rows = np.flatnonzero(choice != elements[:, index])
             if rows.size:
                 changed = True
                 slope[rows] += np.outer(choice[rows] - elements[rows, index], moments[index])
                 elements[:, index] = choice
-                error[:, index] = choice - steps[:, index]
+                error[:, index] = choice - numbers[:, index]
         if not changed:
             break
     return elements

@@ -354,14 +354,14 @@ def _is_scattered(surface: Surface) -> bool:
 def _interleaved_copies(process: Process) -> list[Process]:
     """An SDP operation as ones whose columns lie side by side.
 
-    A result with a step between columns is written as a cube one column wide whose *lines* are the columns. Where
+    A result whose columns lie apart is written as a cube one column wide whose *lines* are the columns. Where
     whole rows follow each other without a gap on both sides that works for many rows at once.
     """
     source, destination = process.taken, process.destination
-    if destination.column_step == 1 and source.column_step == 1:
+    if destination.column_stride == 1 and source.column_stride == 1:
         return [process]
     if process.stages:
-        raise BuildError(f"layer {process.layer}: only plain copies can step over columns")
+        raise BuildError(f"layer {process.layer}: only plain copies can leave columns out")
     rows = MAX_SIZE // source.width if _seamless(source) and _seamless(destination) else 1
     if rows == 0:
         raise BuildError(f"layer {process.layer}: {source.width} columns, at most {MAX_SIZE} can be interleaved")
@@ -376,8 +376,8 @@ def _interleaved_copies(process: Process) -> list[Process]:
 
 
 def _seamless(surface: Surface) -> bool:
-    """Whether the first column of a row follows the last of the row before with the step of the columns."""
-    return surface.row_step == 1 and surface.width * surface.column_step == surface.root.width
+    """Whether the first column of a row follows the last of the row before with the stride of the columns."""
+    return surface.row_stride == 1 and surface.width * surface.column_stride == surface.root.width
 
 
 @dataclass(frozen=True, eq=False)

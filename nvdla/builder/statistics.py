@@ -115,7 +115,7 @@ def _divergence(histogram: np.ndarray, bins: int, levels: int) -> float:
 def mse_limit(histogram: Histogram, largest: int) -> float:
     """The magnitude at which to saturate so that the mean squared error is least.
 
-    Elements within the limit are wrong by a twelfth of a squared step, those beyond by their distance from it. Nothing
+    Elements within the limit are wrong by a twelfth of a squared unit, those beyond by their distance from it. Nothing
     is cut off where the error of the largest magnitude is less than ``WORTH_CUTTING`` times as large.
     """
     used = histogram.used

@@ -14,7 +14,7 @@ import numpy as np
 
 from nvdla.analysis.alternatives import Alternative, WinogradGeometry
 from nvdla.builder.cbuf import Fit, Tile
-from nvdla.builder.fuse import Group
+from nvdla.builder.groups import Group
 from nvdla.builder.ir import BYTES, Convolve, Process, Root, Surface
 from nvdla.hardware.configuration import Configuration
 from nvdla.rounding import align

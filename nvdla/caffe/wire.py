@@ -94,21 +94,21 @@ class WirePart:
 
     def numbers(self, dtype: str) -> np.ndarray:
         """Repeated floats or doubles ("<f4", "<f8"): packed, or one. A view of the file."""
-        step = int(dtype[-1])
+        size = int(dtype[-1])
         if self.kind != BYTES:
-            self.of(NARROW if step == 4 else WIDE)
-        if (self.stop - self.start) % step:
-            raise self.fail(f"{self.stop - self.start} bytes are no whole number of elements of {step} bytes")
+            self.of(NARROW if size == 4 else WIDE)
+        if (self.stop - self.start) % size:
+            raise self.fail(f"{self.stop - self.start} bytes are no whole number of elements of {size} bytes")
         return np.frombuffer(self.data[self.start : self.stop], dtype)
 
     def _varint(self, at: int) -> tuple[int, int]:
         """(value, behind it)."""
         value = 0
-        for step in range(MAX_VARINT):
-            if at + step >= self.stop:
+        for number in range(MAX_VARINT):
+            if at + number >= self.stop:
                 raise self.at(at, self.name).fail("the bytes end inside a number (cut off?)")
-            byte = self.data[at + step]
-            value |= (byte & 0x7F) << (7 * step)
+            byte = self.data[at + number]
+            value |= (byte & 0x7F) << (7 * number)
             if byte < 0x80:
-                return value & ((1 << 64) - 1), at + step + 1
+                return value & ((1 << 64) - 1), at + number + 1
         raise self.at(at, self.name).fail(f"a number is longer than {MAX_VARINT} bytes")

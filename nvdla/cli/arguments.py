@@ -64,7 +64,7 @@ def add_scale_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="[NAME=]X",
-        help="the real value of one step of an input, for inputs of real numbers (default: the layer file's)",
+        help="the real value of one unit of an input, for inputs of real numbers (default: the layer file's)",
     )
 
 
@@ -108,7 +108,7 @@ def whole_command(args: argparse.Namespace) -> Iterator[None]:
         number = "NUMBER" if error.suggested is None else f"{number} (here what just holds the greatest value)"
         raise FormatError(
             f"{error.kind} {error.name}: {what}, but no scale is known: '{words}', where {number} is the real value of "
-            "one step of the integers; a calibration table is given with --scales"
+            "one unit of the integers; a calibration table is given with --scales"
         ) from None
 
 

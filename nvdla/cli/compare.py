@@ -217,7 +217,7 @@ def _as_type(array: np.ndarray, tensor: Any, target: Any, names: Names) -> np.nd
     scale = names.scale(tensor.name)
     if scale is None:
         raise FormatError(
-            f"input {tensor.name} is {array.dtype} here and {target.dtype} there: say what one step of the integers "
+            f"input {tensor.name} is {array.dtype} here and {target.dtype} there: say what one unit of the integers "
             "stands for, by --scales or in --layers, or give --other-input"
         )
     if target.dtype.kind == "f":

@@ -39,7 +39,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--metric", metavar="MODULE:FUNCTION", help="a metric of yours: f(outputs, label) -> number")
     parser.add_argument("--predict-only", action="store_true", help="no labels: results go to --samples")
     parser.add_argument("--strict", action="store_true", help="a sample that cannot be read ends the run")
-    parser.add_argument("--input-scale", type=float, metavar="S", help="real number of one step of the input")
+    parser.add_argument("--input-scale", type=float, metavar="S", help="real number of one unit of the input")
     parser.add_argument("--report", metavar="PAGE.html", help="a page with the confusion matrix")
     add_image_options(parser)
     add_campaign_options(parser)

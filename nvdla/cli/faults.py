@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", default="auto", metavar="NAME", help="hardware configuration (default: decided from the file)"
     )
-    parser.add_argument("--input-scale", type=float, metavar="S", help="real number of one step of the input")
+    parser.add_argument("--input-scale", type=float, metavar="S", help="real number of one unit of the input")
     group = parser.add_argument_group("the faults")
     group.add_argument("--where", default="weight", metavar="A,B", help="places, in equal shares (default: weight)")
     group.add_argument(

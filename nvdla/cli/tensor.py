@@ -56,7 +56,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     convert.add_argument("--to-layout", metavar="LAYOUT", choices=LAYOUTS, help="layout of a .bin output")
     convert.add_argument("--to-line-stride", type=int, default=0, metavar="BYTES", help="its line stride")
     convert.add_argument("--to-surface-stride", type=int, default=0, metavar="BYTES", help="its surface stride")
-    convert.add_argument("--scale", type=float, metavar="X", help="the real value of one step: quantise or dequantise")
+    convert.add_argument("--scale", type=float, metavar="X", help="the real value of one unit: quantise or dequantise")
     convert.add_argument("--offset", type=int, default=0, metavar="N", help="the element that stands for zero")
     info = commands.add_parser("info", help="shape, type and figures of a tensor")
     info.add_argument("input", metavar="INPUT", help=" ".join(INPUTS))
@@ -303,7 +303,7 @@ def formula(form: Form) -> str:
 
 
 def _sample(form: Form) -> list[tuple[int, int, int, int]]:
-    """Places that show how the layout goes: the first steps along each axis, and the last element."""
+    """Places that show how the layout goes: the first elements along each axis, and the last element."""
     _, channels, height, width = form.shape
     atom = ATOMS.get(form.layout, 0) // form.dtype.itemsize
     places = [(0, c, 0, 0) for c in (0, 1, atom - 1, atom) if 0 <= c < channels]

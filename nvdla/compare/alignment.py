@@ -64,10 +64,12 @@ def _by_layer(ours: Sequence[Observation], theirs: Sequence[Observation]) -> dic
 def _by_shape(ours: Sequence[Observation], theirs: Sequence[Observation]) -> dict[Key, Observation]:
     signatures = [_signature(each) for each in theirs]
     matcher = SequenceMatcher(None, [_signature(each) for each in ours], signatures, False)
-    pairs = [(block.a + step, block.b + step) for block in matcher.get_matching_blocks() for step in range(block.size)]
+    pairs = [
+        (block.a + offset, block.b + offset) for block in matcher.get_matching_blocks() for offset in range(block.size)
+    ]
     found, free = {}, len(theirs)
     for mine, other in reversed(pairs):
-        # Of several operations on one tensor (bias, then ReLU) the last is what a fused one writes.
+        # Of several operations on one tensor (bias, then ReLU) the last is what one that does all of them writes.
         while other + 1 < free and signatures[other + 1] == signatures[other]:
             other += 1
         found[ours[mine].key], free = theirs[other], other

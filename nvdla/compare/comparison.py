@@ -26,7 +26,7 @@ class Expected:
     """What a reference says about one tensor.
 
     ``name``: where it comes from. ``tensor``: elements of the tensor's own kind, or real numbers; then ``scale`` is
-    what one step of ours stands for, and ``zero`` the element that is 0. Or ``digests``: SHA-256 of the whole surface,
+    what one unit of ours stands for, and ``zero`` the element that is 0. Or ``digests``: SHA-256 of the whole surface,
     and of its elements without padding channels.
     """
 
@@ -76,7 +76,7 @@ class Row:
     dtype: str
     passed: bool
     exact: bool
-    fused: tuple[int, ...] = ()
+    taken_from: tuple[int, ...] = ()
     difference: Difference | None = None
     scale: float | None = None
     note: str | None = None
@@ -91,7 +91,7 @@ class Row:
             "task": self.task,
             "operation": self.operation,
             "engine": self.engine,
-            "fused": list(self.fused),
+            "fused": list(self.taken_from),
             "name": self.name,
             "against": self.against,
             "shape": list(self.shape),
@@ -111,9 +111,9 @@ class Row:
         """Who made the tensor, in words."""
         if self.kind == "output":
             return f"output {self.name}"
-        fused = f" after operation {', '.join(map(str, self.fused))} on the fly" if self.fused else ""
+        before = f" after operation {', '.join(map(str, self.taken_from))} on the fly" if self.taken_from else ""
         layer = f", layer {self.name}" if self.name else ""
-        return f"task {self.task} operation {self.operation} ({str(self.engine).upper()}{fused}{layer})"
+        return f"task {self.task} operation {self.operation} ({str(self.engine).upper()}{before}{layer})"
 
 
 @dataclass(frozen=True)
@@ -238,7 +238,7 @@ def _operation_row(observation: Observation) -> dict[str, Any]:
         "operation": observation.index,
         "engine": observation.engine,
         "name": observation.layer,
-        "fused": observation.fused,
+        "taken_from": observation.taken_from,
     }
 
 

@@ -87,7 +87,7 @@ class FloatReference:
 
     def _guessed(self, ours: np.ndarray) -> str | None:
         """The likeliest tensor of this shape: one that is near, whatever the order in which branches of the network
-        run, else the best of those that are still to come. What is left is a step inside a layer."""
+        run, else the best of those that are still to come. What is left is a value inside a layer."""
         likely = [
             (_cosine(golden, ours), -place)
             for place, golden in enumerate(self.tensors.values())

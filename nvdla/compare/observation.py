@@ -25,7 +25,7 @@ class Observation(Keyed):
     """One operation as it completed.
 
     ``key``: (task, region of interest, index). ``surface``: a copy (surfaces, height, width, atom bytes) of what it
-    wrote, None on the fly. ``fused``: indices of the operations whose results it took on the fly, first to last.
+    wrote, None on the fly. ``taken_from``: indices of the operations whose results it took on the fly, first to last.
     """
 
     key: Key
@@ -35,7 +35,7 @@ class Observation(Keyed):
     channels: int
     surface: np.ndarray | None = field(repr=False)
     statistics: dict[str, int] = field(default_factory=dict, repr=False)
-    fused: tuple[int, ...] = ()
+    taken_from: tuple[int, ...] = ()
 
     @cached_property
     def tensor(self) -> np.ndarray:
@@ -72,7 +72,7 @@ class Observer:
         self.observations: list[Observation] = []
         self._operations = program.by_key
         self._then = then
-        self._fused = {
+        self._taken_from = {
             operation.key: tuple(each.index for each in chain[:place])
             for chain in program.chains
             for place, operation in enumerate(chain)
@@ -89,7 +89,7 @@ class Observer:
             operation.output[0] if operation.output is not None else ALL_CHANNELS,
             None if event.destination is None else np.array(event.destination),
             event.statistics,
-            self._fused[operation.key],
+            self._taken_from[operation.key],
         )
         self.observations.append(observation)
         if self._then:

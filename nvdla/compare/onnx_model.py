@@ -64,7 +64,7 @@ def real_inputs(runtime: Runtime, surfaces: Sequence[bytes], names: Names) -> di
         scale = 1.0 if array.dtype.kind == "f" else names.scale(tensor.name)
         if scale is None:
             raise FormatError(
-                f"input {tensor.name} is {array.dtype}: say what one step stands for, by --scales or in --layers "
+                f"input {tensor.name} is {array.dtype}: say what one unit stands for, by --scales or in --layers "
                 f"(scales: {tensor.name}: NUMBER)"
             )
         found[tensor.name] = to_real(array, scale, 0 if array.dtype.kind == "f" else names.zero_point(tensor.name))

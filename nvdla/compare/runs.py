@@ -54,8 +54,8 @@ class RunReference:
         if other is None:
             return None
         if other.dtype.kind != observation.dtype.kind:
-            steps = _steps(self._our_names, observation.layer), _steps(self._names, other.layer)
-            return _real(str(other), observation.tensor, other.tensor, *steps)
+            units = _units(self._our_names, observation.layer), _units(self._names, other.layer)
+            return _real(str(other), observation.tensor, other.tensor, *units)
         note = padding_note(observation, other.written, other.tensor) if other.dtype == observation.dtype else None
         return Expected(str(other), other.tensor, note=note)
 
@@ -67,29 +67,29 @@ class RunReference:
             return None
         theirs = self._tensors[name]
         if theirs.dtype.kind != array.dtype.kind:
-            steps = _steps(self._our_names, tensor.name), _steps(self._names, name)
-            return _real(f"output {name}", array, theirs, *steps)
+            units = _units(self._our_names, tensor.name), _units(self._names, name)
+            return _real(f"output {name}", array, theirs, *units)
         return Expected(f"output {name}", theirs)
 
 
-Steps = tuple[float | None, int]
-"""What one step stands for, None where that is not known, and the element that stands for 0."""
+Units = tuple[float | None, int]
+"""What one unit stands for, None where that is not known, and the element that stands for 0."""
 
 
-def _steps(names: Names, name: str | None) -> Steps:
+def _units(names: Names, name: str | None) -> Units:
     return names.scale(name), names.zero_point(name)
 
 
-def _real(name: str, ours: np.ndarray, theirs: np.ndarray, our_steps: Steps, their_steps: Steps) -> Expected:
+def _real(name: str, ours: np.ndarray, theirs: np.ndarray, our_units: Units, their_units: Units) -> Expected:
     """Integers against halves: as real numbers; a scale that is not known is fitted."""
     note = f"{ours.dtype} against {theirs.dtype}"
     real = theirs.astype(np.float32)
     if theirs.dtype.kind == "f":
-        scale, zero = our_steps
+        scale, zero = our_units
         if scale is None:
             scale, note = fitted(real, ours), f"{note}, scale fitted"
         return Expected(name, real, scale=scale, note=note, zero=zero)
-    factor, zero = their_steps
+    factor, zero = their_units
     if factor is None:
         factor, note = fitted(ours.astype(np.float32), theirs), f"{note}, scale fitted"
     return Expected(name, (real - np.float32(zero)) * np.float32(factor), scale=1.0, note=note)

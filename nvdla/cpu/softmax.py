@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 TYPE = EmuOpType.SOFTMAX
 IN_LINE = OF_LANES = True
-STEPS = 32
-ROOTS = np.exp2(np.arange(STEPS) / STEPS)
+PARTS = 32
+ROOTS = np.exp2(np.arange(PARTS) / PARTS)
 LN2 = math.log(2)
 # Coefficients of r^3, r^2, r in 2^(r / 32).
 POLYNOMIAL = (
-    float.fromhex("0x1.c6af84b912394p-5") / STEPS**3,
-    float.fromhex("0x1.ebfce50fac4f3p-3") / STEPS**2,
-    float.fromhex("0x1.62e42ff0c52d6p-1") / STEPS,
+    float.fromhex("0x1.c6af84b912394p-5") / PARTS**3,
+    float.fromhex("0x1.ebfce50fac4f3p-3") / PARTS**2,
+    float.fromhex("0x1.62e42ff0c52d6p-1") / PARTS,
 )
 
 
@@ -59,7 +59,7 @@ def record(operation: Any, scales: tuple[float, float], source: CpuBuffer, desti
     from nvdla.kernels.softmax_int8 import softmax as compiled
 
     target = destination.line(min(count, destination.channels))
-    return compiled(source.line(count), target, halves, ROOTS, (*POLYNOMIAL, STEPS / LN2), float(scale))
+    return compiled(source.line(count), target, halves, ROOTS, (*POLYNOMIAL, PARTS / LN2), float(scale))
 
 
 def softmax(values: np.ndarray) -> np.ndarray:
@@ -103,11 +103,11 @@ def exp32(values: np.ndarray) -> np.ndarray:
     (published as part of ARM's optimized routines). The nearest float32 would differ once in some hundred values.
     """
     # Beyond +-200 the result is 0 or infinite anyway.
-    scaled = np.clip(values.astype(np.float64), -200, 200) * (STEPS / LN2)
+    scaled = np.clip(values.astype(np.float64), -200, 200) * (PARTS / LN2)
     whole = np.rint(scaled)
     rest = scaled - whole
-    steps = np.nan_to_num(whole).astype(np.int64)
-    power = np.ldexp(ROOTS[steps & STEPS - 1], steps >> STEPS.bit_length() - 1)
+    parts = np.nan_to_num(whole).astype(np.int64)
+    power = np.ldexp(ROOTS[parts & PARTS - 1], parts >> PARTS.bit_length() - 1)
     cubic, square, linear = POLYNOMIAL
     result = (cubic * rest + square) * (rest * rest) + (linear * rest + 1.0)
     with np.errstate(over="ignore", under="ignore"):

@@ -43,7 +43,7 @@ class Export:
 
     @property
     def program(self) -> RegisterProgram:
-        """The program."""
+        """Register writes, waits and CPU operations in order, as recorded."""
         return self.recording.program
 
     @property

@@ -60,13 +60,13 @@ def check_emu_task(task: EmuTask) -> None:
 def _at(structure: Any, position: int, *path: str | int) -> int:
     """Byte of a field in its list; ``path`` walks nested fields and array positions."""
     offset, kind = position * ctypes.sizeof(structure), type(structure)
-    for step in path:
-        if isinstance(step, int):
+    for part in path:
+        if isinstance(part, int):
             kind = kind._type_
-            offset += step * ctypes.sizeof(kind)
+            offset += part * ctypes.sizeof(kind)
         else:
-            offset += getattr(kind, step).offset
-            kind = dict(kind._fields_)[step]
+            offset += getattr(kind, part).offset
+            kind = dict(kind._fields_)[part]
     return offset
 
 

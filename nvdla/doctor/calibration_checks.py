@@ -72,7 +72,7 @@ def calibration_is_symmetric(chart: Chart) -> Iterator[Said]:
 
 @check("warning", "Correct the scale, and compile again.", headline="input scale that does not fit images")
 def input_scales_fit_the_images(chart: Chart) -> Iterator[Said]:
-    """The input's scale fits images, whose pixels end at 255: 127 steps of it are no more than 10000."""
+    """The input's scale fits images, whose pixels end at 255: 127 units of it are no more than 10000."""
     for memory in chart.loadable.inputs:
         name = chart.loadable.tensor(memory.tensor_desc_id).name
         scale = _entries(chart).get(name)

@@ -23,7 +23,7 @@ class TensorHealth:
     index: int
     engine: str
     layer: str | None
-    fused: tuple[int, ...]
+    taken_from: tuple[int, ...]
     dtype: np.dtype
     shape: tuple[int, ...]
     zero: int = 0
@@ -41,7 +41,7 @@ class TensorHealth:
             observation.index,
             observation.engine,
             observation.layer,
-            observation.fused,
+            observation.taken_from,
             observation.dtype,
             observation.tensor.shape,
             names.zero_point(observation.layer) if observation.dtype.kind == "i" else 0,
@@ -108,7 +108,7 @@ class TensorHealth:
 
     @property
     def room(self) -> float:
-        """Steps between the element that stands for 0 and the farther end of the type."""
+        """Units between the element that stands for 0 and the farther end of the type."""
         low, high = self.limits
         return max(self.zero - low, high - self.zero) if self.zero else high
 
@@ -149,7 +149,7 @@ class TensorHealth:
             "task": self.task,
             "operation": self.index,
             "engine": self.engine,
-            "fused": list(self.fused),
+            "fused": list(self.taken_from),
             "layer": self.layer,
             "shape": list(self.shape),
             "dtype": str(self.dtype),

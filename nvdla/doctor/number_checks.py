@@ -61,13 +61,13 @@ def scales_have_enough_bits(chart: Chart) -> Iterator[Said]:
 
 @check(
     "warning",
-    "Look at the calibration: a step of the output is smaller than one of the sums.",
+    "Look at the calibration: a unit of the output is smaller than one of the sums.",
     headline="sums scaled up",
 )
 def accumulators_are_not_amplified(chart: Chart) -> Iterator[Said]:
-    """The result of an int8 convolution is scaled down: a product of two steps is finer than a step of the output.
+    """The result of an int8 convolution is scaled down: a product of two units is finer than a unit of the output.
 
-    A real scale above 1 means that neighbouring sums lie more than one step apart, and that anything large saturates.
+    A real scale above 1 means that neighbouring sums lie more than one unit apart, and that anything large saturates.
     """
     for scale in chart.scales:
         subject = chart.by_place[scale.task, scale.operation]
@@ -136,7 +136,7 @@ def weights_are_not_all_zero(chart: Chart) -> Iterator[Said]:
 
 @check(
     "warning",
-    "Scale the weights by their largest magnitude (127 steps).",
+    "Scale the weights by their largest magnitude (127 units).",
     headline="weights in a small part of their range",
 )
 def weights_use_their_range(chart: Chart) -> Iterator[Said]:
@@ -154,14 +154,14 @@ def weights_use_their_range(chart: Chart) -> Iterator[Said]:
     "note", "Compile with a scale for each filter (per-filter quantisation).", headline="kernels of unlike magnitudes"
 )
 def kernels_have_like_magnitudes(chart: Chart) -> Iterator[Said]:
-    """With one scale for all kernels of a layer, no kernel is so small that it keeps only a few steps (8 of 127)."""
+    """With one scale for all kernels of a layer, no kernel is so small that it keeps only a few units (8 of 127)."""
     for subject in chart.of_type(OpType.CONV):
         peaks = kernel_peaks(chart, subject)
         if peaks is None or subject.op.out_precision != Precision.INT8:
             continue
         small = [int(each) for each in np.flatnonzero((peaks > 0) & (peaks < 8))]
         if small and peaks.max() >= 64:
-            yield subject, f"{len(small)} of {peaks.size} kernels use less than 8 of 127 steps: {some(small)}"
+            yield subject, f"{len(small)} of {peaks.size} kernels use less than 8 of 127 units: {some(small)}"
 
 
 def kernel_peaks(chart: Chart, subject: Operation) -> np.ndarray | None:

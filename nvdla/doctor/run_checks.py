@@ -22,7 +22,7 @@ OUT_OF_RANGE = 0.01
 def _computes(health: TensorHealth) -> bool:
     """Whether the operation makes new numbers, enough of them to judge: pooling and Rubik only hand on what was there
     before them."""
-    return health.elements >= ENOUGH and (health.engine in ("sdp", "cdp") or bool(health.fused))
+    return health.elements >= ENOUGH and (health.engine in ("sdp", "cdp") or bool(health.taken_from))
 
 
 def _reason(health: TensorHealth) -> str:

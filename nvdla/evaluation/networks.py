@@ -61,7 +61,7 @@ class LoadableNetwork(EvaluatedNetwork):
         self, path: str, config: str, threads: int | None, pixels: PixelConversion, scale: float | None = None
     ) -> None:
         if scale is not None and not 0 < scale < np.inf:
-            raise FormatError(f"--input-scale {scale:g}: must be a positive number, the value of one step")
+            raise FormatError(f"--input-scale {scale:g}: must be a positive number, the value of one unit")
         self.runtime = nvdla.Runtime(path, config, threads=threads)
         if len(self.runtime.inputs) != 1 or not self.runtime.outputs:
             names = ", ".join(each.name for each in self.runtime.inputs) or "none"

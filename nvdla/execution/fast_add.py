@@ -99,8 +99,8 @@ class FastAdd(Job):
 
         settings = self.sdp.settings
         converter = (settings.converter.offset, settings.converter.scale, settings.converter.shift)
-        (first, first_step), (second, second_step), (out, out_step) = cubes
+        (first, first_stride), (second, second_stride), (out, out_stride) = cubes
         strides = (self._views[0].strides[0], self._views[1].strides[0], self._views[2].strides[0])
-        size, steps = settings.pixels * settings.atom, (first_step, second_step, out_step)
+        size, apart = settings.pixels * settings.atom, (first_stride, second_stride, out_stride)
         surfaces, weights = settings.surfaces, self._weights
-        return addition(first, second, strides, size, surfaces, self._relu, converter, out, weights, images, steps)
+        return addition(first, second, strides, size, surfaces, self._relu, converter, out, weights, images, apart)

@@ -129,12 +129,12 @@ class FusedConvolution(Job):
         settings, source = self.conv.settings, self.conv.source
         size, extended, output, padding = settings.data, settings.extended, settings.output, settings.fetch_padding
         widths = (size.width, size.channels, extended.width, extended.channels, output.width, output.channels)
-        steps = (settings.stride_x, settings.stride_y, settings.dilation_x, settings.dilation_y)
+        walk = (settings.stride_x, settings.stride_y, settings.dilation_x, settings.dilation_y)
         pads = (settings.pad_left, settings.pad_value, padding.left, padding.right, settings.fetch_pad_value)
         pixels = (source.format, source.signed) if isinstance(source, ImageSource) else None
         sdp = replace(self.sdp.settings, height=0)
         own = (self._in_place, self._direct, settings.image, settings.kernel, settings.converter)
-        return *own, widths, steps, pads, pixels, settings.precision, sdp
+        return *own, widths, walk, pads, pixels, settings.precision, sdp
 
     def whole(self, conv: ConvolutionJob, sdp: SdpJob, parts: tuple[Job, ...]) -> FusedConvolution | None:
         """A job for the rows that ``conv`` and ``sdp`` speak of, which stand for ``parts``; None where data would have
@@ -179,13 +179,13 @@ class FusedConvolution(Job):
 
         settings, view = self.conv.settings, self.conv.source.views[0]
         surfaces, atom = view.shape[0], view.shape[3]
-        blocks, _, _, kernels, lanes = self._packed.shape
+        blocks, _, _, kernels, four = self._packed.shape
         rows, columns = settings.kernel.height, settings.kernel.width
-        groups, steps = ceil_div(settings.kernel.channels, self._group), atom // lanes
-        packed = self._packed.reshape(blocks, groups, rows, columns, -1, steps, kernels, lanes)
-        by_surface = packed.transpose(0, 1, 4, 2, 3, 5, 6, 7).reshape(blocks, -1, rows, columns * steps, kernels, lanes)
+        groups, quads = ceil_div(settings.kernel.channels, self._group), atom // four
+        packed = self._packed.reshape(blocks, groups, rows, columns, -1, quads, kernels, four)
+        by_surface = packed.transpose(0, 1, 4, 2, 3, 5, 6, 7).reshape(blocks, -1, rows, columns * quads, kernels, four)
         chosen = by_surface[:, :surfaces]
-        self._packed = dot.aligned_copy(chosen.reshape(blocks, -1, columns * steps, kernels, lanes))
+        self._packed = dot.aligned_copy(chosen.reshape(blocks, -1, columns * quads, kernels, four))
 
     @property
     def parts(self) -> tuple[Job, ...]:
@@ -266,14 +266,14 @@ class FusedConvolution(Job):
         data, lines, records = self._input(lanes, count)
         handed = self._handed_cubes(count) if self.destination is None else None
         if handed is not None:
-            out, out_step = handed.reshape(-1), self._handed_bytes
+            out, out_stride = handed.reshape(-1), self._handed_bytes
         elif lanes is None:
-            out, out_step = flat_bytes(self.writes[0]), 0
+            out, out_stride = flat_bytes(self.writes[0]), 0
         else:
-            out, out_step = lanes.flat(self.writes[0], 1, count), lanes.stride
+            out, out_stride = lanes.flat(self.writes[0], 1, count), lanes.stride
         size = math.prod(self._blocks)
-        step = size if not self._in_place else 0 if lanes is None else lanes.stride
-        return _Prepared(lines, [*records, self._convolution(data, out, (count, step, out_step), lanes)], handed)
+        stride = size if not self._in_place else 0 if lanes is None else lanes.stride
+        return _Prepared(lines, [*records, self._convolution(data, out, (count, stride, out_stride), lanes)], handed)
 
     def _input(self, lanes: Lanes | None, count: int) -> tuple[np.ndarray, np.ndarray | None, list[Record]]:
         """The data as the dots take them, flat; the lines that Python reads before, if any; and what brings them into
@@ -290,8 +290,8 @@ class FusedConvolution(Job):
         out = data[:-SPARE].reshape(count, *self._blocks)
         if self._direct:
             surfaces, height, width, atom = view.shape
-            step = 0 if lanes is None else lanes.stride
-            cubes: _Cubes = flat, (surfaces, height, width, atom), (step, view.strides[0], view.strides[1])
+            stride = 0 if lanes is None else lanes.stride
+            cubes: _Cubes = flat, (surfaces, height, width, atom), (stride, view.strides[0], view.strides[1])
         elif (image := self._image(lanes, out)) is not None:
             return data, None, [image]
         else:
@@ -316,10 +316,10 @@ class FusedConvolution(Job):
         around = Surroundings(size.height, size.width, padding.left, width, settings.pad_top, *pads)
         channels = []
         for plane, at in source.places():
-            view, step = source.views[plane], 0 if lanes is None else lanes.stride
+            view, stride = source.views[plane], 0 if lanes is None else lanes.stride
             first = view if lanes is None else lanes.at(view, 1)
             pixel = source.format.bytes_per_pixel(plane)
-            channels.append(Channel(first.ctypes.data + at, view.strides[1], pixel, step))
+            channels.append(Channel(first.ctypes.data + at, view.strides[1], pixel, stride))
         return image_lines(around, channels, tables, out.reshape(len(out), *self._blocks[1:]))
 
     def _convolution(
@@ -329,20 +329,20 @@ class FusedConvolution(Job):
         from nvdla.kernels.fast.conv_sdp_int8 import Place, convolution
         from nvdla.kernels.fast.dot_layout import FLIP
 
-        settings, pixels, (count, step, out_step) = self.sdp.settings, self._pixels, images
+        settings, pixels, (count, stride, out_stride) = self.sdp.settings, self._pixels, images
         atom = pixel_stride = settings.atom
         plane = settings.height * settings.width * atom
         surface_stride = plane if self.destination is None else self.destination.strides[0]
         size = self.conv.source.views[0].size if self._in_place else math.prod(self._blocks)
         other, summand = self._summand(lanes, count)
         if pixels.size == 1:  # the images take the place of pixels: weights are read once for several of them
-            pixels, pixel_stride = pixels + np.arange(count) * step, out_step
-            summand = summand._replace(pixel_stride=summand.image_step)
-            count, step, out_step = 1, 0, 0
+            pixels, pixel_stride = pixels + np.arange(count) * stride, out_stride
+            summand = summand._replace(pixel_stride=summand.image_stride)
+            count, stride, out_stride = 1, 0, 0
         flip = FLIP if self._in_place else 0
-        place = Place(settings.surfaces, surface_stride, atom, pixel_stride, flip, count, step, size, out_step)
-        steps, operands = self._packed.shape[2], (self._alu, self._mul)
-        arrays = (data, pixels, self._taps, steps, self._packed, *operands)
+        place = Place(settings.surfaces, surface_stride, atom, pixel_stride, flip, count, stride, size, out_stride)
+        quads, operands = self._packed.shape[2], (self._alu, self._mul)
+        arrays = (data, pixels, self._taps, quads, self._packed, *operands)
         return convolution(*arrays, self._stage, self._narrow, out, place, other, summand)
 
     def _summand(self, lanes: Lanes | None, count: int) -> tuple[np.ndarray | None, Summand]:
@@ -355,8 +355,8 @@ class FusedConvolution(Job):
         view, low = operand.view, INT32_LOW if x2.relu_bypass else 0
         in_lanes = lanes is not None and lanes.holds(view)
         flat = lanes.flat(view, 1, count) if lanes is not None and in_lanes else flat_bytes(view)
-        step = lanes.stride if lanes is not None and in_lanes else 0
-        return flat, Summand(view.strides[0], view.shape[3], step, x2.alu_shift, low)
+        stride = lanes.stride if lanes is not None and in_lanes else 0
+        return flat, Summand(view.strides[0], view.shape[3], stride, x2.alu_shift, low)
 
     def _lines(self) -> np.ndarray:
         """The lines that CDMA makes, int8 (1, height, width, channels)."""
@@ -403,9 +403,9 @@ def x1_operands(sdp: SdpJob) -> tuple[np.ndarray, np.ndarray]:
     Those of the channels that fill the last atom count too: SDP processes whole atoms, and writes them.
     """
     x1, source = sdp.settings.x1, sdp.sources[0]
-    lanes = sdp.settings.surfaces * sdp.settings.atom
-    alu = np.full(lanes, 0 if x1.bypass or x1.alu_bypass else x1.alu_operand, np.int64)
-    mul = np.full(lanes, 1 if x1.bypass or x1.mul_bypass else x1.mul_operand, np.int64)
+    channels = sdp.settings.surfaces * sdp.settings.atom
+    alu = np.full(channels, 0 if x1.bypass or x1.alu_bypass else x1.alu_operand, np.int64)
+    mul = np.full(channels, 1 if x1.bypass or x1.mul_bypass else x1.mul_operand, np.int64)
     if source is not None:
         alu_memory, mul_memory = (each.reshape(-1).astype(np.int64) for each in source.read())
         alu = alu_memory if x1.needs_alu else alu

@@ -13,10 +13,10 @@ import numpy as np
 
 from nvdla.errors import ConfigError
 from nvdla.faults.effects import Effect
-from nvdla.faults.places import MacLane, PartialSum
+from nvdla.faults.places import Multiplier, PartialSum
 from nvdla.hardware.convolution.arithmetic import DirectDots, DirectIntegers, pad_lines
 from nvdla.hardware.convolution.engine import ConvolutionJob
-from nvdla.hardware.convolution.settings import window_steps
+from nvdla.hardware.convolution.settings import window_strides
 from nvdla.rounding import ceil_div
 
 HIGHEST = (1 << 47) - 1
@@ -26,11 +26,11 @@ HIGHEST = (1 << 47) - 1
 class ArrayFaults:
     """What is broken during one convolution."""
 
-    lanes: list[tuple[MacLane, Effect]] = field(default_factory=list)
+    multipliers: list[tuple[Multiplier, Effect]] = field(default_factory=list)
     sums: list[tuple[PartialSum, Effect]] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.lanes or self.sums)
+        return bool(self.multipliers or self.sums)
 
 
 def array_of(conv: ConvolutionJob) -> DirectDots | DirectIntegers:
@@ -42,24 +42,24 @@ def array_of(conv: ConvolutionJob) -> DirectDots | DirectIntegers:
     return arithmetic
 
 
-def check_lane(conv: ConvolutionJob, lane: MacLane) -> None:
+def check_multiplier(conv: ConvolutionJob, where: Multiplier) -> None:
     """Raise ConfigError for a multiplier that the array does not have, or a cycle that the convolution does not."""
     array, out = array_of(conv), conv.settings.output
     kernels, channels = array.group, array.config.mac_atomic_c
-    if not (-1 <= lane.kernel < kernels and 0 <= lane.channel < channels):
+    if not (-1 <= where.kernel < kernels and 0 <= where.channel < channels):
         raise ConfigError(
-            f"MAC lane kernel={lane.kernel} channel={lane.channel}: {array.config.name} has {kernels} x "
+            f"multiplier kernel={where.kernel} channel={where.channel}: {array.config.name} has {kernels} x "
             f"{channels} of them in this precision"
         )
-    if lane.port not in ("product", "data", "weight"):
-        raise ConfigError(f"MAC lane port={lane.port!r}: must be product, data or weight")
+    if where.port not in ("product", "data", "weight"):
+        raise ConfigError(f"multiplier port={where.port!r}: must be product, data or weight")
     groups, atoms = ceil_div(conv.settings.kernels, kernels), len(array.sequence())
-    one = 0 <= lane.y < out.height and 0 <= lane.x < out.width
-    every = lane.y == lane.x == -1
-    if not (one or every) or not -1 <= lane.atom < atoms or not -1 <= lane.group < groups or lane.length < 1:
+    one = 0 <= where.y < out.height and 0 <= where.x < out.width
+    every = where.y == where.x == -1
+    if not (one or every) or not -1 <= where.atom < atoms or not -1 <= where.group < groups or where.length < 1:
         raise ConfigError(
-            f"MAC lane y={lane.y} x={lane.x} length={lane.length} atom={lane.atom} group={lane.group}: the convolution "
-            f"has {out.height} x {out.width} outputs of {atoms} atoms in {groups} kernel groups"
+            f"multiplier y={where.y} x={where.x} length={where.length} atom={where.atom} group={where.group}: the "
+            f"convolution has {out.height} x {out.width} outputs of {atoms} atoms in {groups} kernel groups"
         )
 
 
@@ -85,7 +85,7 @@ def accumulators_with(
     if not touched.size:
         return healthy
     padded = pad_lines(lines, conv.settings)
-    window = kernels_of.ConvolutionWindow(**window_steps(conv.settings))
+    window = kernels_of.ConvolutionWindow(**window_strides(conv.settings))
     view = kernels_of.windows(padded, window, weights.shape[1:])
     sums = _sums(view, weights[touched], touched, conv, faults)
     atom = healthy.shape[4]
@@ -100,15 +100,15 @@ def accumulators_with(
 def _touched(conv: ConvolutionJob, faults: ArrayFaults) -> np.ndarray:
     """Kernels that any fault can reach."""
     kernels = np.arange(conv.settings.kernels)
-    reached = {int(kernel) for lane, _ in faults.lanes for kernel in kernels[_mine(kernels, lane, conv)]}
+    reached = {int(kernel) for where, _ in faults.multipliers for kernel in kernels[_mine(kernels, where, conv)]}
     return np.array(sorted(reached | {place.kernel for place, _ in faults.sums}), np.int64)
 
 
-def _mine(kernels: np.ndarray, lane: MacLane, conv: ConvolutionJob) -> np.ndarray:
-    """Which of the kernels a lane works on."""
+def _mine(kernels: np.ndarray, where: Multiplier, conv: ConvolutionJob) -> np.ndarray:
+    """Which of the kernels a multiplier works on."""
     group = array_of(conv).group
-    cells = np.ones(len(kernels), bool) if lane.kernel < 0 else kernels % group == lane.kernel
-    return np.flatnonzero(cells if lane.group < 0 else cells & (kernels // group == lane.group))
+    cells = np.ones(len(kernels), bool) if where.kernel < 0 else kernels % group == where.kernel
+    return np.flatnonzero(cells if where.group < 0 else cells & (kernels // group == where.group))
 
 
 def _sums(
@@ -117,7 +117,10 @@ def _sums(
     """Sums (batches, height, width, kernels) int64, saturated at 48 bits after each atom as CACC does."""
     sums = np.zeros((*view.shape[:3], len(kernels)), np.int64)
     sequence = array_of(conv).sequence()
-    lanes = [_Lane(lane, effect, _mine(kernels, lane, conv), _outputs(view, lane)) for lane, effect in faults.lanes]
+    broken = [
+        _Broken(where, effect, _mine(kernels, where, conv), _outputs(view, where))
+        for where, effect in faults.multipliers
+    ]
     bits = 8 * conv.settings.precision.bytes
     for number, atom in enumerate(sequence):
         place = 0
@@ -125,10 +128,10 @@ def _sums(
             part = view[:, :, :, row, column, first:end].astype(np.float64)
             # 64 products of 16 bits stay below 2^37: exact in float64.
             sums += (part @ weights[:, row, column, first:end].T.astype(np.float64)).astype(np.int64)
-            for lane in lanes:
-                channel = first + lane.where.channel - place
-                if lane.where.atom in (-1, number) and first <= channel < end:
-                    lane.strike(sums, view, weights, (row, column, channel), bits)
+            for each in broken:
+                channel = first + each.where.channel - place
+                if each.where.atom in (-1, number) and first <= channel < end:
+                    each.strike(sums, view, weights, (row, column, channel), bits)
             place += end - first
         np.clip(sums, -HIGHEST - 1, HIGHEST, out=sums)
         for target, effect in faults.sums:
@@ -138,18 +141,18 @@ def _sums(
     return sums
 
 
-def _outputs(view: np.ndarray, lane: MacLane) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of the outputs at which a lane is struck."""
+def _outputs(view: np.ndarray, where: Multiplier) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of the outputs at which a multiplier is struck."""
     height, width = view.shape[1:3]
-    first, count = (0, height * width) if lane.y < 0 else (lane.y * width + lane.x, lane.length)
+    first, count = (0, height * width) if where.y < 0 else (where.y * width + where.x, where.length)
     return np.unravel_index(np.arange(first, min(first + count, height * width)), (height, width))  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
-class _Lane:
+class _Broken:
     """A broken multiplier: ``kernels`` that it works on, by position, and ``outputs`` at which it is struck."""
 
-    where: MacLane
+    where: Multiplier
     effect: Effect
     kernels: np.ndarray
     outputs: tuple[np.ndarray, np.ndarray]

@@ -16,10 +16,10 @@ class Fault:
     """``where``: a place (:mod:`nvdla.faults.places`); ``what``: an :class:`Effect`, or its text such as "flip=5".
 
     ``permanent``: the cell is broken, whatever is written to it and whoever reads it. Otherwise the fault is there for
-    one operation (of a MAC lane: for one cycle where it names one; of memory: until somebody writes there).
+    one operation (of a multiplier: for one cycle where it names one; of memory: until somebody writes there).
 
         Fault(WeightByte("0/0", 17), "flip=6")
-        Fault(MacLane(kernel=3, channel=2), "set=0", permanent=True)
+        Fault(Multiplier(kernel=3, channel=2), "set=0", permanent=True)
 
     Raises FormatError for a bit or value that the word does not have.
     """

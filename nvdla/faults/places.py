@@ -73,12 +73,12 @@ class BufferEntry:
 
 
 @dataclass(frozen=True)
-class MacLane:
+class Multiplier:
     """One multiplier of the MAC array: cell ``kernel`` (-1: all cells, as what CSC broadcasts), channel ``channel``.
     ``port``: its "product", its "data" or its "weight" operand. ``operation`` empty: of all convolutions.
 
     When: at ``length`` outputs from (``y``, ``x``) on, in the order of lines, in MAC atom ``atom`` of an output (from
-    0) and for kernel group ``group``; -1: at all of them. Lanes that no element is fed to stay idle.
+    0) and for kernel group ``group``; -1: at all of them. Multipliers that no element is fed to stay idle.
     """
 
     kernel: int
@@ -156,7 +156,7 @@ Place = (
     | MemoryByte
     | SdpOperand
     | BufferEntry
-    | MacLane
+    | Multiplier
     | PartialSum
     | LutEntry
     | RegisterWord

@@ -151,14 +151,14 @@ def _with_constant_products(fused: Step, faults: ConvolutionFaults, shared: Shar
     weights = arithmetic.unpack(conv.weight_source.read()).copy()
     alu, mul = (each.copy() for each in x1_operands(job.sdp))
     group, sequence = arithmetic.group, arithmetic.sequence()
-    for lane, effect in faults.array.lanes:
+    for where, effect in faults.array.multipliers:
         for atom in sequence:
             place = 0
             for row, column, first, end in atom:
-                channel = first + lane.channel - place
+                channel = first + where.channel - place
                 if first <= channel < end:
-                    weights[lane.kernel :: group, row, column, channel] = 0
-                    alu[lane.kernel : len(weights) : group] += effect.value
+                    weights[where.kernel :: group, row, column, channel] = 0
+                    alu[where.kernel : len(weights) : group] += effect.value
                 place += end - first
     if not sums_fit(weights, alu[: len(weights)]):
         return None
@@ -166,6 +166,8 @@ def _with_constant_products(fused: Step, faults: ConvolutionFaults, shared: Shar
 
 
 def _all_constant(faults: ConvolutionFaults) -> bool:
-    lanes = faults.array.lanes
-    whole = all(lane.port == "product" and lane.always for lane, _ in lanes)
-    return whole and all(effect.kind == "set" for _, effect in lanes) and not (faults.array.sums or faults.entries)
+    multipliers = faults.array.multipliers
+    whole = all(where.port == "product" and where.always for where, _ in multipliers)
+    return (
+        whole and all(effect.kind == "set" for _, effect in multipliers) and not (faults.array.sums or faults.entries)
+    )

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.errors import ConfigError, FormatError
-from nvdla.faults.array import array_of, check_lane, check_sum
+from nvdla.faults.array import array_of, check_multiplier, check_sum
 from nvdla.faults.convolution import ConvolutionFaults, accesses, check_entry
 from nvdla.faults.effects import Effect
 from nvdla.faults.fault import Fault
@@ -20,8 +20,8 @@ from nvdla.faults.places import (
     DescriptorByte,
     InputByte,
     LutEntry,
-    MacLane,
     MemoryByte,
+    Multiplier,
     PartialSum,
     RegisterWord,
     SdpOperand,
@@ -166,7 +166,7 @@ def descriptor_list(network: StruckNetwork, number: int, name: str) -> tuple[Any
     return (tasks[0].addresses[index] if size else None), size
 
 
-def _lane(network: StruckNetwork, fault: Fault, where: MacLane, found: Resolved) -> None:
+def _multiplier(network: StruckNetwork, fault: Fault, where: Multiplier, found: Resolved) -> None:
     steps = [network.place(where.operation).step] if where.operation else network.convolutions
     if not where.operation and not where.always:
         raise FormatError(f"{fault}: cells and cycles are of one convolution: say which, operation=task/index")
@@ -174,16 +174,16 @@ def _lane(network: StruckNetwork, fault: Fault, where: MacLane, found: Resolved)
         raise ConfigError("the network has no convolution: its MAC array does nothing")
     for step in steps:
         conv = _first_convolution(network, step, where.operation)
-        check_lane(conv, where)
+        check_multiplier(conv, where)
         bits = 8 * conv.settings.precision.bytes * (2 if where.port == "product" else 1)
         fault.what.check(bits, f"MAC {where.port}")
-        lanes = found.convolutions.setdefault(step, ConvolutionFaults()).array.lanes
+        multipliers = found.convolutions.setdefault(step, ConvolutionFaults()).array.multipliers
         same = {-1, where.kernel} if where.kernel >= 0 else set(range(-1, array_of(conv).group))
-        if any(lane.channel == where.channel and lane.kernel in same for lane, _ in lanes):
+        if any(multiplier.channel == where.channel and multiplier.kernel in same for multiplier, _ in multipliers):
             raise ConfigError(
-                f"two faults strike MAC lane kernel={where.kernel} channel={where.channel}: one is enough"
+                f"two faults strike multiplier kernel={where.kernel} channel={where.channel}: one is enough"
             )
-        lanes.append((where, fault.what))
+        multipliers.append((where, fault.what))
 
 
 def _sum(network: StruckNetwork, fault: Fault, where: PartialSum, found: Resolved) -> None:
@@ -276,7 +276,7 @@ _RESOLVERS: dict[type, Any] = {
     MemoryByte: _memory,
     SdpOperand: _operand,
     BufferEntry: _entry,
-    MacLane: _lane,
+    Multiplier: _multiplier,
     PartialSum: _sum,
     LutEntry: _lut,
     RegisterWord: _register,

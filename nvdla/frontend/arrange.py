@@ -72,30 +72,30 @@ def _separable(graph: Graph, source: NetworkTensor, positions: np.ndarray) -> Ne
     if not np.array_equal(np.where(taken, rebuilt, -1), np.where(taken, positions, -1)):
         return None
     channels = np.where(channel_taken, channels, -1)
-    down, across = _steps(rows), _steps(columns)
+    down, across = _strided(rows), _strided(columns)
     if down is None or across is None:
         return None
-    (top, row_step, row_count, row_repeat), (left, column_step, column_count, column_repeat) = down, across
+    (top, row_stride, row_count, row_repeat), (left, column_stride, column_count, column_repeat) = down, across
     tensor = source
-    if (top, row_step, row_count, left, column_step, column_count) != (0, 1, height, 0, 1, width):
-        cut = (top, row_step, row_count, left, column_step, column_count)
+    if (top, row_stride, row_count, left, column_stride, column_count) != (0, 1, height, 0, 1, width):
+        cut = (top, row_stride, row_count, left, column_stride, column_count)
         tensor = graph.tie(graph.network.slice(_label(graph, "slice"), tensor, rows=cut[:3], columns=cut[3:]), source)
     tensor = _select(graph, tensor, channels)
     return _repeat(graph, tensor, row_repeat, column_repeat)
 
 
-def _steps(places: np.ndarray) -> tuple[int, int, int, int] | None:
-    """(start, step, count, repeat) of rows or columns: every one ``repeat`` times, in equal steps upwards."""
+def _strided(places: np.ndarray) -> tuple[int, int, int, int] | None:
+    """(start, stride, count, repeat) of rows or columns: every one ``repeat`` times, equally far apart, upwards."""
     repeat = 1
     while repeat < len(places) and places[repeat] == places[0]:
         repeat += 1
     if len(places) % repeat:
         return None
     once = places[::repeat]
-    step = int(once[1] - once[0]) if len(once) > 1 else 1
-    if step < 1 or not np.array_equal(np.repeat(once[0] + np.arange(len(once)) * step, repeat), places):
+    stride = int(once[1] - once[0]) if len(once) > 1 else 1
+    if stride < 1 or not np.array_equal(np.repeat(once[0] + np.arange(len(once)) * stride, repeat), places):
         return None
-    return int(once[0]), step, len(once), repeat
+    return int(once[0]), stride, len(once), repeat
 
 
 def _select(graph: Graph, source: NetworkTensor, channels: np.ndarray) -> NetworkTensor:

@@ -16,7 +16,7 @@ import numpy as np
 import nvdla
 from nvdla.builder import Built, Calibration, Recipe, Refined, build, quantize
 from nvdla.builder.accuracy import LayerAccuracy, accuracy
-from nvdla.builder.fuse import group_layers
+from nvdla.builder.groups import group_layers
 from nvdla.builder.lower.zero_points import LEVELS
 from nvdla.builder.statistics import NotFiniteError
 from nvdla.errors import BuildError, FormatError
@@ -218,7 +218,7 @@ def check(
     imported, _ = _imported(loaded, one_image(loaded), config, precision, {}, True)
     if not host:
         check_host(imported)
-    _fused(imported)
+    _name_operations(imported)
     return report(imported, imported.nodes)
 
 
@@ -272,7 +272,7 @@ def crossing(imported: Imported) -> int:
     )
 
 
-def _fused(imported: Imported) -> None:
+def _name_operations(imported: Imported) -> None:
     """Operations of nodes by the groups that would be built."""
     groups = {
         member: group.name for net in imported.networks for group in group_layers(net) for member in group.members
@@ -399,7 +399,7 @@ def _build(
 
 
 def _coarser(imported: Imported, built: Built) -> list[str]:
-    """Tensors of a quantised model whose zero points the hardware cannot take everywhere, and by how much their steps
+    """Tensors of a quantised model whose zero points the hardware cannot take everywhere, and by how much their units
     are larger."""
     notes = []
     for name, surface in built.program.tensors.items():

@@ -35,8 +35,8 @@ ACCELERATOR, FOLDED, HOST = "accelerator", "folded", "host"
 
 @dataclass
 class NodeRow:
-    """One node of the model: where it runs and why. ``operations``: layers that compute it, fused ones by the name of
-    the whole group."""
+    """One node of the model: where it runs and why. ``operations``: layers that compute it, those of one group by the
+    name of the whole group."""
 
     name: str
     op: str

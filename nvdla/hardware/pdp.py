@@ -192,14 +192,14 @@ class PdpJob(Job):
 
         dtype = self.settings.elements.bits
         surfaces, height, width, atom = self._expected_shape()
-        step = out_step = lanes.stride // dtype.itemsize
+        stride = out_stride = lanes.stride // dtype.itemsize
         view = self._source_view(lanes)
         if view is None:
-            step = surfaces * height * width * atom
+            stride = surfaces * height * width * atom
         else:
             surfaces, height, width, _ = view.shape
         _, out_height, out_width, _ = self.destination.shape
-        cubes = Cubes(count, surfaces, height, width, out_height, out_width, atom, step, out_step)
+        cubes = Cubes(count, surfaces, height, width, out_height, out_width, atom, stride, out_stride)
         out = lanes.flat(self.destination, 1, count).view(dtype)
         _pool_shared(self.settings, source.view(dtype), out, cubes, self._geometry(self.settings.pieces[0]))
 
@@ -313,7 +313,7 @@ def _end_of_memory(view: np.ndarray) -> int:
     return (
         owner.ctypes.data
         + owner.itemsize
-        + sum((n - 1) * step for n, step in zip(owner.shape, owner.strides, strict=True))
+        + sum((n - 1) * stride for n, stride in zip(owner.shape, owner.strides, strict=True))
     )
 
 

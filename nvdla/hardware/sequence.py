@@ -31,11 +31,11 @@ def image_sequence(height: int, channels: int, block: int, post_extension: int) 
 
 
 def atom_places(
-    sequence: list[Step], kernel: tuple[int, int, int], steps: tuple[int, int], atom: int
+    sequence: list[Step], kernel: tuple[int, int, int], strides: tuple[int, int], atom: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """For every place of every MAC atom: which data it multiplies, and which weight; -1 for places left empty.
 
-    ``kernel`` is (rows, columns, channels), ``steps`` the distances of kernel rows and columns in the padded data.
+    ``kernel`` is (rows, columns, channels), ``strides`` the distances of kernel rows and columns in the padded data.
     Pieces of an atom follow one another without gaps: only their order matters (which of two NaNs wins).
     Returns the data offsets from the window's start and the indices into a kernel, int64 (atoms * ``atom``,).
     """
@@ -46,7 +46,7 @@ def atom_places(
         place = 0
         for row, column, first, end in step:
             places = slice(place, place + end - first)
-            data[number, places] = np.arange(first, end) + row * steps[0] + column * steps[1]
+            data[number, places] = np.arange(first, end) + row * strides[0] + column * strides[1]
             weights[number, places] = np.arange(first, end) + (row * columns + column) * channels
             place = places.stop
     return data.reshape(-1), weights.reshape(-1)

@@ -100,7 +100,7 @@ def operands_have_an_address(context: Context) -> Iterator[Said]:
                 yield subject, f"{name}_op takes operands from memory, {name}_data has no address"
 
 
-@rule("error", "Pool in several steps, each with a kernel of at most 8 x 8.", headline="pooling kernel larger than 8")
+@rule("error", "Pool in several passes, each with a kernel of at most 8 x 8.", headline="pooling kernel larger than 8")
 def pool_kernels_are_at_most_eight(context: Context) -> Iterator[Said]:
     """A pooling kernel has at most 8 columns and 8 lines. NVIDIA's compiler lets larger ones pass silently."""
     for subject in context.of_type(OpType.PDP):
@@ -131,7 +131,7 @@ def pooling_is_fed(context: Context) -> Iterator[Said]:
                 yield (
                     subject,
                     (
-                        f"{count} {axis} of windows of {kernel} in steps of {stride} need {needed}, there are {size} "
+                        f"{count} {axis} of windows of {kernel}, {stride} apart, need {needed}, there are {size} "
                         f"and {padding} of padding"
                     ),
                 )

@@ -50,9 +50,9 @@ def _inside(buffer: memoryview, position: int, table: TableSchema, name: str | N
     if element is None or not isinstance(field.type, Vector):
         return at
     kind = field.type.element
-    step = kind.size if isinstance(kind, Scalar) else 4
+    size = kind.size if isinstance(kind, Scalar) else 4
     count = struct.unpack_from("<I", buffer, at)[0]
-    return at + 4 + step * int(element) if int(element) < count else at
+    return at + 4 + size * int(element) if int(element) < count else at
 
 
 def _offset(buffer: memoryview, at: int) -> int:

@@ -1,7 +1,7 @@
 """The linker: places the memories of a loadable in DRAM and CVSRAM and fills them.
 
 Allocation is that of NVIDIA's runtime on the reference platform, so that register logs can be compared address for
-address: DRAM from 0xc0000000 upwards in steps of 4096 bytes, first the memories that the runtime allocates (in list
+address: DRAM from 0xc0000000 upwards in multiples of 4096 bytes, first the memories that the runtime allocates (in list
 order), then the bound inputs and outputs (in bind order); CVSRAM from 0x50000000.
 Source: nvdla/sw umd/core/src/runtime/Runtime.cpp (load, loadMemory, rewriteStrides) and apps/runtime.
 """

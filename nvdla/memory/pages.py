@@ -62,5 +62,5 @@ def footprint(view: np.ndarray) -> int:
     """Bytes from the first of a view to its last; strides are not negative, lines may overlap or stand apart."""
     if not view.size:
         return 0
-    steps = sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
-    return steps + view.itemsize
+    span = sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
+    return span + view.itemsize

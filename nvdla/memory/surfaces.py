@@ -170,14 +170,14 @@ class PixelLayout:
 
     @property
     def pixel_bytes(self) -> int:
-        """Bytes of a pixel."""
+        """All components of a pixel as they lie in memory."""
         if self.format in _PACKED_10:
             return 4
         return self.components * self._stored.itemsize
 
     @property
     def atom(self) -> int:
-        """Bytes of a pixel (what a width step is, as in a feature layout)."""
+        """Bytes of a pixel (the distance of columns, as in a feature layout)."""
         return self.pixel_bytes
 
     @property

@@ -74,8 +74,8 @@ class Footprint:
             elif len(found) * count > MAX_PIECES:
                 return [(start, start + self.extent)]
             else:
-                steps = range(0, count * stride, stride) if stride else [0]
-                found = merged(sorted((a + step, b + step) for step in steps for a, b in found))
+                offsets = range(0, count * stride, stride) if stride else [0]
+                found = merged(sorted((a + offset, b + offset) for offset in offsets for a, b in found))
         return found
 
 
@@ -274,9 +274,9 @@ class AccessFinder:
         size = _bytes(op.precision)
         surfaces = ceil_div(dst.channel * size, self.config.memory_atom)
         if op.mode == RubikMode.CONTRACT:
-            steps = max(op.stride_x, 1), max(op.stride_y, 1)
-            yield self._feature("src", src, False, size, surfaces=surfaces * steps[0] * steps[1])
-            shape = (dst.channel, src.height * steps[1], src.width * steps[0])
+            strides = max(op.stride_x, 1), max(op.stride_y, 1)
+            yield self._feature("src", src, False, size, surfaces=surfaces * strides[0] * strides[1])
+            shape = (dst.channel, src.height * strides[1], src.width * strides[0])
             yield self._feature("dst", dst, True, size, shape)
         elif op.mode == RubikMode.SPLIT:
             yield self._feature("src", src, False, size)

@@ -1,6 +1,6 @@
 """Names of layers and scales of tensors: from the layer file beside a loadable, a YAML file, a calibration table.
 
-A YAML file names the tensors that operations write, and the real number that one step of an integer stands for::
+A YAML file names the tensors that operations write, and the real number that one unit of an integer stands for::
 
     layers:
       0/1: conv1        # task/operation: name
@@ -35,7 +35,7 @@ OPERATION = re.compile(r"(\d{1,9})/(\d{1,9})\Z")
 
 @dataclass(frozen=True)
 class Names:
-    """``layers``: (task, operation) -> layer; ``scales``: name of a layer or tensor -> real value of one step;
+    """``layers``: (task, operation) -> layer; ``scales``: name of a layer or tensor -> real value of one unit;
     ``preprocessing``: how the model takes images (:meth:`nvdla.tensors.preprocessing.Preprocessing.of`), as it stands
     in the layer file, and so do the inputs that take unsigned ``pixels``
     (:func:`nvdla.tensors.pixel_numbers.pixels_of`). ``zero_points``: name of a tensor -> the element that stands for 0,
@@ -65,7 +65,7 @@ class Names:
 
 
 def parts(name: str | None) -> list[str]:
-    """What a fused layer may be called elsewhere: its whole name, then its parts from the last to the first."""
+    """Other names of several layers in one operation: its whole name, then its parts from the last to the first."""
     if not name:
         return []
     pieces = name.split("+")

@@ -24,13 +24,13 @@ Key = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Dependency:
-    """``target``, an operation of ``type``, waits for an event of this one; ``fused``: it is the operation in front of
-    it on the fly."""
+    """``target``, an operation of ``type``, waits for an event of this one; ``on_the_fly``: it is the operation in
+    front of it on the fly."""
 
     target: Key
     type: OpType
     event: str
-    fused: bool = False
+    on_the_fly: bool = False
 
 
 class Keyed:
@@ -257,4 +257,4 @@ class Operation(Keyed):
         parent = self.common.fused_parent
         if parent.index != -1:
             kind = OpType(int(self.type or 0) - 1)
-            yield Dependency((self.task, self.roi, parent.index), kind, Event(parent.event).name, fused=True)
+            yield Dependency((self.task, self.roi, parent.index), kind, Event(parent.event).name, on_the_fly=True)

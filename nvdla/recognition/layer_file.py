@@ -13,7 +13,7 @@ from nvdla.recognition.match import Recognised
 def layer_file(
     program: Program, network: str, found: Recognised, scales: Mapping[str, float], before: Mapping[str, Any] | None
 ) -> dict[str, Any]:
-    """A layer file's document. ``scales``: real value of one step by tensor; ``before``: the layer file that was there,
+    """A layer file's document. ``scales``: real value of one unit by tensor; ``before``: the layer file that was there,
     whose tensors and preprocessing stay."""
     known = dict(before or {})
     tensors = dict(known.get("tensors") or {})

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 
 from nvdla.loadable.model import Loadable
 from nvdla.program.program import Program
+from nvdla.recognition.choices import Choice, Label, choices_of
 from nvdla.recognition.model_graph import ELEMENTWISE, SILENT, ModelGraph, ModelLayer
-from nvdla.recognition.steps import Label, Step, steps_of
 from nvdla.recognition.units import Flow, Unit, flow_of
 from nvdla.recognition.weights import Weights
 
-#: steps that a search may try, and how many units may stay without a name before it gives up
-MOST_STEPS = 40_000
+#: choices that a search may try, and how many units may stay without a name before it gives up
+MOST_TRIES = 40_000
 MOST_UNKNOWN = 40
 MOST_QUESTIONS = 40
 
@@ -59,16 +59,16 @@ def recognise(loadable: Loadable, graph: ModelGraph, config: str = "auto", abi: 
     doubtful = search.doubtful(found) if found else set()
     layers: dict[tuple[int, int], str] = {}
     confidence: dict[tuple[int, int], str] = {}
-    for number, step in found.items():
-        if not step.layers:
+    for number, choice in found.items():
+        if not choice.layers:
             continue
         unit = flow.units[number]
-        how = "weights" if step.checked else "order" if number in doubtful else "structure"
+        how = "weights" if choice.checked else "order" if number in doubtful else "structure"
         for operation in unit.operations:
             key = (operation.task, operation.index)
-            layers[key] = "+".join(layer.name for layer in step.layers)
+            layers[key] = "+".join(layer.name for layer in choice.layers)
             confidence[key] = how
-    used = {layer.name for step in found.values() for layer in step.layers}
+    used = {layer.name for choice in found.values() for layer in choice.layers}
     unused = [each.name for each in graph.layers if each.kind not in SILENT and each.name not in used]
     count = len({(each.task, each.index) for each in program.operations})
     return Recognised(layers, confidence, count, unused)
@@ -97,8 +97,8 @@ class Search:
         self.deepest = 0
         self._contested: set[int] = set()
 
-    def best(self) -> dict[int, Step]:
-        """Steps by unit: all of them; else those that remain where some units are left unknown, fewest first."""
+    def best(self) -> dict[int, Choice]:
+        """Choices by unit: all of them; else those that remain where some units are left unknown, fewest first."""
         unknown: set[int] = set()
         for complete in (True, False):
             for _ in range(MOST_UNKNOWN if not complete else 1):
@@ -111,27 +111,27 @@ class Search:
 
     def solve(
         self, unknown: set[int], barred: tuple[int, Sequence[ModelLayer]] | None = None, complete: bool = True
-    ) -> dict[int, Step] | None:
-        """A step for every unit but the unknown, or None. ``barred``: layers that one unit must not take;
+    ) -> dict[int, Choice] | None:
+        """A choice for every unit but the unknown, or None. ``barred``: layers that one unit must not take;
         ``complete``: every layer that computes must be found."""
         units = self.flow.units
         labels: dict[int, Label | None] = {**self.start}
         taken: dict[tuple[str, tuple[int, ...]], int] = {}
-        chosen: list[Step] = []
+        chosen: list[Choice] = []
         pending = [self._choices(0, labels, unknown, barred, taken)] if units else []
         tried, self.deepest = 0, 0
         while pending:
-            step = next(pending[-1], None)
-            if step is None:
+            choice = next(pending[-1], None)
+            if choice is None:
                 pending.pop()
                 if chosen:
                     self._undo(chosen.pop(), units[len(pending) - 1], labels, taken)
                 continue
             tried += 1
-            if tried > MOST_STEPS:
+            if tried > MOST_TRIES:
                 return None
-            self._do(step, units[len(pending) - 1], labels, taken)
-            chosen.append(step)
+            self._do(choice, units[len(pending) - 1], labels, taken)
+            chosen.append(choice)
             self.deepest = max(self.deepest, min(len(chosen), len(units) - 1))
             if len(chosen) < len(units):
                 pending.append(self._choices(len(chosen), labels, unknown, barred, taken))
@@ -141,16 +141,16 @@ class Search:
                 self._undo(chosen.pop(), units[len(pending) - 1], labels, taken)
         return {} if not units else None
 
-    def doubtful(self, found: dict[int, Step]) -> set[int]:
+    def doubtful(self, found: dict[int, Choice]) -> set[int]:
         """Units whose layers might be others: where a choice can be made otherwise, and all still fits."""
         doubtful: set[int] = set()
         asked = 0
-        for number, step in found.items():
-            rivals = number in self._contested and not step.checked and bool(step.layers)
+        for number, choice in found.items():
+            rivals = number in self._contested and not choice.checked and bool(choice.layers)
             if not rivals or asked >= MOST_QUESTIONS:
                 continue
             asked += 1
-            other = self.solve(set(), (number, step.layers), complete=True)
+            other = self.solve(set(), (number, choice.layers), complete=True)
             for place, each in (other or {}).items():
                 if [layer.name for layer in each.layers] != [layer.name for layer in found[place].layers]:
                     doubtful.add(place)
@@ -163,32 +163,32 @@ class Search:
         unknown: set[int],
         barred: tuple[int, Sequence[ModelLayer]] | None,
         taken: dict[tuple[str, tuple[int, ...]], int],
-    ) -> Iterator[Step]:
-        """Steps that a unit can take here, the likeliest first."""
+    ) -> Iterator[Choice]:
+        """Choices that a unit can take here, the likeliest first."""
         unit = self.flow.units[number]
         if number in unknown:
-            yield Step((), None)
+            yield Choice((), None)
             return
         found = [
-            step
-            for step in steps_of(unit, self.graph, labels)
-            if self._fits_takers(unit, step)
-            and (barred is None or barred[0] != number or step.layers != tuple(barred[1]))
-            and (not step.covers or (step.layers[0].name, unit.source) not in taken)
+            choice
+            for choice in choices_of(unit, self.graph, labels)
+            if self._fits_takers(unit, choice)
+            and (barred is None or barred[0] != number or choice.layers != tuple(barred[1]))
+            and (not choice.covers or (choice.layers[0].name, unit.source) not in taken)
         ]
         checked = []
-        for step in found:
-            match = self.weights.agree(unit, step.layers[0]) if step.layers and unit.kind == "conv" else None
+        for choice in found:
+            match = self.weights.agree(unit, choice.layers[0]) if choice.layers and unit.kind == "conv" else None
             if match is None or match:
-                checked.append(replace(step, checked=bool(match)))
+                checked.append(replace(choice, checked=bool(match)))
         if len(checked) > 1:
             self._contested.add(number)
-        checked.sort(key=lambda step: not step.checked)
+        checked.sort(key=lambda choice: not choice.checked)
         yield from checked
 
-    def _fits_takers(self, unit: Unit, step: Step) -> bool:
+    def _fits_takers(self, unit: Unit, choice: Choice) -> bool:
         """Whether those who take the result find a layer behind its point that is theirs."""
-        label = step.label
+        label = choice.label
         if label is None:
             return True
         kinds = self.graph.kinds_behind(label.point)
@@ -208,24 +208,24 @@ class Search:
         """An SDP may only copy, for a join of channels."""
         return kind == "sdp" and any(unit.features.copies and not unit.others for unit in self.flow.units)
 
-    def _all_found(self, chosen: Sequence[Step]) -> bool:
-        used = {layer.name for step in chosen for layer in step.layers}
+    def _all_found(self, chosen: Sequence[Choice]) -> bool:
+        used = {layer.name for choice in chosen for layer in choice.layers}
         return all(each.kind in SILENT or each.name in used for each in self.graph.layers)
 
     @staticmethod
     def _do(
-        step: Step, unit: Unit, labels: dict[int, Label | None], taken: dict[tuple[str, tuple[int, ...]], int]
+        choice: Choice, unit: Unit, labels: dict[int, Label | None], taken: dict[tuple[str, tuple[int, ...]], int]
     ) -> None:
         for value in unit.made:
-            labels[value] = step.label
-        if step.covers:
-            taken[step.layers[0].name, unit.source] = 1
+            labels[value] = choice.label
+        if choice.covers:
+            taken[choice.layers[0].name, unit.source] = 1
 
     @staticmethod
     def _undo(
-        step: Step, unit: Unit, labels: dict[int, Label | None], taken: dict[tuple[str, tuple[int, ...]], int]
+        choice: Choice, unit: Unit, labels: dict[int, Label | None], taken: dict[tuple[str, tuple[int, ...]], int]
     ) -> None:
         for value in unit.made:
             labels.pop(value, None)
-        if step.covers:
-            taken.pop((step.layers[0].name, unit.source), None)
+        if choice.covers:
+            taken.pop((choice.layers[0].name, unit.source), None)

@@ -12,7 +12,7 @@ _PARTS = re.compile(r"[/._:]+")
 def blocks(layers: Sequence[str | None]) -> list[str | None]:
     """The block of each operation, None where it is in none.
 
-    Names are cut at / . _ : after what all of them begin with. Of a fused layer the first name counts. A block has at
+    Names are cut at / . _ : after what all of them begin with. Of several layers the first name counts. A block has at
     least two layers, and is not everything; tiles of one layer are a block of their own.
     """
     firsts = [layer.split("+")[0] if layer else None for layer in layers]

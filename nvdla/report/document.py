@@ -108,7 +108,7 @@ def _operations(study: Study, number: dict[Key, int]) -> list[Row]:
     for node in study.operations:
         for each in node.dependencies:
             if each.target in number:
-                waits.setdefault(each.target, []).append([number[node.key], each.event, each.fused])
+                waits.setdefault(each.target, []).append([number[node.key], each.event, each.on_the_fly])
     of_block = blocks([node.layer for node in study.operations])
     rows = []
     for node, block in zip(study.operations, of_block, strict=True):

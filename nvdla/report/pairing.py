@@ -83,5 +83,5 @@ def _zero(side: Side, seen: Observation) -> int:
 
 
 def _scale(side: Side, seen: Observation) -> float | None:
-    """The real value of one step; halves are real numbers themselves."""
+    """The real value of one unit; halves are real numbers themselves."""
     return side.names.scale(seen.layer) or (1.0 if seen.dtype.kind == "f" else None)

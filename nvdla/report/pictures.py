@@ -32,39 +32,39 @@ class Pictures:
         self._room = room
 
     def add(self, tensor: np.ndarray, scale: float | None = None, what: str = "", zero: int = 0) -> int:
-        """A tensor (1, C, H, W) with the real value of one step, where it is known, and the element that stands for 0;
+        """A tensor (1, C, H, W) with the real value of one unit, where it is known, and the element that stands for 0;
         returns its number."""
         self.rows.append({"what": what, "scale": scale, "zero": zero, **figures(tensor, zero)})
         self.arrays.append(tensor[0])
         return len(self.rows) - 1
 
     def close(self) -> bytes:
-        """The block of elements; the rows get ``offset``, ``shown`` (channels, height, width) and ``step``."""
+        """The block of elements; the rows get ``offset``, ``shown`` (channels, height, width) and ``stride``."""
         share = min(max(self._room // max(len(self.arrays), 1), 64), MOST)
         parts, offset = [], 0
         for row, array in zip(self.rows, self.arrays, strict=True):
-            shown, step = thinned(array, share)
+            shown, stride = thinned(array, share)
             data = shown.astype(shown.dtype.newbyteorder("<"), copy=False).tobytes()
-            row |= {"offset": offset, "shown": list(shown.shape), "step": step}
+            row |= {"offset": offset, "shown": list(shown.shape), "stride": stride}
             parts.append(data)
             offset += len(data)
         return b"".join(parts)
 
 
 def thinned(cube: np.ndarray, room: int) -> tuple[np.ndarray, int]:
-    """The first channels of (C, H, W), every ``step``-th line and column, in ``room`` bytes; and the step."""
+    """The first channels of (C, H, W), every ``stride``-th line and column, in ``room`` bytes; and the stride."""
     channels, height, width = cube.shape
     limit = max(room // cube.itemsize, 1)
     if height == width == 1:
         return np.ascontiguousarray(cube[:limit]), 1
     channels = min(channels, MAX_CHANNELS)
-    step = max(math.isqrt(ceil_div(channels * height * width, limit)), 1)
-    while channels * ceil_div(height, step) * ceil_div(width, step) > limit:
-        if step >= max(height, width):
+    stride = max(math.isqrt(ceil_div(channels * height * width, limit)), 1)
+    while channels * ceil_div(height, stride) * ceil_div(width, stride) > limit:
+        if stride >= max(height, width):
             channels = limit
             break
-        step += 1
-    return np.ascontiguousarray(cube[:channels, ::step, ::step]), step
+        stride += 1
+    return np.ascontiguousarray(cube[:channels, ::stride, ::stride]), stride
 
 
 def figures(tensor: np.ndarray, zero: int = 0) -> Row:

@@ -265,7 +265,7 @@ def dequantize(array: np.ndarray, scale: float, offset: int = 0) -> np.ndarray:
 
 def _check_scale(scale: float) -> None:
     if not (math.isfinite(scale) and scale > 0):
-        raise FormatError(f"scale {scale} must be a positive number: the real value of one step")
+        raise FormatError(f"scale {scale} must be a positive number: the real value of one unit")
 
 
 def cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:

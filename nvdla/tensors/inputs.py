@@ -23,7 +23,7 @@ Shape = tuple[int, int, int, int]
 
 @dataclass(frozen=True)
 class InputForm:
-    """What an input takes: ``scale`` is the real value of one step (None: not known), ``zero`` the element that stands
+    """What an input takes: ``scale`` is the real value of one unit (None: not known), ``zero`` the element that stands
     for 0; pictures become numbers as the ``model`` says, or else as NVIDIA's runtime does it (``pixels``). ``numbers``:
     its elements are pixels themselves, and pictures are taken as they are."""
 

@@ -10,7 +10,7 @@ from nvdla.errors import FormatError
 
 
 class ScaleMissing(FormatError):
-    """Real numbers are given or wanted, and what one step of a tensor's integers stands for is not known.
+    """Real numbers are given or wanted, and what one unit of a tensor's integers stands for is not known.
 
     ``name``: the tensor; ``kind``: "input" or "output"; ``suggested``: a scale that holds the values given, or None.
     """
@@ -21,7 +21,7 @@ class ScaleMissing(FormatError):
         number = "NUMBER" if suggested is None else f"{suggested:.3g}"
         hint = "" if suggested is None else f" ({number} just holds the greatest of these values)"
         super().__init__(
-            f"{kind} {name}: its values {given}, but what one step of its {dtype} stands for is not known; give "
+            f"{kind} {name}: its values {given}, but what one unit of its {dtype} stands for is not known; give "
             f"Runtime(..., scales={{{name!r}: {number}}}){hint}"
         )
 

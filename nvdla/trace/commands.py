@@ -59,7 +59,7 @@ class LoadMemory(Command):
 
 @dataclass(frozen=True)
 class WriteRegister(Command):
-    """Write a register."""
+    """Write ``value`` (32 bits) to a register of the simulated device."""
 
     register: Register
     value: int

@@ -11,7 +11,7 @@ from support.random_networks import networks
 
 import nvdla
 from nvdla.builder import BuildError, Calibration, Network, build, calibrate
-from nvdla.builder.fuse import group_layers
+from nvdla.builder.groups import group_layers
 from nvdla.lint import lint
 
 

@@ -63,7 +63,7 @@ def test_a_flipped_weight_byte_is_found_where_its_convolution_ends(
 ):
     first = compared(plant_bytes(lenet_loadable, convolution, "weight_data", flip(byte))).first
     assert (first.operation, first.name) == (found_at, layer)
-    assert convolution in first.fused
+    assert convolution in first.taken_from
 
 
 @pytest.mark.parametrize("sdp", [7, 9, 11])
@@ -144,9 +144,9 @@ def test_the_surroundings_of_a_single_pixel_are_channels():
 
 def test_operations_know_whom_they_follow_on_the_fly(runtime, surfaces):
     observations, _ = observe(runtime, surfaces)
-    fused = {each.index: each.fused for each in observations}
-    assert fused[2] == (0, 1)
-    assert fused[7] == (6,)
+    taken = {each.index: each.taken_from for each in observations}
+    assert taken[2] == (0, 1)
+    assert taken[7] == (6,)
 
 
 def test_all_runs_of_the_corpus_equal_their_hashes(cases, nvdla_command):

@@ -204,7 +204,7 @@ def test_every_kernel_goes_through_this_cache():
         if path.name not in (
             "crew_code.py",
             "dot_tile_code.py",
-            "fp16_lanes_code.py",
+            "fp16_pixels_code.py",
             "intrinsic_code.py",
             "kernel_cache.py",
             "record_code.py",

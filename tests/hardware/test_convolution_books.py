@@ -35,112 +35,112 @@ def test_exact_sizes_stay_in_place_whatever_the_banks():
         data, weights = DataBook(), WeightBook()
         for number in banks:
             now = layer(weight_banks=number, data_banks=3 - number)
-            assert data.step(now).in_place
-            assert weights.step(now).in_place
+            assert data.use(now).in_place
+            assert weights.use(now).in_place
 
 
 def test_sizes_above_what_the_kernels_take_shift_the_next_weights():
     book = WeightBook()
-    assert book.step(layer(**PADDED)).in_place
-    second = book.step(layer(**PADDED))
-    third = book.step(layer())
+    assert book.use(layer(**PADDED)).in_place
+    second = book.use(layer(**PADDED))
+    third = book.use(layer())
     assert (second.written - second.read, third.written - third.read) == (11, 22)
     assert "88 bytes too early" in second.notes[0]
 
 
 def test_the_c_model_waits_for_ever_at_a_change_of_banks_and_hardware_does_not():
     book = WeightBook()
-    book.step(layer(**PADDED))
+    book.use(layer(**PADDED))
     with pytest.raises(ScheduleError, match=r"change of D_BANK: 11 entries of weights .* round weight_data.size up"):
-        book.step(layer(weight_banks=2))
+        book.use(layer(weight_banks=2))
     book = WeightBook(patient=False)
-    book.step(layer(**PADDED))
-    after = book.step(layer(weight_banks=2))
+    book.use(layer(**PADDED))
+    after = book.use(layer(weight_banks=2))
     assert after.in_place
     assert "C model waits for ever" in after.notes[0]
 
 
 def test_a_change_of_banks_behind_kept_weights_never_waits():
     book = WeightBook()
-    book.step(layer(**PADDED, keep_weights=True))
-    assert book.step(layer(weight_banks=2)).in_place
+    book.use(layer(**PADDED, keep_weights=True))
+    assert book.use(layer(weight_banks=2)).in_place
 
 
 def test_weights_that_were_never_released_fill_the_banks():
     book = WeightBook()
     with pytest.raises(ScheduleError, match=r"no room|room for"):
         for _ in range(30):
-            book.step(layer(**PADDED))
+            book.use(layer(**PADDED))
 
 
 def test_kept_weights_are_found_where_the_first_user_began():
     book = WeightBook()
-    book.step(layer())
-    first = book.step(layer(keep_weights=True))
-    again = book.step(layer(weight_reuse=True, keep_weights=True))
-    last = book.step(layer(weight_reuse=True))
+    book.use(layer())
+    first = book.use(layer(keep_weights=True))
+    again = book.use(layer(weight_reuse=True, keep_weights=True))
+    last = book.use(layer(weight_reuse=True))
     assert (first.read, again.read, last.read) == (5, 5, 5)
     assert not again.fetches and not last.fetches
-    assert book.step(layer()).in_place
+    assert book.use(layer()).in_place
 
 
 def test_more_kernels_than_were_kept_wait_for_ever():
     book = WeightBook()
-    book.step(layer(keep_weights=True))
+    book.use(layer(keep_weights=True))
     with pytest.raises(ScheduleError, match="uses 9 kernels again"):
-        book.step(layer(weight_reuse=True, groups=((8, 5), (1, 6))))
+        book.use(layer(weight_reuse=True, groups=((8, 5), (1, 6))))
 
 
 def test_weights_that_were_not_kept_are_refused_and_on_nv_full_fetched():
     book = WeightBook()
-    book.step(layer())
+    book.use(layer())
     with pytest.raises(ScheduleError, match="not kept"):
-        book.step(layer(weight_reuse=True))
+        book.use(layer(weight_reuse=True))
     book = WeightBook(lenient=True)
-    book.step(layer())
-    access = book.step(layer(weight_reuse=True))
+    book.use(layer())
+    access = book.use(layer(weight_reuse=True))
     assert access.in_place
     assert "not kept" in access.notes[0]
 
 
 def test_kept_data_are_used_again_and_what_is_left_is_released_by_the_next():
     book = DataBook()
-    book.step(layer(keep_data=True))
-    again = book.step(layer(data_reuse=True))
+    book.use(layer(keep_data=True))
+    again = book.use(layer(data_reuse=True))
     assert (again.fetches, again.read) == (False, 0)
-    assert book.step(layer()).in_place
+    assert book.use(layer()).in_place
 
 
 def test_fetched_lines_follow_those_left():
     book = DataBook()
-    book.step(layer(released=20))
-    second = book.step(layer(data_reuse=True, data=(10, 10)))
+    book.use(layer(released=20))
+    second = book.use(layer(data_reuse=True, data=(10, 10)))
     assert (second.written, second.read, second.notes) == (40, 20, ())
-    assert book.step(layer()).in_place
+    assert book.use(layer()).in_place
 
 
 def test_too_many_fetched_lines_behind_those_left_shift_the_next():
     book = DataBook()
-    book.step(layer(released=20))
-    book.step(layer(data_reuse=True))
-    third = book.step(layer())
+    book.use(layer(released=20))
+    book.use(layer(data_reuse=True))
+    third = book.use(layer())
     assert third.written - third.read == 20
     assert "20 entries too early" in third.notes[0]
 
 
 def test_a_release_above_the_height_lets_the_next_begin_at_once_behind_what_was_fetched():
     book = DataBook()
-    book.step(layer(released=60))
-    access = book.step(layer())
+    book.use(layer(released=60))
+    access = book.use(layer())
     assert access.read == access.written + 20
     assert "20 entries behind what was fetched" in access.notes[0]
 
 
 def test_fewer_lines_than_needed_wait_for_ever():
     with pytest.raises(ScheduleError, match=r"it needs 40 entries of data .* gets 30"):
-        DataBook().step(layer(data=(10,) * 3))
+        DataBook().use(layer(data=(10,) * 3))
     with pytest.raises(ScheduleError, match="gets 250"):
-        DataBook().step(layer(data=(10,) * 30, needed=300))
+        DataBook().use(layer(data=(10,) * 30, needed=300))
 
 
 @given(st.sampled_from(sorted(configurations())), st.integers(1, 40), st.integers(1, 300), st.integers(1, 3))

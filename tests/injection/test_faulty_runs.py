@@ -13,7 +13,7 @@ from support.branching import branching_network
 import nvdla
 from nvdla.builder import build, calibrate
 from nvdla.errors import ArgumentTypeError, ConfigError, FormatError, NvdlaError, ScheduleError
-from nvdla.faults import Fault, MacLane, SurfaceByte, parse
+from nvdla.faults import Fault, Multiplier, SurfaceByte, parse
 from nvdla.faults.machine import FirmwareRuns
 from nvdla.faults.places import DescriptorByte, InputByte, SdpOperand, WeightByte
 from nvdla.faults.resolve import resolve
@@ -168,9 +168,9 @@ def test_a_run_from_the_fault_on_equals_the_whole_run(case):
         before = rng.choice([*places])
         texts.append(f"memory address={address:#x} operation={before} flip={rng.randrange(8)}")
         texts.append(f"memory address={address:#x} stuck1={rng.randrange(8)} permanent")
-        name, lane = rng.choice(convs), f"kernel={rng.randrange(8)} channel={rng.randrange(3)}"
-        texts.append(f"mac {lane} operation={name} port=data flip=5")
-        texts.append(f"mac {lane} set={rng.randrange(-2, 3)} permanent")
+        name, multiplier = rng.choice(convs), f"kernel={rng.randrange(8)} channel={rng.randrange(3)}"
+        texts.append(f"mac {multiplier} operation={name} port=data flip=5")
+        texts.append(f"mac {multiplier} set={rng.randrange(-2, 3)} permanent")
         texts.append(f"cacc operation={name} kernel=1 y=1 x=0 flip={rng.randrange(10, 20)}".replace("y=1", "y=0"))
         texts.append(f"cbuf operation={name} entry={rng.randrange(40)} byte={rng.randrange(8)} flip=6")
     changed = 0
@@ -229,7 +229,7 @@ def test_a_multiplier_that_gives_nothing_equals_weights_of_zero(case):
                     mine = weights[(slice(None), *elements[channel])]
                     faults += [Fault(WeightByte(name, int(byte)), "set=0", permanent=True) for byte in mine]
         wanted = nvdla.Runtime(case.edited(faults), case.config).run_raw(case.image)
-        assert case.faulty(Fault(MacLane(kernel, channel), "set=0", permanent=True)) == wanted
+        assert case.faulty(Fault(Multiplier(kernel, channel), "set=0", permanent=True)) == wanted
 
 
 def test_the_array_computed_product_by_product(small):
@@ -240,30 +240,32 @@ def test_the_array_computed_product_by_product(small):
     for _ in range(6):
         y, x, kernel, channel = rng.randrange(4), rng.randrange(4), rng.randrange(16), rng.randrange(3)
         port, bit = rng.choice(("product", "data", "weight")), rng.randrange(8)
-        lane = MacLane(kernel % 8, channel, port, name, y, x, atom=rng.randrange(9), group=kernel // 8)
-        broken = resolve(small.network, [Fault(lane, f"flip={bit}")]).convolutions[small.network.places[name].step]
+        multiplier = Multiplier(kernel % 8, channel, port, name, y, x, atom=rng.randrange(9), group=kernel // 8)
+        broken = resolve(small.network, [Fault(multiplier, f"flip={bit}")]).convolutions[
+            small.network.places[name].step
+        ]
         from nvdla.faults.convolution import FaultyConvolution
 
         healthy = conv.run()
         faulty = FaultyConvolution(conv, broken).run()
         difference = faulty.astype(np.int64) - healthy
         assert np.count_nonzero(difference) <= 1
-        wanted = _difference(conv, lane, kernel, bit)
+        wanted = _difference(conv, multiplier, kernel, bit)
         assert difference[0, kernel // 8, y, x, kernel % 8] == wanted
 
 
-def _difference(conv, lane, kernel, bit):
+def _difference(conv, multiplier, kernel, bit):
     """What one struck product changes, from the definition of a convolution."""
     lines, elements = conv.operands()
     weights = conv.arithmetic.unpack(elements)
-    (row, column, first, end), = conv.arithmetic.sequence()[lane.atom]  # fmt: skip
+    (row, column, first, end), = conv.arithmetic.sequence()[multiplier.atom]  # fmt: skip
     settings = conv.settings
-    assert first == 0 and lane.channel < end and not settings.image
-    y = lane.y * settings.stride_y + row * settings.dilation_y - settings.pad_top
-    x = lane.x * settings.stride_x + column * settings.dilation_x - settings.pad_left
+    assert first == 0 and multiplier.channel < end and not settings.image
+    y = multiplier.y * settings.stride_y + row * settings.dilation_y - settings.pad_top
+    x = multiplier.x * settings.stride_x + column * settings.dilation_x - settings.pad_left
     inside = 0 <= y < lines.shape[1] and 0 <= x < lines.shape[2]
-    data = int(lines[0, y, x, lane.channel]) if inside else 0
-    weight = int(weights[kernel, row, column, lane.channel])
+    data = int(lines[0, y, x, multiplier.channel]) if inside else 0
+    weight = int(weights[kernel, row, column, multiplier.channel])
 
     def flipped(value, bits):
         value = (value & (1 << bits) - 1) ^ 1 << bit
@@ -274,7 +276,7 @@ def _difference(conv, lane, kernel, bit):
         "data": flipped(data, 8) * weight,
         "weight": data * flipped(weight, 8),
     }
-    return false[lane.port] - data * weight
+    return false[multiplier.port] - data * weight
 
 
 def test_a_partial_sum_that_is_struck_last_differs_by_its_bit(small):

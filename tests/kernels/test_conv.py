@@ -24,7 +24,7 @@ def written_out(lines, weights, window):
                 for k in range(kernels):
                     products[n, y, x, k] = [
                         int(lines[n, y * window.stride_y + r * window.dilation_y,
-                                  x * window.step_x + c * window.step_column + i]) * int(weights[k, r, c, i])
+                                  x * window.stride_x + c * window.stride_column + i]) * int(weights[k, r, c, i])
                         for r in range(rows) for c in range(columns) for i in range(channels)
                     ]  # fmt: skip
     return products
@@ -37,12 +37,12 @@ def layer(seed, dtype, largest):
         out_height=int(random.integers(1, 4)),
         out_width=int(random.integers(1, 4)),
         stride_y=int(random.integers(1, 4)),
-        step_x=int(random.integers(1, 4)) * channels,
+        stride_x=int(random.integers(1, 4)) * channels,
         dilation_y=int(random.integers(1, 3)),
-        step_column=int(random.integers(1, 3)) * channels,
+        stride_column=int(random.integers(1, 3)) * channels,
     )
     height = (window.out_height - 1) * window.stride_y + (rows - 1) * window.dilation_y + 1
-    length = (window.out_width - 1) * window.step_x + (columns - 1) * window.step_column + channels
+    length = (window.out_width - 1) * window.stride_x + (columns - 1) * window.stride_column + channels
     values = random.choice([-largest - 1, largest, 0, 1, -1, 77], (2, height, length))
     weights = random.choice([-largest - 1, largest, 0, 3, -5], (kernels, rows, columns, channels))
     return values.astype(dtype), weights.astype(dtype), window

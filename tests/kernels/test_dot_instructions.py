@@ -79,7 +79,7 @@ def test_sums_are_exact_for_random_and_extreme_operands(instructions, pixels, ve
 
 @here
 @pytest.mark.parametrize("byte", range(4))
-def test_every_pair_of_operands_in_every_byte_of_a_lane(instructions, byte):
+def test_every_pair_of_operands_in_every_byte_of_a_word(instructions, byte):
     run = compiled(1, VECTORS, instructions)
     taps, places, sums = np.zeros(1, np.int64), np.zeros(1, np.int64), np.empty((1, KERNELS), np.int32)
     weights = aligned((1, 1, KERNELS, 4))

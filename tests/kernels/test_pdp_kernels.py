@@ -40,15 +40,15 @@ def geometry(vertical, horizontal):
 
 
 def planes(cube):
-    return [cube[0, :, :, lane].tolist() for lane in range(2)]
+    return [cube[0, :, :, channel].tolist() for channel in range(2)]
 
 
 def gathered(results, shape, dtype):
     out = np.zeros(shape, dtype)
-    for lane, result in enumerate(results):
+    for channel, result in enumerate(results):
         assert len(result) == shape[1] * shape[2]
         for (y, x), element in result.items():
-            out[0, y, x, lane] = element
+            out[0, y, x, channel] = element
     return out
 
 

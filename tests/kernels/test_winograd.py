@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.fp16_reference import accumulate, first_nan, mac_products, signed, to_fp32
 
 from nvdla.kernels import winograd, winograd_fp16
-from nvdla.kernels.fast import fp16_lanes
+from nvdla.kernels.fast import fp16_pixels
 
 C = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]])
 A = np.array([[1, 1, 1, 0], [0, 1, -1, -1]])
@@ -57,7 +57,7 @@ def test_fp16_winograd_of_small_integers_loses_only_the_aligned_products_last_bi
     tiles = winograd.tiles(cube.astype(np.float16).view(np.uint16), height, width)
     data = winograd_fp16.transform_data(np.ascontiguousarray(tiles).reshape(-1, 4, 4, channels))
     out = np.zeros((1, height, width, 16), np.uint32)
-    winograd_fp16.convolve(data, width // 2, fp16_lanes.pack_weights(np.ascontiguousarray(atoms)), out)
+    winograd_fp16.convolve(data, width // 2, fp16_pixels.pack_weights(np.ascontiguousarray(atoms)), out)
     expected = 4 * direct(cube, weights, height, width)
     # 64 products a MAC atom, each at most one too small in the unit 2^(4 * 8 - 50) of the largest exponent here.
     atoms_added = 9 * 64 * channels // 4
@@ -95,7 +95,7 @@ def test_a_nan_of_the_weights_reaches_all_four_outputs():
     weights = np.zeros((1, 64), np.uint16)
     weights[0, 5] = 0xFE01
     out = np.zeros((1, 2, 2, 16), np.uint32)
-    winograd_fp16.convolve(np.zeros((1, 1, 64), np.uint16), 1, fp16_lanes.pack_weights(weights), out)
+    winograd_fp16.convolve(np.zeros((1, 1, 64), np.uint16), 1, fp16_pixels.pack_weights(weights), out)
     assert (out[0, ..., 0] == 0xFF800201).all()
 
 
@@ -107,7 +107,7 @@ def test_fp16_winograd_equals_sums_of_plain_products():
     weights = weights.view(np.uint16)
     tiles[7, 1, 3], weights[33, 70] = 0x7E01, 0xFE02
     out = np.zeros((3, 10, 16, 16), np.uint32)
-    winograd_fp16.convolve(tiles, 8, fp16_lanes.pack_weights(weights), out)
+    winograd_fp16.convolve(tiles, 8, fp16_pixels.pack_weights(weights), out)
     for k, t in ((0, 0), (31, 31), (34, 39), (3, 7), (33, 2), (33, 7)):
         accumulators = [(0, 0)] * 4
         for w, d in zip(weights[k].reshape(2, 64).tolist(), tiles[t].tolist(), strict=True):

@@ -122,7 +122,7 @@ def test_tensors_of_the_run_are_in_the_page(lenet_data, lenet_path, digit_path):
     elements = np.frombuffer(lenet_data.elements, np.int8, 6 * 12 * 12, row["offset"]).reshape(6, 12, 12)
     surface = seen[2].view(np.int8)
     assert (elements == np.moveaxis(surface[0], -1, 0)[:6]).all()
-    assert (row["shape"], row["shown"], row["step"]) == ([6, 12, 12], [6, 12, 12], 1)
+    assert (row["shape"], row["shown"], row["stride"]) == ([6, 12, 12], [6, 12, 12], 1)
     assert row["max"] == elements.max()
     assert sum(row["histogram"]["counts"]) == elements.size
 

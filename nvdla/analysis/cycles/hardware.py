@@ -350,7 +350,7 @@ class _Work:
         sdp, pdp = self.run.chain.sdp, self.run.chain.pdp
         pace = (self.constants.sdp_y_atom if sdp and sdp.uses_y else self.constants.sdp_atom) + DELIVERED
         if pdp and sdp and sdp.atoms:
-            pace = max(pace, self.constants.pdp_atom * pdp.steps / sdp.atoms)
+            pace = max(pace, self.constants.pdp_atom * pdp.atoms_through / sdp.atoms)
         return pace
 
     def _finish(self, shape: ConvolutionShape) -> Process:
@@ -379,13 +379,13 @@ class _Work:
         fixed, pdp = self.constants.sdp, self.run.chain.pdp
         work = rate * shape.atoms
         if pdp:
-            work = max(work, self.constants.pdp_atom * pdp.steps)
+            work = max(work, self.constants.pdp_atom * pdp.atoms_through)
         reads = (self._dram("read", shape.read_bytes), self._dram("operand", shape.operand_bytes))
         write = pdp.write_bytes if pdp else shape.write_bytes
         return self._stream("sdp", fixed, work, reads, write, STAGE * shape.stages)
 
     def _pdp(self, shape: PdpShape) -> Process:
-        work = self.constants.pdp_atom * shape.steps
+        work = self.constants.pdp_atom * shape.atoms_through
         return self._stream("pdp", self.constants.pdp, work, (self._dram("read", shape.read_bytes),), shape.write_bytes)
 
     def _cdp(self, shape: CdpShape) -> Process:

@@ -99,7 +99,7 @@ def queue_cycles(
 class _Wait:
     target: Key
     event: str
-    fused: bool = False
+    on_the_fly: bool = False
 
 
 @dataclass(frozen=True)

@@ -365,7 +365,7 @@ def _endless(nodes: list[Any]) -> set[Key]:
         node.key
         for node in nodes
         for each in node.dependencies
-        if not each.fused and each.target in places and _comes_before(places[each.target], places[node.key])
+        if not each.on_the_fly and each.target in places and _comes_before(places[each.target], places[node.key])
     }
 
 

@@ -76,7 +76,7 @@ class PdpShape:
     write_bytes: int = 0
 
     @property
-    def steps(self) -> int:
+    def atoms_through(self) -> int:
         """Atoms that go through the unit: those of the input, and those that only flush windows."""
         lines = self.in_height * (self.in_width + self.late_columns) + self.late_rows * self.out_width
         return self.surfaces * lines

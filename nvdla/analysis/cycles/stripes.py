@@ -72,13 +72,13 @@ def _equal_stripes(clock: float, length: int, count: int, taps: int, loading: in
     number, last = 0, -1.0
     while number < count:
         sent = delivery.send(clock + (taps - 1) * each, length)
-        step = sent + each - clock
-        clock += step
+        gone = sent + each - clock
+        clock += gone
         number += 1
-        if step == last and number < count:  # steady
-            rest = (count - number) * step
+        if gone == last and number < count:  # steady
+            rest = (count - number) * gone
             clock += rest
             delivery.shift(-rest)
             number = count
-        last = step
+        last = gone
     return clock

@@ -91,7 +91,7 @@ def tensor_name(study: Study, value: Value) -> str:
 def _dependencies(study: Study) -> list[Row]:
     known = study.by_key
     return [
-        {"from": node.label, "to": known[each.target].label, "event": each.event, "fused_parent": each.fused}
+        {"from": node.label, "to": known[each.target].label, "event": each.event, "fused_parent": each.on_the_fly}
         for node in study.operations
         for each in node.dependencies
         if each.target in known

@@ -66,7 +66,7 @@ def place_of(cube: Any) -> str:
 
 
 def _event(dependency: Dependency) -> str:
-    return f"{dependency.event} (fused parent)" if dependency.fused else dependency.event
+    return f"{dependency.event} (fused parent)" if dependency.on_the_fly else dependency.event
 
 
 def graph_rows(program: Program) -> list[Row]:

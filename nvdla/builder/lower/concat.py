@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nvdla.builder.fuse import Group
+from nvdla.builder.groups import Group
 from nvdla.builder.ir import DTYPES, Convolve, Process, Stage, Surface
 from nvdla.builder.layer_types import LayerType
 from nvdla.builder.quantize import fixed_point
@@ -115,10 +115,10 @@ def _move(
     atom, end = lowering.atom_channels, first + source.channels
     begin = first
     while begin < end:
-        number, lane = divmod(begin, atom)
+        number, offset = divmod(begin, atom)
         size = min(atom, whole.channels - number * atom)
         before = None
-        if lane == 0 and begin + size <= end:
+        if offset == 0 and begin + size <= end:
             stop = end if end == whole.channels else end // atom * atom
             target = whole.channel_range(begin, stop - begin)
         else:
@@ -127,7 +127,7 @@ def _move(
             if stop < number * atom + size:
                 target = lowering.temporary(name, size, *whole.shape[1:], whole)
             before, halves[number] = halves.get(number), target
-        place(lowering, name, source, (begin - first, stop - begin), lane, target, before)
+        place(lowering, name, source, (begin - first, stop - begin), offset, target, before)
         begin = stop
 
 
@@ -136,17 +136,17 @@ def place(
     name: str,
     source: Surface,
     channels: tuple[int, int],
-    lane: int,
+    offset: int,
     target: Surface,
     before: Surface | None = None,
 ) -> None:
-    """One 1x1 convolution: ``channels`` (first, count) of ``source`` from lane ``lane`` of ``target``, plus what is
-    ``before``."""
+    """One 1x1 convolution: ``channels`` (first, count) of ``source`` from channel ``offset`` of ``target``, plus what
+    is ``before``."""
     atom = lowering.atom_channels
     first = channels[0] // atom * atom
     part = source.channel_range(first, min(source.channels, channels[0] + channels[1]) - first)
     weights = np.zeros((target.channels, part.channels, 1, 1), DTYPES[lowering.precision])
-    weights[lane + np.arange(channels[1]), channels[0] - first + np.arange(channels[1])] = 1
+    weights[offset + np.arange(channels[1]), channels[0] - first + np.arange(channels[1])] = 1
     x1 = None
     if lowering.integer and source.scale != target.scale:
         multiplier, truncate = fixed_point(source.scale / target.scale, most=31)

@@ -10,7 +10,7 @@ import numpy as np
 
 from nvdla.builder import floating, winograd
 from nvdla.builder.cbuf import fit
-from nvdla.builder.fuse import Group
+from nvdla.builder.groups import Group
 from nvdla.builder.ir import BYTES, Convert, Convolve, Process, Stage, Surface
 from nvdla.builder.layer_types import LayerType
 from nvdla.builder.lower.concat import gather
@@ -142,19 +142,19 @@ def convolve(
         lowering.operations.append(operation)
         return
     atom = lowering.atom_channels
-    step = atom if len(weights) > atom else ceil_div(len(weights), 2)
+    most = atom if len(weights) > atom else ceil_div(len(weights), 2)
     parts = []
-    for first in range(0, len(weights), step):
-        chosen = slice(first, min(first + step, len(weights)))
+    for first in range(0, len(weights), most):
+        chosen = slice(first, min(first + most, len(weights)))
         count = chosen.stop - first
         part = destination.channel_range(first, count)
-        if step < atom:
+        if most < atom:
             part = lowering.temporary(name, count, *destination.shape[1:], destination)
         parts.append(part)
         part_scales = None if scales is None else scales[chosen]
         each = part_of(group, np.arange(chosen.start, chosen.stop))
         convolve(lowering, each, source, part, weights[chosen], bias[chosen], window, part_scales)
-    if step < atom:
+    if most < atom:
         gather(lowering, name, parts, destination)
 
 
@@ -241,7 +241,7 @@ def accumulator_truncate(elements: np.ndarray, bias: np.ndarray, precision: str)
 def integer_process(
     lowering: Lowering, group: Group, destination: Surface, bias: np.ndarray, unit: np.ndarray
 ) -> Process:
-    """SDP stages from accumulators whose steps are worth ``unit`` (K,): bias, factors, activation, output converter."""
+    """SDP stages from accumulators whose units are worth ``unit`` (K,): bias, factors, activation, output converter."""
     if group.summand is not None:
         return _integer_sum(lowering, group, group.summand, destination, bias, unit)
     operand, shift = bias_operand(group.name, bias, unit)
@@ -249,7 +249,7 @@ def integer_process(
     x1 = Stage("add", operand, shift)
     if not np.any(operand):
         x1 = Stage()
-    # A zero point is added to steps of the destination: in those of the accumulator it would be no whole number.
+    # A zero point is added to units of the destination: in those of the accumulator it would be no whole number.
     if uniform and not destination.zero:
         convert, after = Convert(*fixed_point(float(unit[0]) / destination.scale)), unit
     else:
@@ -265,19 +265,19 @@ def integer_process(
 def _integer_sum(
     lowering: Lowering, group: Group, summand: Surface, destination: Surface, bias: np.ndarray, unit: np.ndarray
 ) -> Process:
-    """SDP stages from accumulators whose steps are worth ``unit`` (K,): bias and factors in X1, the sum (product,
+    """SDP stages from accumulators whose units are worth ``unit`` (K,): bias and factors in X1, the sum (product,
     largest, smallest) in X2."""
     operand, bias_shift = bias_operand(group.name, bias, unit)
-    step = group.step
-    multipliers, truncate = common_fixed_point(unit / step, most=31)
+    finer = group.unit
+    multipliers, truncate = common_fixed_point(unit / finer, most=31)
     factor = number_or_channels(multipliers)
     x1 = Stage("add" if np.any(operand) else None, operand if np.any(operand) else None, bias_shift, factor, truncate)
     constant = summand.zero << group.summand_shift
     # Where the constant is still in, it is the lower end of the elements that cuts off what is negative.
     x2 = _combined(group, summand, relu=group.activation is not None and not constant)
     if x2.multiplier is not None:
-        step *= summand.scale
-    convert = lowering.convert(step, destination, constant)
+        finer *= summand.scale
+    convert = lowering.convert(finer, destination, constant)
     return Process(group.name, None, destination, x1, x2, convert=convert)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.builder.fuse import Group
+from nvdla.builder.groups import Group
 from nvdla.builder.quantize import common_fixed_point, quantize
 
 
@@ -15,8 +15,8 @@ def mean_error(
 
     ``means`` (C,) of the source's channels; the zeros of a convolution's padding are counted in.
     """
-    steps = scales[:, None, None, None]
-    error = quantize(weights, steps, precision) * steps - weights
+    units = scales[:, None, None, None]
+    error = quantize(weights, units, precision) * units - weights
     own = np.repeat(means.reshape(groups, -1), len(weights) // groups, axis=0)
     layer = group.layer
     if layer.kind == "deconvolution":

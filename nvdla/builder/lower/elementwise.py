@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nvdla.builder.fuse import Group
+from nvdla.builder.groups import Group
 from nvdla.builder.ir import BYTES, Process, Stage, Surface
 from nvdla.builder.layer_types import LayerType, layer_type
 from nvdla.builder.lower import residual, scaled
@@ -75,7 +75,7 @@ def _combine(lowering: Lowering, group: Group, first: Surface, second: Surface, 
         convert = lowering.convert(first.scale, target)
         return Process(group.name, first, target, Stage(alu, second, relu=relu), convert=convert)
     # The operand of X2 can only be shifted left, so X1 multiplies the one with the smaller scale:
-    # first * m and second << k have steps of the same worth.
+    # first * m and second << k have units of the same worth.
     if first.scale > second.scale:
         first, second = second, first
     shift = min(14, 30 - 8 * BYTES[lowering.precision])

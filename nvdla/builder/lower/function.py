@@ -8,7 +8,7 @@ import numpy as np
 
 from nvdla.builder import lut as tables
 from nvdla.builder import reference
-from nvdla.builder.fuse import Group
+from nvdla.builder.groups import Group
 from nvdla.builder.ir import Convert, Normalize, Process
 from nvdla.builder.layer_types import LayerType
 from nvdla.builder.lut import Lut

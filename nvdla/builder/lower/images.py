@@ -8,7 +8,7 @@ import numpy as np
 
 from nvdla.builder import pixels
 from nvdla.builder.cbuf import fit
-from nvdla.builder.fuse import Group
+from nvdla.builder.groups import Group
 from nvdla.builder.ir import DTYPES, Convolve, PixelConverter, Process, Root
 from nvdla.errors import BuildError
 from nvdla.loadable.enums import PixelFormat
@@ -52,8 +52,8 @@ def converted(lowering: Lowering) -> dict[str, PixelConverter]:
     found: dict[str, PixelConverter] = {}
     for tensor in lowering.network.inputs:
         if tensor.name in lowering.images:
-            converter, step = pixels.converter(lowering.numbers, tensor.shape[0], lowering.default)
-            found[tensor.name], lowering.scales[tensor.name] = converter, step
+            converter, unit = pixels.converter(lowering.numbers, tensor.shape[0], lowering.default)
+            found[tensor.name], lowering.scales[tensor.name] = converter, unit
             if any(factor != 1 for factor in converter.factors):
                 factors = np.array(converter.factors)[:, None, None]
                 for group in lowering.groups:

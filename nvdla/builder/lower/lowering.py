@@ -8,7 +8,7 @@ import numpy as np
 
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.builder.branches import merged
-from nvdla.builder.fuse import Group, group_layers
+from nvdla.builder.groups import Group, group_layers
 from nvdla.builder.ir import BYTES, Convert, LoweredProgram, Operation, Process, Quantised, Root, Stage, Surface
 from nvdla.builder.layer_types import layer_type, own_scale
 from nvdla.builder.lower import concat, images, residual, zero_points
@@ -21,7 +21,7 @@ from nvdla.hardware.configuration import Configuration, configurations
 from nvdla.memory.surfaces import FEATURE_ATOMS
 from nvdla.tensors.pixel_numbers import PixelNumbers
 
-# Largest bias in steps of the accumulator: int16 shifted by 4, which is below the noise of rounded weights.
+# Largest bias in units of the accumulator: int16 shifted by 4, which is below the noise of rounded weights.
 _LARGEST_BIAS = 32767.0 * 16
 
 
@@ -208,7 +208,7 @@ class Lowering:
         scale = self.scales[tensor.name]
         if self.precisions[tensor.name] == self.precision:
             return scale
-        # 256 steps of int16 are one of int8, so that widening is exact.
+        # 256 units of int16 are one of int8, so that widening is exact.
         return scale / 256 if self.precision == "int16" else scale * LARGEST["int16"] / LARGEST["int8"]
 
     def kernel_scales(self, group: Group, weights: np.ndarray) -> np.ndarray:
@@ -285,8 +285,8 @@ class Lowering:
         self.operations.append(Process(name, source, destination, x1, convert=convert))
 
     def convert(self, unit: float, destination: Surface, constant: int = 0) -> Convert:
-        """The output converter from steps of ``unit``, of which ``constant`` stand for 0, to a surface; nothing to do
-        for fp16 and equal scales. Zero points cost up to half a unit: it should be fine against the surface's steps."""
+        """The output converter from units of ``unit``, of which ``constant`` stand for 0, to a surface; nothing to do
+        for fp16 and equal scales. Zero points cost up to half a unit: it should be fine against the surface's units."""
         if not self.integer:
             return Convert()
         if unit == destination.scale:
@@ -295,7 +295,7 @@ class Lowering:
         return Convert(*fixed_point(unit / destination.scale), offset)
 
     def rescaled(self, unit: float, constant: int, destination: Surface) -> tuple[int, Convert]:
-        """A multiplier, and the output converter behind it, from steps of ``unit`` of which ``constant`` stand for 0:
+        """A multiplier, and the output converter behind it, from units of ``unit`` of which ``constant`` stand for 0:
         zero points are exact."""
         multiplier, shift = fixed_point(unit / destination.scale, most=20)
         return multiplier, Convert(1, shift, constant * multiplier - (destination.zero << shift))

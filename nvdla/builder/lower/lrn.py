@@ -8,7 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from nvdla.builder import lut as tables
-from nvdla.builder.fuse import Group
+from nvdla.builder.groups import Group
 from nvdla.builder.ir import Convert, Normalize
 from nvdla.builder.layer_types import LayerType
 from nvdla.builder.quantize import LARGEST, fixed_point

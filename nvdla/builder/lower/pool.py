@@ -12,7 +12,7 @@ import numpy as np
 
 from nvdla.builder.cbuf import buffer_of, fit
 from nvdla.builder.floating import pad, windows
-from nvdla.builder.fuse import Group
+from nvdla.builder.groups import Group
 from nvdla.builder.ir import (
     BYTES,
     DTYPES,
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
 
 # Largest window and stride of the PDP (kmd/firmware/pdp.c, validate_strides).
 LIMIT = 8
-Steps = tuple[tuple[int, int], ...]
+Passes = tuple[tuple[int, int], ...]
 
 
 @cache
-def cascade(kernel: int, stride: int | None, exact: bool, lead: int = 0) -> Steps | None:
+def cascade(kernel: int, stride: int | None, exact: bool, lead: int = 0) -> Passes | None:
     """One direction of a window as a cascade ((kernel, stride), ...) of windows up to 8; None where there is none.
 
     ``stride`` None = only one output, so any stride does. ``exact``: every element must count once (averages), so all
@@ -51,18 +51,18 @@ def cascade(kernel: int, stride: int | None, exact: bool, lead: int = 0) -> Step
     if kernel <= LIMIT and (stride is None or stride <= LIMIT):
         return ((kernel, min(kernel, LIMIT) if stride is None else stride),) if lead < kernel else None
     best = None
-    for step in range(LIMIT, 0, -1):
-        if stride is not None and stride % step:
+    for advance in range(LIMIT, 0, -1):
+        if stride is not None and stride % advance:
             continue
-        for first in range(LIMIT, max(step, lead + 1) - 1, -1):
+        for first in range(LIMIT, max(advance, lead + 1) - 1, -1):
             rest = kernel - first
-            if rest < 0 or rest % step or (exact and first != step):
+            if rest < 0 or rest % advance or (exact and first != advance):
                 continue
-            if rest // step + 1 >= kernel:
+            if rest // advance + 1 >= kernel:
                 continue
-            after = cascade(rest // step + 1, None if stride is None else stride // step, exact)
+            after = cascade(rest // advance + 1, None if stride is None else stride // advance, exact)
             if after is not None and (best is None or len(after) + 1 < len(best)):
-                best = ((first, step), *after)
+                best = ((first, advance), *after)
     return best
 
 
@@ -166,7 +166,7 @@ def _bands(layer: Layer, axis: int, size: int, results: int) -> list[tuple[tuple
 def _windows(lowering: Lowering, group: Group, source: Surface, destination: Surface) -> None:
     layer = group.layer
     exact = layer.mode == "average"
-    plans: list[Steps] = []
+    plans: list[Passes] = []
     for axis in (0, 1):
         single = destination.shape[1 + axis] == 1
         lead = max(layer.padding[2 * axis], layer.padding[2 * axis + 1])
@@ -176,18 +176,18 @@ def _windows(lowering: Lowering, group: Group, source: Surface, destination: Sur
             return
         plans.append(plan)
     length = max(len(plan) for plan in plans)
-    steps = [plan + ((1, 1),) * (length - len(plan)) for plan in plans]
-    _run(lowering, group, source, destination, list(zip(*steps, strict=True)))
+    passes = [plan + ((1, 1),) * (length - len(plan)) for plan in plans]
+    _run(lowering, group, source, destination, list(zip(*passes, strict=True)))
 
 
-def _run(lowering: Lowering, group: Group, source: Surface, destination: Surface, steps: list[Steps]) -> None:
+def _run(lowering: Lowering, group: Group, source: Surface, destination: Surface, passes: list[Passes]) -> None:
     """Emit the windows; sizes between them are those that the outputs need."""
     sizes = [destination.shape[1:]]
-    for (ky, sy), (kx, sx) in reversed(steps[1:]):
+    for (ky, sy), (kx, sx) in reversed(passes[1:]):
         sizes.insert(0, ((sizes[0][0] - 1) * sy + ky, (sizes[0][1] - 1) * sx + kx))
-    for index, ((ky, sy), (kx, sx)) in enumerate(steps):
+    for index, ((ky, sy), (kx, sx)) in enumerate(passes):
         height, width = sizes[index]
-        last = index == len(steps) - 1
+        last = index == len(passes) - 1
         target = destination if last else lowering.temporary(group.name, source.channels, height, width, source)
         pads = group.layer.padding if index == 0 else (0, 0, 0, 0)
         below = (height - 1) * sy + ky - pads[0] - source.height

@@ -2,7 +2,7 @@
 their own through memory.
 
 The other summand is X2's operand, read from memory while the convolution delivers (per point). X1 brings the
-accumulators to steps that are a power of two finer than those of the other summand, whose left shift is all that X2
+accumulators to units that are a power of two finer than those of the other summand, whose left shift is all that X2
 can do to it.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from nvdla.builder.cbuf import buffer_of, weight_bytes
-from nvdla.builder.fuse import Group
+from nvdla.builder.groups import Group
 from nvdla.builder.ir import BYTES
 from nvdla.builder.lower import scaled
 from nvdla.builder.quantize import LARGEST
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from nvdla.builder.network import NetworkTensor
 
 MOST_SHIFT, LEAST_SHIFT = 14, 8
-"""Bits by which the steps of the sum are finer than the other summand's: fewer than 8 would cost accuracy."""
+"""Bits by which the units of the sum are finer than the other summand's: fewer than 8 would cost accuracy."""
 SUM_BITS = 29
-"""Bits of the largest summand in those steps: the sum of both, and some more, has 31."""
+"""Bits of the largest summand in those units: the sum of both, and some more, has 31."""
 
 
 def claimed(lowering: Lowering) -> dict[str, Group]:
@@ -43,7 +43,7 @@ def claimed(lowering: Lowering) -> dict[str, Group]:
 
 
 def without_zero_points(lowering: Lowering) -> list[str]:
-    """Tensors that the SDP multiplies by as they lie in memory: a product that waits saves more than finer steps."""
+    """Tensors that the SDP multiplies by as they lie in memory: a product that waits saves more than finer units."""
     found: list[NetworkTensor] = []
     makers = claimed(lowering) if lowering.level else {}
     for group in (each for each in lowering.groups if each.output.name in makers):
@@ -87,7 +87,7 @@ def _other(maker: Group, group: Group) -> NetworkTensor:
 
 
 def _shift(lowering: Lowering, maker: Group, group: Group) -> int:
-    """By how many bits the steps in which both are combined are finer than those of the other one; of a product, than
+    """By how many bits the units in which both are combined are finer than those of the other one; of a product, than
     those of the convolution's own result."""
     if group.layer.operation == "multiply":
         # Bits of the product, and as many as a result beyond the calibrated range may have more.
@@ -110,5 +110,5 @@ def together(lowering: Lowering, maker: Group, group: Group) -> Group:
         summand=other,
         summand_shift=shift,
         combines=group.layer.operation,
-        step=(lowering.scales[maker.output.name] if multiplies else other.scale) * 2.0**-shift,
+        unit=(lowering.scales[maker.output.name] if multiplies else other.scale) * 2.0**-shift,
     )

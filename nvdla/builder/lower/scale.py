@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nvdla.builder.fuse import Group
+from nvdla.builder.groups import Group
 from nvdla.builder.ir import Process, Stage
 from nvdla.builder.layer_types import LayerType
 from nvdla.builder.lower.stages import bias_operand
@@ -52,7 +52,7 @@ class ScaleLayer(LayerType):
             x2 = _shifted(x1, Stage("add", quantize(layer.bias, 1.0, "fp16")), relu_after)
             lowering.operations.append(Process(group.name, source, destination, x1, x2))
             return
-        # Fewer bits where the bias would not fit 30 bits of the product's steps.
+        # Fewer bits where the bias would not fit 30 bits of the product's units.
         largest = float(np.max(np.abs(layer.bias), initial=0.0)) / source.scale
         largest += abs(source.zero) * float(np.max(np.abs(layer.factors), initial=0.0))
         most = 40 if largest == 0 else int(np.clip(np.floor(30 - np.log2(largest)), 0, 40))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nvdla.builder.fuse import Group
+from nvdla.builder.groups import Group
 from nvdla.builder.ir import Process, Root, Stage, Surface
 from nvdla.builder.quantize import LARGEST, quantize
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nvdla.builder.network import NetworkTensor
 
 LARGEST_SUM = 2.0**30
-"""Steps of the product that the summand may have: both together fit 32 bits."""
+"""Units of the product that the summand may have: both together fit 32 bits."""
 
 
 def takes(lowering: Lowering, maker: Group, group: Group) -> bool:
@@ -31,31 +31,31 @@ def takes(lowering: Lowering, maker: Group, group: Group) -> bool:
     same = len({lowering.precisions[name] for name in names}) == 1
     if not same or _constant(maker) is None or _addend(maker, group).producer.kind != "constant":
         return False
-    step = float(np.prod([lowering.scales[each.name] for each in maker.layer.inputs]))
-    return not lowering.integer or float(np.max(np.abs(_addend(maker, group).producer.values))) < LARGEST_SUM * step
+    unit = float(np.prod([lowering.scales[each.name] for each in maker.layer.inputs]))
+    return not lowering.integer or float(np.max(np.abs(_addend(maker, group).producer.values))) < LARGEST_SUM * unit
 
 
 def lower(lowering: Lowering, maker: Group, group: Group) -> None:
-    """The factor lies in memory as it is calibrated, the summand in steps of the product shifted left."""
+    """The factor lies in memory as it is calibrated, the summand in units of the product shifted left."""
     factor = _constant(maker)
     assert factor is not None, "the product has a constant"
     source = lowering.source(next(each for each in maker.layer.inputs if each is not factor))
     factors, target = lowering.source(factor), lowering.target(group.output)
-    step = source.scale * factors.scale
-    summand, shift = _summand(lowering, _addend(maker, group), step)
+    unit = source.scale * factors.scale
+    summand, shift = _summand(lowering, _addend(maker, group), unit)
     stages = Stage(multiplier=factors), Stage("add", summand, shift, relu=group.activation is not None)
     name = "+".join([*maker.members, *group.members])
-    lowering.operations.append(Process(name, source, target, *stages, convert=lowering.convert(step, target)))
+    lowering.operations.append(Process(name, source, target, *stages, convert=lowering.convert(unit, target)))
 
 
-def _summand(lowering: Lowering, tensor: NetworkTensor, step: float) -> tuple[Surface, int]:
-    """The constant in the finest steps that hold its largest element, and by how many bits they exceed ``step``."""
+def _summand(lowering: Lowering, tensor: NetworkTensor, unit: float) -> tuple[Surface, int]:
+    """The constant in the finest units that hold its largest element, and by how many bits they exceed ``unit``."""
     if not lowering.integer:
         return lowering.source(tensor), 0
     values = tensor.producer.values
-    largest = float(np.max(np.abs(values))) / (LARGEST[lowering.precision] * step)
+    largest = float(np.max(np.abs(values))) / (LARGEST[lowering.precision] * unit)
     shift = max(0, int(np.ceil(np.log2(max(largest, 1.0)))))
-    scale = step * 2.0**shift
+    scale = unit * 2.0**shift
     data = quantize(values, scale, lowering.precision)
     return Root(f"{tensor.name}/steps", *tensor.shape, lowering.precision, scale, "constant", data).whole, shift
 

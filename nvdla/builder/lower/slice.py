@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nvdla.builder.fuse import Group
+from nvdla.builder.groups import Group
 from nvdla.builder.layer_types import LayerType
 from nvdla.builder.lower.concat import place
 from nvdla.builder.shapes import Shape
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class SliceLayer(LayerType):
-    """``channels`` (first, count), ``rows`` and ``columns`` (first, step, count); None: all of them."""
+    """``channels`` (first, count), ``rows`` and ``columns`` (first, stride, count); None: all of them."""
 
     kind = "slice"
     keeps_scale = True
@@ -29,18 +29,18 @@ class SliceLayer(LayerType):
         channels = settings["channels"] or (0, shape[0])
         rows = settings["rows"] or (0, 1, shape[1])
         columns = settings["columns"] or (0, 1, shape[2])
-        for what, size, (first, step, count) in (
+        for what, size, (first, stride, count) in (
             ("channels", shape[0], (channels[0], 1, channels[1])),
             ("rows", shape[1], rows),
             ("columns", shape[2], columns),
         ):
-            if first < 0 or step < 1 or count < 1 or first + (count - 1) * step >= size:
-                raise BuildError(f"layer {name}: {what} {first} + {count} steps of {step} are not within {size}")
+            if first < 0 or stride < 1 or count < 1 or first + (count - 1) * stride >= size:
+                raise BuildError(f"layer {name}: {what} {first} + {count} with stride {stride} are not within {size}")
         settings.update(channels=channels, rows=rows, columns=columns)
         return channels[1], rows[2], columns[2]
 
     def form(self, layer: Layer, inputs: list[np.ndarray]) -> np.ndarray:
-        """Every step-th row and column of a range of channels."""
+        """Every stride-th row and column of a range of channels."""
         (first, count), (top, down, rows), (left, right, columns) = layer.channels, layer.rows, layer.columns
         x = inputs[0][:, first : first + count, top : top + (rows - 1) * down + 1 : down]
         return x[..., left : left + (columns - 1) * right + 1 : right]
@@ -51,7 +51,7 @@ class SliceLayer(LayerType):
         return [inputs[0][first : first + count]]
 
     def lower(self, lowering: Lowering, group: Group) -> None:
-        """A copy of every step-th row and column; channels that begin within an atom are moved by a 1x1 convolution."""
+        """A copy of rows and columns; channels that begin within an atom are moved by a 1x1 convolution."""
         layer = group.layer
         source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
         first, count = layer.channels

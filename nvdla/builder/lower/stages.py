@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nvdla.builder.fuse import Group
+from nvdla.builder.groups import Group
 from nvdla.builder.ir import Process, Stage
 from nvdla.builder.quantize import common_fixed_point
 from nvdla.errors import BuildError
@@ -32,7 +32,7 @@ def alone(lowering: Lowering, group: Group, x1: Stage, x2: Stage | None = None, 
     if not constant and not destination.zero:
         convert = lowering.convert(source.scale, destination)
     else:
-        # The last stage has room for a factor: the zero points are whole numbers of finer steps.
+        # The last stage has room for a factor: the zero points are whole numbers of finer units.
         multiplier, convert = lowering.rescaled(source.scale, constant, destination)
         if x2 is None and x1.multiplier is not None:
             x2 = Stage(multiplier=multiplier)
@@ -54,7 +54,7 @@ def bias_operand(name: str, bias: np.ndarray, unit: np.ndarray) -> tuple[np.ndar
     shift = max(0, int(np.ceil(np.log2(max(largest, 1.0) / 32767.0))))
     if largest >= 2.0**31:
         raise BuildError(
-            f"layer {name}: a bias is {largest:.3g} steps of the accumulator, at most 2**31; check bias and calibration"
+            f"layer {name}: a bias is {largest:.3g} units of the accumulator, at most 2**31; check bias and calibration"
         )
     return np.clip(np.floor(exact / 2.0**shift + 0.5), -32768, 32767).astype(np.int64), shift
 

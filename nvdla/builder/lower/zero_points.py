@@ -1,7 +1,7 @@
 """Zero points: int8 tensors whose range is not symmetric use all 256 elements.
 
 Behind a ReLU a symmetric tensor uses 128 of its elements. With a zero point ``z`` (the element that stands for 0, -128
-there) its steps are half as wide, at no cost:
+there) its units are half as wide, at no cost:
 
 * the SDP's output converter subtracts an offset; a ReLU is its saturation at -128;
 * a convolution pads with ``z`` (PAD_VALUE of the CSC and the CDMA), and its bias takes up what ``z`` adds a kernel;
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nvdla.builder.fuse import Group
+from nvdla.builder.groups import Group
 from nvdla.builder.layer_types import layer_type
 from nvdla.builder.lower import residual
 from nvdla.builder.network import NetworkTensor
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
 
 LEVELS, LOWEST, HIGHEST = 255, -128, 127
-# Steps that are not at least this much finer are not worth a constant in every bias.
+# Units that are not at least this much finer are not worth a constant in every bias.
 WORTH = 0.9
 # The C model of the PDP reads past its table for padded windows of 8 columns (cmod/pdp/pdp_hls_wrapper.cpp:110).
 _WIDEST_PADDED_AVERAGE = 7
@@ -36,7 +36,7 @@ _WIDEST_PADDED_AVERAGE = 7
 
 @dataclass(frozen=True)
 class ZeroPoint:
-    """The real number of one step, and the element that stands for 0."""
+    """The real number of one unit, and the element that stands for 0."""
 
     scale: float
     zero: int

@@ -323,7 +323,7 @@ class CrtRuntime:
         return self._modules[module].registry.by_index(function)(*arguments)
 
     def global_names(self) -> Iterator[str]:
-        """Names of the global functions."""
+        """What the registry holds, as TVM enumerates it."""
         return iter(list(self.globals.names))
 
     def _system_library(self, *_: Any) -> ModuleHandle:

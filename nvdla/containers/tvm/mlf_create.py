@@ -283,14 +283,14 @@ def _operation(operation: Any) -> dict[str, Any]:
         for engine, consumer in enumerate(common.consumers)
         if consumer.index >= 0
     ]
-    fused = common.fused_parent.index
+    parent = common.fused_parent.index
     return {
         "index": operation.index,
         "roi": operation.roi,
         "engine": operation.engine,
         "dependencies": common.dependency_count,
         "consumers": consumers,
-        "fused_parent": fused if fused >= 0 else None,
+        "fused_parent": parent if parent >= 0 else None,
     }
 
 

@@ -101,7 +101,7 @@ def _two(values: Iterable[int], fill: int) -> list[int]:
 def _dilated(weights: np.ndarray, dilation: list[int]) -> np.ndarray:
     if dilation == [1, 1]:
         return weights
-    rows, columns = ((size - 1) * step + 1 for size, step in zip(weights.shape[2:], dilation, strict=True))
+    rows, columns = ((size - 1) * distance + 1 for size, distance in zip(weights.shape[2:], dilation, strict=True))
     spread = np.zeros((*weights.shape[:2], rows, columns))
     spread[:, :, :: dilation[0], :: dilation[1]] = weights
     return spread

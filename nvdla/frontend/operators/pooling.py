@@ -120,7 +120,7 @@ def global_pool(graph: Graph, node: Node) -> GraphValue:
 def lp_pool(graph: Graph, node: Node) -> GraphValue:
     """p 1: magnitudes by table, their sum by a convolution with ones.
 
-    Any other p runs on the host: the root of a sum of powers in 8 bits would be off by many steps near zero.
+    Any other p runs on the host: the root of a sum of powers in 8 bits would be off by many units near zero.
     """
     value = graph.source(node)
     power = int(node.get("p", 2))

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import numpy as np
 
 from nvdla.builder.floating import evaluate
-from nvdla.builder.fuse import group_layers
+from nvdla.builder.groups import group_layers
 from nvdla.errors import FormatError
 from nvdla.frontend.importer import Imported, Part
 from nvdla.frontend.model import one_line, session

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.builder import Calibration, Network, Recipe, Refined, refine
-from nvdla.builder.fuse import group_layers
+from nvdla.builder.groups import group_layers
 from nvdla.builder.layer_types import layer_type, own_scale
 from nvdla.builder.refine import divided
 from nvdla.errors import BuildError, FormatError
@@ -133,7 +133,7 @@ def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[s
         if own_scale(layer, "int8") is not None:
             magnitudes.setdefault(layer.name, 1.0)
     scales = {**refined.calibration.weight_scales, **model.weight_scales}
-    # Of outputs as they were measured, unless something else says their scale. What another part takes keeps its steps.
+    # Of outputs as they were measured, unless something else says their scale. What another part takes keeps its units.
     ranges = {
         name: each
         for name, each in refined.calibration.ranges.items()

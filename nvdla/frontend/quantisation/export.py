@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.builder import Built, Network
-from nvdla.builder.fuse import Group, group_layers
+from nvdla.builder.groups import Group, group_layers
 from nvdla.builder.network import Layer, NetworkTensor
 from nvdla.builder.quantize import quantize
 from nvdla.errors import BuildError

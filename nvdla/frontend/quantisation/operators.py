@@ -66,8 +66,8 @@ def _bias(rewriter: Rewriter, name: str, source: str, weights: str) -> list[str]
     """An int32 bias as real numbers: its scale is that of source times weights."""
     if not name:
         return []
-    steps = np.ravel(_scales(rewriter, source)) * np.ravel(_scales(rewriter, weights))
-    return [rewriter.constant(f"{name}_real", (rewriter.constants[name] * steps).astype(np.float32))]
+    units = np.ravel(_scales(rewriter, source)) * np.ravel(_scales(rewriter, weights))
+    return [rewriter.constant(f"{name}_real", (rewriter.constants[name] * units).astype(np.float32))]
 
 
 def _operand(node: Any, first: int) -> tuple[str, str, str]:

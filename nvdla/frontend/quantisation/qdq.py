@@ -3,7 +3,7 @@
 QuantizeLinear and DequantizeLinear between tensors say which scale a tensor has and are taken out; those of weights
 give the weights' real numbers and scales. int8 and uint8 tensors keep their elements (uint8 less 128) and zero points
 where all that read them can take that (:mod:`nvdla.builder.lower.zero_points`); elsewhere, a tensor keeps its range in
-a coarser step, and a note says so.
+a coarser unit, and a note says so.
 """
 
 from __future__ import annotations
@@ -235,16 +235,16 @@ class _Stripper:
             shape[axis] = -1
             if scale.size != elements.shape[axis]:
                 raise FormatError(f"node {node.name}: {scale.size} scales for {elements.shape[axis]} along axis {axis}")
-        steps, points = scale.reshape(shape), np.asarray(zero, np.int64)
+        units, points = scale.reshape(shape), np.asarray(zero, np.int64)
         points = points.reshape(shape if points.size > 1 else [1] * elements.ndim)
         whole = elements.astype(np.int64) - points
         name = node.output[0]
-        self._add_constant(name, (whole * steps).astype(np.float32))
+        self._add_constant(name, (whole * units).astype(np.float32))
         if elements.dtype.itemsize == 1 and np.all(np.abs(whole) <= _SYMMETRIC["int8"]):
             self.weights[name] = (scale.ravel(), axis)
         elif elements.dtype.itemsize == 1:
             self.result.notes.append(
-                f"weights {node.input[0]} do not fit -127..127 steps; they get a scale of their own"
+                f"weights {node.input[0]} do not fit -127..127 units; they get a scale of their own"
             )
         return True
 

@@ -14,7 +14,7 @@ import numpy as np
 from nvdla.errors import ConfigError, ScheduleError
 from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.convolution.checks import LARGEST_CUBE
-from nvdla.hardware.convolution.settings import ConvolutionSettings, pad_element, padded_size, window_steps
+from nvdla.hardware.convolution.settings import ConvolutionSettings, pad_element, padded_size, window_strides
 from nvdla.hardware.convolution.weights import unpack_direct, unpack_image, unpack_winograd
 from nvdla.hardware.sequence import Step, atom_places, direct_sequence, image_sequence
 from nvdla.precision import Precision
@@ -112,7 +112,7 @@ class DirectIntegers(_Direct):
 
         weights, matrix = packed
         padded = pad_lines(lines, self.settings)
-        window = conv.ConvolutionWindow(**window_steps(self.settings))
+        window = conv.ConvolutionWindow(**window_strides(self.settings))
         if matrix is None:
             return self.deliver(conv.saturating_sums(padded, weights, window, self.sequence()))
         return self.deliver(conv.exact_sums(padded, matrix, window, weights.shape[1:]))
@@ -153,7 +153,7 @@ class DirectDots(_Direct):
         from nvdla.kernels import conv
         from nvdla.kernels.fast import conv_int8_dot
 
-        settings, steps = self.settings, window_steps(self.settings)
+        settings, strides = self.settings, window_strides(self.settings)
         rows, columns = padded_size(settings)
         left = 0 if settings.image else settings.pad_left
         stored = settings.extended.channels if settings.image else align(settings.extended.channels, 4)
@@ -162,7 +162,7 @@ class DirectDots(_Direct):
         data = flat[: rows * columns * stored].reshape(rows, columns, stored)
         y = np.arange(settings.output.height)[:, None] * (settings.stride_y * columns)
         pixels = ((y + np.arange(settings.output.width) * settings.stride_x) * stored).reshape(-1)
-        taps = np.arange(settings.kernel.height) * (steps["dilation_y"] * columns * stored)
+        taps = np.arange(settings.kernel.height) * (strides["dilation_y"] * columns * stored)
         if self._dilated:
             taps = (taps[:, None] + np.arange(settings.kernel.width) * (settings.dilation_x * stored)).reshape(-1)
         out = np.empty(self.shape, np.int32)
@@ -202,9 +202,9 @@ class DirectHalves(_Direct):
         """The sums of a convolution: prepared input lines and packed weights to the output cube."""
         padded = pad_lines(lines, self.settings)
         length = padded.shape[2]
-        steps, size = window_steps(self.settings), self.settings.output
+        strides, size = window_strides(self.settings), self.settings.output
         rows = np.arange(size.height)[:, None] * self.settings.stride_y * length
-        bases = (rows + np.arange(size.width) * steps["step_x"]).reshape(-1)
+        bases = (rows + np.arange(size.width) * strides["stride_x"]).reshape(-1)
         offsets, _ = self._places(length)
         out = np.zeros(self.shape, np.uint32)
         for batch, target in zip(padded, out, strict=True):
@@ -215,10 +215,10 @@ class DirectHalves(_Direct):
     def _kernels(self) -> Any:
         """The form of the MAC for many pixels, or for few."""
         from nvdla.kernels import fp16_mac
-        from nvdla.kernels.fast import fp16_lanes
+        from nvdla.kernels.fast import fp16_pixels
 
         size = self.settings.output
-        return fp16_lanes if size.width * size.height >= fp16_lanes.FEWEST_PIXELS else fp16_mac
+        return fp16_pixels if size.width * size.height >= fp16_pixels.FEWEST_PIXELS else fp16_mac
 
     def _places(self, length: int) -> tuple[np.ndarray, np.ndarray]:
         """Data offsets and weight indices of all places of all atoms; ``length``: elements of a padded line."""
@@ -229,8 +229,8 @@ class DirectHalves(_Direct):
     def _found_places(self, length: int) -> tuple[np.ndarray, np.ndarray]:
         from nvdla.kernels.fp16_mac import ATOM
 
-        kernel, steps = self.settings.kernel, window_steps(self.settings)
-        distances = (steps["dilation_y"] * length, steps["step_column"])
+        kernel, strides = self.settings.kernel, window_strides(self.settings)
+        distances = (strides["dilation_y"] * length, strides["stride_column"])
         return atom_places(self.sequence(), (kernel.height, kernel.width, kernel.channels), distances, ATOM)
 
 
@@ -271,9 +271,9 @@ class WinogradHalves(_Winograd):
 
     def pack(self, elements: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Weight elements in memory order to the form that ``compute`` takes."""
-        from nvdla.kernels.fast import fp16_lanes
+        from nvdla.kernels.fast import fp16_pixels
 
-        return fp16_lanes.pack_weights(self.unpack(elements).reshape(self.settings.kernels, -1))
+        return fp16_pixels.pack_weights(self.unpack(elements).reshape(self.settings.kernels, -1))
 
     def compute(self, lines: np.ndarray, packed: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]) -> np.ndarray:
         """The sums of a convolution: prepared input lines and packed weights to the output cube."""

@@ -93,7 +93,7 @@ class DataBook:
         self._pending: deque[int] = deque()  # what CDMA has no room for yet
         self._left = 0  # kept by the layer before
 
-    def step(self, layer: BufferLayer) -> BufferAccess:
+    def use(self, layer: BufferLayer) -> BufferAccess:
         """Account for one convolution. Raises ScheduleError when it waits for ever."""
         before = self._layer
         notes: list[str] = []
@@ -194,7 +194,7 @@ class WeightBook:
         self._kernels = self._used = self._first_used = 0
         self._left = 0
 
-    def step(self, layer: BufferLayer) -> BufferAccess:
+    def use(self, layer: BufferLayer) -> BufferAccess:
         """Account for one convolution. Raises ScheduleError when it waits for ever."""
         before = self._layer
         notes: list[str] = []

@@ -31,13 +31,13 @@ class ConvolutionBuffer:
         self._data = DataBook(patient)
         self._weights = WeightBook(patient, lenient=not config.c_model_stops)
         self._cells = np.zeros((config.cbuf_banks * config.cbuf_bank_entries, config.cbuf_entry_bytes), np.uint8)
-        self.steps = 0
+        self.layers = 0
 
     def account(self, settings: ConvolutionSettings) -> tuple[BufferAccess, BufferAccess]:
         """Enter the next convolution into the books: where it finds data and weights. Raises ScheduleError."""
         layer = layer_of(settings, self.config)
-        self.steps += 1
-        return self._data.step(layer), self._weights.step(layer)
+        self.layers += 1
+        return self._data.use(layer), self._weights.use(layer)
 
     def apart(self) -> ConvolutionBuffer:
         """The same buffer with cells of its own, for convolutions that have been accounted for."""

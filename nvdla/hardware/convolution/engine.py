@@ -122,7 +122,7 @@ class ConvolutionJob(Job):
     def account(self) -> None:
         """Enter the convolution into the books of the buffer. Raises ScheduleError when it waits for ever."""
         buffer = self.engine.buffer
-        self._is_first = buffer.steps == 0
+        self._is_first = buffer.layers == 0
         self.data, self.weights = buffer.account(self.settings)
         self._accounted = True
         buffer.read_back |= not (self.data.in_place and self.weights.in_place)

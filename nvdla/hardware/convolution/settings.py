@@ -194,24 +194,24 @@ def fetch_pad_element(settings: ConvolutionSettings) -> Any:
     return np.array(settings.fetch_pad_value & 0xFFFF, np.uint16).astype(settings.precision.bits)[()]
 
 
-def window_steps(settings: ConvolutionSettings) -> dict[str, int]:
+def window_strides(settings: ConvolutionSettings) -> dict[str, int]:
     """The fields of kernels.conv.Window: an image line is one row of channels, its kernel has one column."""
     channels = settings.extended.channels
     return {
         "out_height": settings.output.height,
         "out_width": settings.output.width,
         "stride_y": settings.stride_y,
-        "step_x": settings.stride_x * channels,
+        "stride_x": settings.stride_x * channels,
         "dilation_y": 1 if settings.image else settings.dilation_y,
-        "step_column": 0 if settings.image else settings.dilation_x * channels,
+        "stride_column": 0 if settings.image else settings.dilation_x * channels,
     }
 
 
 def padded_size(settings: ConvolutionSettings) -> tuple[int, int]:
     """Lines and columns of the padded cube: what the windows of all outputs cover."""
-    kernel, out, steps = settings.kernel, settings.output, window_steps(settings)
-    rows = (out.height - 1) * settings.stride_y + (kernel.height - 1) * steps["dilation_y"] + 1
-    elements = (out.width - 1) * steps["step_x"] + (kernel.width - 1) * steps["step_column"] + kernel.channels
+    kernel, out, strides = settings.kernel, settings.output, window_strides(settings)
+    rows = (out.height - 1) * settings.stride_y + (kernel.height - 1) * strides["dilation_y"] + 1
+    elements = (out.width - 1) * strides["stride_x"] + (kernel.width - 1) * strides["stride_column"] + kernel.channels
     return rows, ceil_div(elements, settings.extended.channels)
 
 

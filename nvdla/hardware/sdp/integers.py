@@ -133,7 +133,7 @@ def x_stage(block: XBlock) -> sdp.StageValues:
 
 
 def register_operands(block: XBlock, atom: int) -> tuple[np.ndarray, np.ndarray]:
-    """(ALU, MUL) operands that an X block holds in registers, for every lane of an atom: int16 (1, 1, atom)."""
+    """(ALU, MUL) operands that an X block holds in registers, for every element of an atom: int16 (1, 1, atom)."""
     return np.full((1, 1, atom), block.alu_operand, np.int16), np.full((1, 1, atom), block.mul_operand, np.int16)
 
 

@@ -1,6 +1,6 @@
 // Drawings over time: the schedule and the memory; and the roofline, and the operations that take longest.
 {
-  const AXIS = 26, LEFT = 104, LANE = 30;
+  const AXIS = 26, LEFT = 104, ROW = 30;
 
   // What both drawings over time share: an axis of cycles, a strip of names on the left.
   class OverTime {
@@ -85,13 +85,13 @@
       const used = new Map();
       for (const op of side.operations) if (op.start !== null) used.set(`${op.engine} ${op.group ?? ""}`, [op.engine, op.group]);
       const rank = ["bdma", "conv", "sdp", "pdp", "cdp", "rubik", "cpu"];
-      this.lanes = [...used.values()].sort((one, other) => rank.indexOf(one[0]) - rank.indexOf(other[0]) || one[1] - other[1]);
-      this.laneOf = new Map(this.lanes.map(([engine, group], at) => [`${engine} ${group ?? ""}`, at]));
-      host.style.setProperty("--lanes", `${AXIS + this.lanes.length * LANE + 12}px`);
+      this.rows = [...used.values()].sort((one, other) => rank.indexOf(one[0]) - rank.indexOf(other[0]) || one[1] - other[1]);
+      this.rowOf = new Map(this.rows.map(([engine, group], at) => [`${engine} ${group ?? ""}`, at]));
+      host.style.setProperty("--rows", `${AXIS + this.rows.length * ROW + 12}px`);
     }
 
     draw(context) {
-      const { plane, side } = this, bottom = AXIS + this.lanes.length * LANE;
+      const { plane, side } = this, bottom = AXIS + this.rows.length * ROW;
       plane.y = 0;
       plane.sy = 1;
       this.axis(context, bottom);
@@ -103,15 +103,15 @@
       context.restore();
       context.fillStyle = view.colour("ink");
       context.font = "12px system-ui, sans-serif";
-      this.lanes.forEach(([engine, group], at) => {
+      this.rows.forEach(([engine, group], at) => {
         const name = engine === "cpu" ? "CPU" : `${engine.toUpperCase()} group ${group}`;
-        context.fillText(name, 8, AXIS + at * LANE + LANE / 2);
+        context.fillText(name, 8, AXIS + at * ROW + ROW / 2);
       });
     }
 
     #bar(context, op) {
       if (op.start === null || op.end === null) return;
-      const { plane } = this, y = AXIS + this.laneOf.get(`${op.engine} ${op.group ?? ""}`) * LANE;
+      const { plane } = this, y = AXIS + this.rowOf.get(`${op.engine} ${op.group ?? ""}`) * ROW;
       const [x] = plane.toScreen(op.start, 0), [right] = plane.toScreen(op.end, 0);
       if (right < LEFT || plane.toScreen(op.programmed ?? op.start, 0)[0] > plane.width) return;
       const dim = this.side.matches && !this.side.matches.has(op.id);
@@ -119,28 +119,28 @@
       if (op.programmed !== null && op.programmed < op.start) {
         context.globalAlpha = 0.3;
         const [from] = plane.toScreen(op.programmed, 0);
-        context.fillRect(from, y + LANE / 2 - 2, x - from, 4);
+        context.fillRect(from, y + ROW / 2 - 2, x - from, 4);
       }
       context.globalAlpha = dim ? 0.15 : 0.85;
-      context.fillRect(x, y + 3, Math.max(right - x, 1), LANE - 6);
+      context.fillRect(x, y + 3, Math.max(right - x, 1), ROW - 6);
       if (op.mac) { // a convolution multiplies from its first to its last MAC
         context.globalAlpha = dim ? 0.15 : 1;
         const [from] = plane.toScreen(op.mac[0], 0), [to] = plane.toScreen(Math.min(op.mac[1], op.end), 0);
-        context.fillRect(from, y + LANE - 8, Math.max(to - from, 1), 5);
+        context.fillRect(from, y + ROW - 8, Math.max(to - from, 1), 5);
       }
       context.globalAlpha = 1;
       const from = Math.max(x, LEFT);
       if (right - from > 44) {
         context.fillStyle = view.colour("badge");
         context.font = "11px system-ui, sans-serif";
-        context.fillText(view.short(`${op.label} ${op.layer || ""}`.trim(), Math.floor((right - from - 8) / 6.2)), from + 4, y + LANE / 2 - 1);
+        context.fillText(view.short(`${op.label} ${op.layer || ""}`.trim(), Math.floor((right - from - 8) / 6.2)), from + 4, y + ROW / 2 - 1);
       }
-      if (view.chosen?.side === this.side.number && view.chosen.kind === "op" && view.chosen.id === op.id) frame(context, x, y + 2, right - x, LANE - 4);
+      if (view.chosen?.side === this.side.number && view.chosen.kind === "op" && view.chosen.id === op.id) frame(context, x, y + 2, right - x, ROW - 4);
     }
 
     hit(x, y) {
-      const lane = Math.floor((y - AXIS) / LANE), slack = 2 / this.plane.sx;
-      const found = this.side.operations.find((op) => op.start !== null && op.end !== null && this.laneOf.get(`${op.engine} ${op.group ?? ""}`) === lane && x >= op.start - slack && x <= op.end + slack);
+      const row = Math.floor((y - AXIS) / ROW), slack = 2 / this.plane.sx;
+      const found = this.side.operations.find((op) => op.start !== null && op.end !== null && this.rowOf.get(`${op.engine} ${op.group ?? ""}`) === row && x >= op.start - slack && x <= op.end + slack);
       return found ? { kind: "op", id: found.id } : null;
     }
 

@@ -1,14 +1,14 @@
 // Places for the boxes of a graph: rows by the longest way from the top, ordered so that few lines cross, and shifted so
 // that lines are straight. Lines that pass rows get a place in each of them.
 {
-  const GAP = 34, LANE = 14, ROW = 42, SWEEPS = 8, SHIFTS = 10, MOST_LANES = 20000;
+  const GAP = 34, BEND = 14, ROW = 42, SWEEPS = 8, SHIFTS = 10, MOST_BENDS = 20000;
 
   // nodes: {width, height}, edges: {from, to} (places in nodes). Sets x and y (upper left corner) of the nodes, and
   // `way` of the edges: the places between. Returns [width, height] of all.
   view.layout = function (nodes, edges) {
     const rank = ranked(nodes, edges);
     const items = nodes.map((node, id) => ({ node, rank: rank[id], width: node.width, above: [], below: [] }));
-    addLanes(items, edges, rank);
+    addBends(items, edges, rank);
     const rows = [];
     for (const item of items) (rows[item.rank] ||= []).push(item);
     for (let row = 0; row < rows.length; row += 1) rows[row] ||= [];
@@ -47,19 +47,19 @@
     return rank;
   }
 
-  function addLanes(items, edges, rank) {
+  function addBends(items, edges, rank) {
     const length = edges.reduce((sum, { from, to }) => sum + Math.max(rank[to] - rank[from] - 1, 0), 0);
     for (const edge of edges) {
       let before = items[edge.from];
       const target = items[edge.to];
-      edge.lanes = [];
+      edge.bends = [];
       if (rank[edge.to] <= rank[edge.from]) continue; // a line back
-      for (let row = rank[edge.from] + 1; length <= MOST_LANES && row < rank[edge.to]; row += 1) {
-        const lane = { rank: row, width: LANE, above: [before], below: [], lane: true };
-        before.below.push(lane);
-        edge.lanes.push(lane);
-        items.push(lane);
-        before = lane;
+      for (let row = rank[edge.from] + 1; length <= MOST_BENDS && row < rank[edge.to]; row += 1) {
+        const bend = { rank: row, width: BEND, above: [before], below: [], bend: true };
+        before.below.push(bend);
+        edge.bends.push(bend);
+        items.push(bend);
+        before = bend;
       }
       before.below.push(target);
       target.above.push(before);
@@ -102,12 +102,12 @@
     let offset = 0;
     const blocks = [];
     row.forEach((item, at) => {
-      if (at) offset += (row[at - 1].width + item.width) / 2 + GAP * (item.lane || row[at - 1].lane ? 0.5 : 1);
+      if (at) offset += (row[at - 1].width + item.width) / 2 + GAP * (item.bend || row[at - 1].bend ? 0.5 : 1);
       item.offset = offset;
       const near = down === null ? [...item.above, ...item.below] : down ? item.above : item.below;
       const wish = near.length ? near.reduce((sum, each) => sum + each.x, 0) / near.length : item.x;
       let block = { sum: 0, weight: 0, items: [item] };
-      const weight = item.lane ? 4 : near.length ? 2 : 0.2;
+      const weight = item.bend ? 4 : near.length ? 2 : 0.2;
       block.sum = (wish - offset) * weight;
       block.weight = weight;
       while (blocks.length && blocks.at(-1).sum / blocks.at(-1).weight >= block.sum / block.weight) {
@@ -131,7 +131,7 @@
       }
       y += height + ROW;
     }
-    for (const edge of edges) edge.way = edge.lanes.map((lane) => [lane.x - left, lane.y, lane.height]);
+    for (const edge of edges) edge.way = edge.bends.map((bend) => [bend.x - left, bend.y, bend.height]);
     return [Math.max(...all.map((item) => item.x + item.width / 2), 0) - left, Math.max(y - ROW, 0)];
   }
 }

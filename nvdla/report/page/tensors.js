@@ -43,8 +43,8 @@
 
   // What of a tensor is shown, where it is not all; served pages get the rest when it is asked for.
   function partly(side, id, row, fill) {
-    if (row.step === 1 && row.shown[0] === row.shape[0]) return [];
-    const every = row.step > 1 ? `, every ${nth(row.step)} line and column` : "";
+    if (row.stride === 1 && row.shown[0] === row.shape[0]) return [];
+    const every = row.stride > 1 ? `, every ${nth(row.stride)} line and column` : "";
     const said = view.el("p", { class: "soft" }, `Shown: ${row.shown[0]} of ${row.shape[0]} channels${every}.`);
     if (!view.served) {
       said.append(" 'nvdla view' shows all of it.");
@@ -55,7 +55,7 @@
       button.disabled = true;
       try {
         row.all = decoded(await view.whole(side, id), row.dtype);
-        Object.assign(row, { shown: row.shape, step: 1 });
+        Object.assign(row, { shown: row.shape, stride: 1 });
         fill();
       } catch (error) {
         said.textContent = error.message;
@@ -73,7 +73,7 @@
     if (row.saturated) words.push(`${view.percent(row.saturated, 2)} at the type's ends`);
     if (row.dead && row.shape[0] > 1) words.push(`${row.dead} of ${row.shape[0]} channels always zero`);
     if (row.special) words.push(`${row.special} NaN or infinite`);
-    words.push(row.scale ? `one step is ${view.real(row.scale)}${row.zero ? `, 0 is ${row.zero}` : ""}` : row.dtype.startsWith("int") ? "steps (no scale is known)" : "");
+    words.push(row.scale ? `one unit is ${view.real(row.scale)}${row.zero ? `, 0 is ${row.zero}` : ""}` : row.dtype.startsWith("int") ? "steps (no scale is known)" : "");
     return words.filter(Boolean).join(", ");
   }
 
@@ -178,7 +178,7 @@
       const place = at(event);
       if (!place) return;
       const value = data[(place.channel * height + place.py) * width + place.px];
-      said.textContent = `channel ${place.channel}, line ${place.py * row.step}, column ${place.px * row.step}: ${told(row, value)}`;
+      said.textContent = `channel ${place.channel}, line ${place.py * row.stride}, column ${place.px * row.stride}: ${told(row, value)}`;
     });
     canvas.addEventListener("click", (event) => {
       const place = at(event);

@@ -12,7 +12,7 @@ from nvdla.recognition.units import Unit
 from nvdla.rounding import align
 
 #: layers that one operation of the SDP may hold
-MOST_FUSED = 6
+MOST_TOGETHER = 6
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Label:
 
 
 @dataclass(frozen=True)
-class Step:
+class Choice:
     """``layers`` that a unit does, the ``label`` of its result (None: not known). ``covers``: it makes the whole first
     layer, so nobody else does that from the same data; ``checked``: its weights are the layer's."""
 
@@ -38,9 +38,9 @@ class Step:
 Labels = Mapping[int, Label | None]
 
 
-def steps_of(unit: Unit, graph: ModelGraph, labels: Labels) -> Iterator[Step]:
+def choices_of(unit: Unit, graph: ModelGraph, labels: Labels) -> Iterator[Choice]:
     """Everything that a unit may be, the likeliest first."""
-    make = _STEPS.get(unit.kind)
+    make = _CHOICES.get(unit.kind)
     if make is None:
         return
     for label in sources(unit.source, graph, labels):
@@ -61,21 +61,21 @@ def sources(values: Sequence[int], graph: ModelGraph, labels: Labels) -> list[La
     return [Label(point) for point in graph.joined([part.point for part in parts])]
 
 
-def _convolution(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Step]:
+def _convolution(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Choice]:
     if label.inside is not None:
         return
     layers = [each for each in graph.takers(label.point, ("conv", "deconv", "pool")) if _fits(unit, each, graph)]
     for layer in layers:
         whole = layer.shape is not None and _makes_all(unit, layer.shape)
         if layer.kind == "deconv" and not whole:
-            for step in _elementwise(unit, graph, labels, layer.output, first=layer):
-                yield Step(step.layers, Label(step.label.point, layer.name) if step.label else None)
+            for choice in _elementwise(unit, graph, labels, layer.output, first=layer):
+                yield Choice(choice.layers, Label(choice.label.point, layer.name) if choice.label else None)
             continue
-        steps = list(_elementwise(unit, graph, labels, layer.output, first=layer))
+        choices = list(_elementwise(unit, graph, labels, layer.output, first=layer))
         if _holds_factors(unit):
-            steps.sort(key=lambda step: not any(each.kind == "affine" for each in step.layers[1:2]))
-        for step in steps:
-            yield Step(step.layers, step.label, covers=whole)
+            choices.sort(key=lambda choice: not any(each.kind == "affine" for each in choice.layers[1:2]))
+        for choice in choices:
+            yield Choice(choice.layers, choice.label, covers=whole)
 
 
 def _holds_factors(unit: Unit) -> bool:
@@ -142,7 +142,7 @@ def _channels(graph: ModelGraph, layer: ModelLayer, source: Shape) -> int:
 
 def _elementwise(
     unit: Unit, graph: ModelGraph, labels: Labels, point: int, first: ModelLayer | None = None
-) -> Iterator[Step]:
+) -> Iterator[Choice]:
     """Layers element by element that the SDP of a unit may do behind a point (and behind ``first``): every run of them
     that uses the unit's activation, table and operands, the shortest first."""
     others = [label for other in unit.others for label in sources(other, graph, labels)[:1]]
@@ -153,8 +153,8 @@ def _elementwise(
     while paths:
         layers, at, relu, lut, operands = paths.pop(0)
         if not relu and not lut and not operands and layers:
-            yield Step(layers, Label(at))
-        if len(layers) > MOST_FUSED:
+            yield Choice(layers, Label(at))
+        if len(layers) > MOST_TOGETHER:
             continue
         for layer in graph.takers(at, ELEMENTWISE):
             rest = _used(layer, at, graph, relu, lut, operands)
@@ -185,24 +185,24 @@ def _may_hold(unit: Unit, layer: ModelLayer) -> bool:
     return layer.kind != "affine" or unit.features.adds or unit.features.multiplies
 
 
-def _sdp(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Step]:
+def _sdp(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Choice]:
     does = unit.features
     if label.inside is not None:
         yield from _continued(unit, graph, labels, label)
         return
     if does.copies and not unit.others:
-        yield Step(_before(graph, label.point), label)
+        yield Choice(_before(graph, label.point), label)
         return
     yield from _elementwise(unit, graph, labels, label.point)
     if does.multiplies and not (does.adds or does.relu or does.lut or unit.others):
         for layer in graph.takers(label.point, ("affine", "relu")):
             if layer.kind == "affine" and layer.adds:
-                yield Step((layer,), Label(label.point, layer.name))
+                yield Choice((layer,), Label(label.point, layer.name))
             elif layer.kind == "relu":  # scaled for it: still the result of the layer before
-                yield Step(_before(graph, label.point) or (layer,), Label(label.point, layer.name))
+                yield Choice(_before(graph, label.point) or (layer,), Label(label.point, layer.name))
 
 
-def _continued(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Step]:
+def _continued(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Choice]:
     """The second operation of a layer: the addend behind the factor, the activation behind its scaling."""
     for layer in graph.takers(label.point, ("affine", "relu", "eltwise")):
         if layer.name != label.inside:
@@ -210,17 +210,17 @@ def _continued(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> I
         if layer.kind == "affine" and unit.features.adds and not unit.features.multiplies:
             yield from _elementwise(unit, graph, labels, layer.output, first=layer)
         if layer.kind == "relu" and unit.features.relu:
-            yield Step((layer,), Label(layer.output))
+            yield Choice((layer,), Label(layer.output))
 
 
-def _pooling(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Step]:
+def _pooling(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Choice]:
     op, made = unit.first.op, unit.first.output
     for layer in graph.takers(label.point, ("pool",)):
         kernel, stride = (op.pool_height + 1, op.pool_width + 1), (op.stride_y, op.stride_x)
         before = graph.shapes.get(layer.inputs[0])
         channels = before is None or made is None or made[0] <= before[0]
         if kernel == layer.window and channels and (stride == layer.stride or layer.shape is None or _single(layer)):
-            yield Step((layer,), Label(layer.output), covers=made == layer.shape)
+            yield Choice((layer,), Label(layer.output), covers=made == layer.shape)
 
 
 def _single(layer: ModelLayer) -> bool:
@@ -228,22 +228,22 @@ def _single(layer: ModelLayer) -> bool:
     return layer.shape is not None and layer.shape[1:] == (1, 1)
 
 
-def _norm(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Step]:
+def _norm(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Choice]:
     for layer in graph.takers(label.point, ("norm",)):
-        yield Step((layer,), Label(layer.output))
+        yield Choice((layer,), Label(layer.output))
 
 
-def _rubik(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Step]:
+def _rubik(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Choice]:
     """It puts the parts of a deconvolution together; else it only moves data."""
     layer = next((each for each in graph.layers if each.name == label.inside), None)
     if layer is not None:
-        yield Step((layer,), Label(label.point))
+        yield Choice((layer,), Label(label.point))
     else:
         yield from _copy(unit, graph, labels, label)
 
 
-def _copy(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Step]:
-    yield Step(_before(graph, label.point), label)
+def _copy(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Choice]:
+    yield Choice(_before(graph, label.point), label)
 
 
 def _before(graph: ModelGraph, point: int) -> tuple[ModelLayer, ...]:
@@ -252,14 +252,14 @@ def _before(graph: ModelGraph, point: int) -> tuple[ModelLayer, ...]:
     return (producer,) if producer else ()
 
 
-def _cpu(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Step]:
+def _cpu(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Choice]:
     softmax = getattr(unit.first.descriptors, "op_type", None) == EmuOpType.SOFTMAX
     for layer in graph.takers(label.point, ("softmax",) if softmax else ("affine",)):
         if layer.cpu:
-            yield Step((layer,), Label(layer.output))
+            yield Choice((layer,), Label(layer.output))
 
 
-_STEPS: dict[str, Callable[[Unit, ModelGraph, Labels, Label], Iterator[Step]]] = {
+_CHOICES: dict[str, Callable[[Unit, ModelGraph, Labels, Label], Iterator[Choice]]] = {
     "conv": _convolution,
     "sdp": _sdp,
     "pdp": _pooling,

@@ -1,4 +1,4 @@
-"""What :mod:`nvdla.kernels.fast.fp16_lanes` stands for, as LLVM IR on vectors that are split for any processor."""
+"""What :mod:`nvdla.kernels.fast.fp16_pixels` stands for, as LLVM IR on vectors that are split for any processor."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 from llvmlite import ir
 from numba import types
 
-from nvdla.kernels.fast.fp16_layout import CLASSES, DIGITS, ENTRY, HIGH_TABLE, LANES, LOW_TABLE
+from nvdla.kernels.fast.fp16_layout import CLASSES, DIGITS, ENTRY, HIGH_TABLE, LOW_TABLE, PIXELS
 from nvdla.kernels.jit.intrinsic_code import intrinsic
 
 _INT16, _INT32, _INT64 = ir.IntType(16), ir.IntType(32), ir.IntType(64)
-_SHORTS, _WORDS, _LONGS = (ir.VectorType(each, LANES) for each in (_INT16, _INT32, _INT64))
-_BITS = ir.VectorType(ir.IntType(1), LANES)
+_SHORTS, _WORDS, _LONGS = (ir.VectorType(each, PIXELS) for each in (_INT16, _INT32, _INT64))
+_BITS = ir.VectorType(ir.IntType(1), PIXELS)
 _UPPER_BIAS = 0x5555
 _Pair = tuple[ir.Value, ir.Value]
 
@@ -27,8 +27,8 @@ class _Emitter:
         return ir.Constant(_INT64, value)
 
     def every(self, value: int, kind: ir.VectorType = _SHORTS) -> ir.Constant:
-        """A constant in every lane."""
-        return ir.Constant(kind, [value] * LANES)
+        """A constant in every pixel."""
+        return ir.Constant(kind, [value] * PIXELS)
 
     def at(self, address: ir.Value, offset: int | ir.Value) -> ir.Value:
         return self.builder.add(address, self.number(offset) if isinstance(offset, int) else offset)
@@ -45,7 +45,7 @@ class _Emitter:
     def splat(self, value: ir.Value, kind: ir.VectorType) -> ir.Value:
         undefined = ir.Constant(kind, ir.Undefined)
         first = self.builder.insert_element(undefined, value, ir.Constant(_INT32, 0))
-        return self.builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_INT32, LANES), [0] * LANES))
+        return self.builder.shuffle_vector(first, undefined, ir.Constant(ir.VectorType(_INT32, PIXELS), [0] * PIXELS))
 
     def loop(self, count: ir.Value, carried: list[ir.Value], body: Callable[..., list[ir.Value]]) -> list[ir.Value]:
         """``count`` (at least 1) rounds of ``body(index, *carried)``, which returns what the next round gets."""
@@ -65,7 +65,7 @@ class _Emitter:
         return results
 
     def any(self, bits: ir.Value) -> ir.Value:
-        whole = ir.IntType(LANES)
+        whole = ir.IntType(PIXELS)
         return self.builder.icmp_unsigned("!=", self.builder.bitcast(bits, whole), ir.Constant(whole, 0))
 
     def majority(self, a: ir.Value, b: ir.Value, c: ir.Value) -> ir.Value:
@@ -121,7 +121,7 @@ class _Tree:
 
 
 def _bits_at(emitter: _Emitter, places: ir.Value) -> ir.Value:
-    """1 << place in every lane, 0 for places that are not below 16."""
+    """1 << place in every pixel, 0 for places that are not below 16."""
     builder = emitter.builder
     below = builder.icmp_unsigned("<", places, emitter.every(16))
     shifted = builder.shl(emitter.every(1), builder.and_(places, emitter.every(15)))
@@ -151,13 +151,13 @@ class _Product:
             self.entries.append(builder.and_(moved, emitter.number(7 << 7)))
 
     def lost(self, data: ir.Value, factor: ir.Value, shift: ir.Value, lost: ir.Value) -> ir.Value:
-        """``lost`` plus c - u of the theorem, in every lane."""
+        """``lost`` plus c - u of the theorem, in every pixel."""
         emitter, builder = self.emitter, self.emitter.builder
         rows, ones = [], []
         for digit, entry in enumerate(self.entries):
             address = emitter.at(emitter.at(self.low, entry), 2 * digit * CLASSES * ENTRY)
             rows.append(emitter.load(address, _SHORTS))
-            ones.append(emitter.load(emitter.at(address, 2 * LANES), _SHORTS))
+            ones.append(emitter.load(emitter.at(address, 2 * PIXELS), _SHORTS))
         tree = _Tree(emitter)
         s, k = tree.two_rows(rows, ones)
         carries = emitter.carries(s, k, builder.mul(data, factor))
@@ -178,7 +178,7 @@ class _Product:
         rows = []
         for digit, entry in enumerate(self.entries):
             half = builder.lshr(entry, emitter.number(1))
-            rows.append(emitter.load(emitter.at(emitter.at(self.high, half), 2 * digit * CLASSES * LANES), _SHORTS))
+            rows.append(emitter.load(emitter.at(emitter.at(self.high, half), 2 * digit * CLASSES * PIXELS), _SHORTS))
         nothing = emitter.every(0)
         s, k = lower.upper().two_rows(rows, [nothing] * DIGITS)
         wide = builder.mul(builder.sext(data, _WORDS), builder.sext(factor, _WORDS))
@@ -193,11 +193,11 @@ class _Product:
 
 @intrinsic
 def add_products(typing_context, low, high, data, data_exponents, words, mantissas, exponents, largest, count, sums):  # type: ignore[no-untyped-def]
-    """Add the aligned products of ``count`` places (1 to 4), in every lane, to ``sums`` (int64 a lane).
+    """Add the aligned products of ``count`` places (1 to 4), in every pixel, to ``sums`` (int64 a pixel).
 
     All arguments but ``count`` are addresses: tables from :func:`fill_tables` one after the other, data and their
     exponents (int16, a vector a place), the weights' words (uint32), mantissas and exponents (int16) one a place, the
-    atom's ``largest`` exponent (int16 a lane). Exponents are multiples of four.
+    atom's ``largest`` exponent (int16 a pixel). Exponents are multiples of four.
     """
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
@@ -207,7 +207,7 @@ def add_products(typing_context, low, high, data, data_exponents, words, mantiss
 
         def place(index: ir.Value, total: ir.Value, lost: ir.Value) -> list[ir.Value]:
             double = builder.shl(index, emitter.number(1))
-            vector = builder.mul(index, emitter.number(2 * LANES))
+            vector = builder.mul(index, emitter.number(2 * PIXELS))
             word = builder.zext(emitter.load(emitter.at(words, builder.shl(index, emitter.number(2))), _INT32), _INT64)
             factor = emitter.splat(emitter.load(emitter.at(mantissas, double), _INT16), _SHORTS)
             exponent = emitter.splat(emitter.load(emitter.at(exponents, double), _INT16), _SHORTS)
@@ -262,8 +262,8 @@ def fill_tables(typing_context, data, low, high):  # type: ignore[no-untyped-def
             for number, (row, one, upper) in enumerate(entries):
                 at = digit * CLASSES + number
                 emitter.store(row, emitter.at(low, 2 * at * ENTRY))
-                emitter.store(one, emitter.at(low, 2 * at * ENTRY + 2 * LANES))
-                emitter.store(upper, emitter.at(high, 2 * at * LANES))
+                emitter.store(one, emitter.at(low, 2 * at * ENTRY + 2 * PIXELS))
+                emitter.store(upper, emitter.at(high, 2 * at * PIXELS))
         return context.get_dummy_value()
 
     return types.void(*[types.int64] * 3), generate
@@ -271,7 +271,7 @@ def fill_tables(typing_context, data, low, high):  # type: ignore[no-untyped-def
 
 @intrinsic
 def largest_exponents(typing_context, exponents, data_exponents, count, largest):  # type: ignore[no-untyped-def]
-    """The largest sum of exponents of ``count`` places, at least 0, in every lane; the others are addresses."""
+    """The largest sum of exponents of ``count`` places, at least 0, in every pixel; the others are addresses."""
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
         exponents, data_exponents, count, largest = args
@@ -279,7 +279,7 @@ def largest_exponents(typing_context, exponents, data_exponents, count, largest)
 
         def place(index: ir.Value, top: ir.Value) -> list[ir.Value]:
             one = emitter.load(emitter.at(exponents, builder.shl(index, emitter.number(1))), _INT16)
-            at = emitter.at(data_exponents, builder.mul(index, emitter.number(2 * LANES)))
+            at = emitter.at(data_exponents, builder.mul(index, emitter.number(2 * PIXELS)))
             total = builder.add(emitter.load(at, _SHORTS), emitter.splat(one, _SHORTS))
             return [builder.select(builder.icmp_signed(">", total, top), total, top)]
 
@@ -331,7 +331,7 @@ class _Long:
 
     def leading_zeros(self) -> _Long:
         builder = self.emitter.builder
-        name = f"llvm.ctlz.v{LANES}i64"
+        name = f"llvm.ctlz.v{PIXELS}i64"
         kind = ir.FunctionType(_LONGS, [_LONGS, ir.IntType(1)])
         function = builder.module.globals.get(name) or ir.Function(builder.module, kind, name)
         return _Long(self.emitter, builder.call(function, [self.value, ir.Constant(ir.IntType(1), 0)]))
@@ -383,7 +383,7 @@ def _sum(exponent: _Long, mantissa: _Long, mac_exponent: _Long, mac_mantissa: _L
 
 @intrinsic
 def add_atoms(typing_context, exponents, mantissas, largest, sums):  # type: ignore[no-untyped-def]
-    """Add an atom's sum (int64) with its exponent (int16) to the accumulator (int64, int64) of every lane; all
+    """Add an atom's sum (int64) with its exponent (int16) to the accumulator (int64, int64) of every pixel; all
     arguments are addresses. No sum is a NaN; an accumulator may be."""
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]

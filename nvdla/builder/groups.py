@@ -20,8 +20,8 @@ class Group:
     """Layers that are lowered together. ``output`` is the tensor of the last one.
 
     For a convolution ``weights`` and ``bias`` hold the per-channel factors of folded layers already. ``summand``: what
-    the SDP combines its result with (``combines``: "add", "maximum", "minimum", "multiply"), which is brought to steps
-    of ``step``; those of the summand are ``summand_shift`` bits coarser (:mod:`nvdla.builder.lower.residual`).
+    the SDP combines its result with (``combines``: "add", "maximum", "minimum", "multiply"), which is brought to units
+    of ``unit``; those of the summand are ``summand_shift`` bits coarser (:mod:`nvdla.builder.lower.residual`).
     """
 
     layer: Layer
@@ -33,7 +33,7 @@ class Group:
     summand: Surface | None = None
     summand_shift: int = 0
     combines: str = "add"
-    step: float = 1.0
+    unit: float = 1.0
 
     @property
     def kernels(self) -> np.ndarray:
@@ -54,7 +54,7 @@ class Group:
 
 
 def group_layers(network: Network) -> list[Group]:
-    """All layers but inputs, in order, fused where the tensor between two layers is needed nowhere else."""
+    """All layers but inputs, in order, in one group where the tensor between two layers is needed nowhere else."""
     groups: list[Group] = []
     done: set[str] = set()
     for layer in network.layers:

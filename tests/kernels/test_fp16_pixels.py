@@ -1,4 +1,4 @@
-"""The theorem of kernels/fast/fp16_lanes.py: products of lanes against the carry-save form, over all mantissas."""
+"""The theorem of kernels/fast/fp16_pixels.py: products of pixels against the carry-save form, over all mantissas."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from numba import njit
 from support.fp16_reference import accumulate
 
 from nvdla.kernels import fp16_mac
-from nvdla.kernels.fast import fp16_lanes
-from nvdla.kernels.fast.fp16_lanes_code import add_atoms, add_products, fill_tables
-from nvdla.kernels.fast.fp16_layout import HIGH_TABLE, LANES, LOW_TABLE, PLACES
+from nvdla.kernels.fast import fp16_pixels
+from nvdla.kernels.fast.fp16_layout import HIGH_TABLE, LOW_TABLE, PIXELS, PLACES
+from nvdla.kernels.fast.fp16_pixels_code import add_atoms, add_products, fill_tables
 
 BOTH_SIGNS = np.array([[0], [0x8000]])
 ALL_MANTISSAS = (np.r_[1:1024, 4 << 10 : 8 << 10] | BOTH_SIGNS).reshape(-1).astype(np.uint16)
@@ -23,10 +23,10 @@ zeros: they are masked before they are multiplied."""
 @njit
 def _differences(data, negatives, mantissas, weights, words, booth_words):
     """Products that differ, of one vector of data with all weights, at all shifts."""
-    values, lanes_words = mantissas[0], words[0]
+    values, low_words = mantissas[0], words[0]
     low, high = np.empty((PLACES, LOW_TABLE), np.uint16), np.empty((PLACES, HIGH_TABLE), np.uint16)
     fill_tables(values.ctypes.data, low.ctypes.data, high.ctypes.data)
-    nothing, largest, sums = np.zeros(LANES, np.int16), np.empty(LANES, np.int16), np.empty(LANES, np.int64)
+    nothing, largest, sums = np.zeros(PIXELS, np.int16), np.empty(PIXELS, np.int16), np.empty(PIXELS, np.int64)
     found = 0
     for w in range(weights.size):
         for shift in range(0, 37, 4):
@@ -34,24 +34,24 @@ def _differences(data, negatives, mantissas, weights, words, booth_words):
             sums[:] = 0
             add_products(
                 low.ctypes.data, high.ctypes.data, values.ctypes.data, nothing.ctypes.data,
-                lanes_words[w:].ctypes.data, weights[w:].ctypes.data, nothing.ctypes.data,
+                low_words[w:].ctypes.data, weights[w:].ctypes.data, nothing.ctypes.data,
                 largest.ctypes.data, 1, sums.ctypes.data,
             )  # fmt: skip
-            for lane in range(LANES):
-                plain = fp16_mac._product(booth_words[w], negatives[lane], data[lane], np.int32(shift))
-                found += sums[lane] != plain
+            for pixel in range(PIXELS):
+                plain = fp16_mac._product(booth_words[w], negatives[pixel], data[pixel], np.int32(shift))
+                found += sums[pixel] != plain
     return found
 
 
 def differences(data, weights):
     """How many products of fp16 operands are not the carry-save form's."""
-    words, mantissas, _, _ = fp16_lanes.pack_weights(np.resize(weights, (1, -(-weights.size // 64) * 64)))
+    words, mantissas, _, _ = fp16_pixels.pack_weights(np.resize(weights, (1, -(-weights.size // 64) * 64)))
     booth_words, _, _ = fp16_mac.pack_weights(np.resize(weights, words.shape))
     found = 0
-    for start in range(0, data.size, LANES):
-        bits = np.resize(data[start : start + LANES], LANES)
-        values, exponents = np.empty((2, LANES), np.int16)
-        fp16_lanes.decode(bits, values, exponents, np.full(LANES, -1, np.int32))
+    for start in range(0, data.size, PIXELS):
+        bits = np.resize(data[start : start + PIXELS], PIXELS)
+        values, exponents = np.empty((2, PIXELS), np.int16)
+        fp16_pixels.decode(bits, values, exponents, np.full(PIXELS, -1, np.int32))
         magnitudes, negatives = abs(values).astype(np.uint32), (bits >> 15).astype(np.uint32)
         found += _differences(magnitudes, negatives, values[None], mantissas[0], words, booth_words[0])
     return found
@@ -59,7 +59,7 @@ def differences(data, weights):
 
 def test_products_equal_the_carry_save_form_for_all_weights():
     """Each with a few hundred data, at every shift: those that are all ones and single bits, and random ones."""
-    random = np.random.default_rng(5).choice(ALL_MANTISSAS, 3 * LANES)
+    random = np.random.default_rng(5).choice(ALL_MANTISSAS, 3 * PIXELS)
     extremes = [0x1FFF, 0x9FFF, 0x1C00, 0x9C00, 0x1000, 0x13FF, 0x03FF, 0x83FF, 0x0001, 0x8001]
     ones = [fraction for bits in range(1, 10) for fraction in (1 << bits, (1 << bits) - 1)]
     assert differences(np.array(extremes + ones, np.uint16), ALL_MANTISSAS) == 0
@@ -77,7 +77,7 @@ def test_zeros_and_what_is_too_small_add_nothing():
     weights = np.array([[0x0000, 0x8000, 0x0001, 0x7C00] * 16], np.uint16)
     data = np.array([0x7C00, 0xFC00, 0x0001, 0x7C00] * 16, np.uint16)
     outputs = []
-    for form in (fp16_mac, fp16_lanes):
+    for form in (fp16_mac, fp16_pixels):
         out = np.zeros((1, 1, 1), np.uint32)
         form.convolve(data, np.zeros(1, np.int64), np.arange(64), form.pack_weights(weights), out)
         outputs.append(int(out[0, 0, 0]))
@@ -92,19 +92,19 @@ def _add(exponents, mantissas, largest, sums):
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from([38, 8, 4]), st.booleans())
-def test_accumulators_of_all_lanes_equal_the_plain_form(seed, width, near):
+def test_accumulators_of_all_pixels_equal_the_plain_form(seed, width, near):
     """Accumulators that are normalised, zero or NaN; sums of all sizes, also those that cancel them."""
     random = np.random.default_rng(seed)
-    signs = random.choice([1, -1], LANES)
-    mantissas = signs * ((1 << 38) + random.integers(0, 1 << random.integers(1, 39), LANES)) - (signs < 0)
-    mantissas[random.random(LANES) < 0.1] = 0
-    mantissas[random.random(LANES) < 0.1] = -(1 << 39)
-    exponents = np.where(mantissas != 0, random.integers(20, 120, LANES), 0)
-    exponents[(random.random(LANES) < 0.1) & (mantissas != 0)] = 255
-    sums = random.integers(-(1 << width - 4), 1 << width - 4, LANES)
-    largest = (4 * random.integers(0, 15, LANES)).astype(np.int16)
+    signs = random.choice([1, -1], PIXELS)
+    mantissas = signs * ((1 << 38) + random.integers(0, 1 << random.integers(1, 39), PIXELS)) - (signs < 0)
+    mantissas[random.random(PIXELS) < 0.1] = 0
+    mantissas[random.random(PIXELS) < 0.1] = -(1 << 39)
+    exponents = np.where(mantissas != 0, random.integers(20, 120, PIXELS), 0)
+    exponents[(random.random(PIXELS) < 0.1) & (mantissas != 0)] = 255
+    sums = random.integers(-(1 << width - 4), 1 << width - 4, PIXELS)
+    largest = (4 * random.integers(0, 15, PIXELS)).astype(np.int16)
     if near:  # the accumulator is close to minus the sum
-        sums = -(mantissas >> 10) + random.integers(-1, 2, LANES)
+        sums = -(mantissas >> 10) + random.integers(-1, 2, PIXELS)
         exponents = np.where((mantissas != 0) & (exponents != 255), largest + 49 - 8, exponents)
     expected = [
         accumulate((int(e), int(m)), int(at), int(s))

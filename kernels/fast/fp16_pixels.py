@@ -14,12 +14,12 @@ hence ``(s >> n) + (k >> n) = (P + B >> n) - c`` and ``(P + B >> n) = (P >> n) +
 ``B >> n`` off. The low 16 bits of B are 0, hence u. Of the low four bits, rows 0 to 2 alone have any, and the first
 adder's carry row has none at bit 0; each of the four adders that follow only moves carries on by one place, so that
 none is left there, hence c for n = 4. Products of zeros are masked, so that no shift of theirs is below 32.
-(tests/kernels/test_fp16_lanes.py compares all pairs of operands with the plain form.)
+(tests/kernels/test_fp16_pixels.py compares all pairs of operands with the plain form.)
 
-So c needs the carry-save tree of only the low 16 bits as long as n <= 16: 16-bit lanes, one pixel in each, whose rows
-are looked up in a table of the data by the weight's Booth digits. Larger shifts ask for the upper half, too, where they
-occur. The rest are products, shifts and sums of integers, exact in any order: four products are below 2^30.
-The compiled parts are written in LLVM's vectors (:mod:`nvdla.kernels.fast.fp16_lanes_code`), for any processor.
+So c needs the carry-save tree of only the low 16 bits as long as n <= 16: a pixel in each 16 bits of a vector, whose
+rows are looked up in a table of the data by the weight's Booth digits. Larger shifts ask for the upper half, too, where
+they occur. The rest are products, shifts and sums of integers, exact in any order: four products are below 2^30.
+The compiled parts are written in LLVM's vectors (:mod:`nvdla.kernels.fast.fp16_pixels_code`), for any processor.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.kernels.fast.forms import FastForm
-from nvdla.kernels.fast.fp16_layout import DIGITS, HIGH_TABLE, LANES, LOW_TABLE, PLACES
+from nvdla.kernels.fast.fp16_layout import DIGITS, HIGH_TABLE, LOW_TABLE, PIXELS, PLACES
 from nvdla.kernels.fp16_mac import ATOM, exponent_of, fp48_add, fp48_to_fp32, mantissa_of, nan_of
 from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import late, njit
@@ -37,26 +37,26 @@ from nvdla.kernels.jit.crew import share
 from nvdla.rounding import align
 
 FORM = FastForm(
-    "fp16_lanes.convolve",
+    "fp16_pixels.convolve",
     ("fp16_mac.convolve",),
     "always (the theorem in its module)",
-    "tests/kernels/test_fp16_lanes.py",
+    "tests/kernels/test_fp16_pixels.py",
 )
 
 KERNEL_TILE = 128
 COST = 0.5
 """Nanoseconds a product, measured."""
 FEWEST_PIXELS = 6
-"""With fewer most lanes would be empty."""
+"""With fewer most of a vector would be empty."""
 
-fill_tables: Any = late("nvdla.kernels.fast.fp16_lanes_code:fill_tables")
+fill_tables: Any = late("nvdla.kernels.fast.fp16_pixels_code:fill_tables")
 """The compiled filling of the tables of one place."""
-largest_exponents: Any = late("nvdla.kernels.fast.fp16_lanes_code:largest_exponents")
-"""The compiled search for the largest exponent of an atom in each lane."""
-add_products: Any = late("nvdla.kernels.fast.fp16_lanes_code:add_products")
-"""The compiled sum of a few places' products in each lane."""
-add_atoms: Any = late("nvdla.kernels.fast.fp16_lanes_code:add_atoms")
-"""The compiled addition of an atom to an FP48 accumulator in each lane."""
+largest_exponents: Any = late("nvdla.kernels.fast.fp16_pixels_code:largest_exponents")
+"""The compiled search for the largest exponent of an atom in each pixel."""
+add_products: Any = late("nvdla.kernels.fast.fp16_pixels_code:add_products")
+"""The compiled sum of a few places' products in each pixel."""
+add_atoms: Any = late("nvdla.kernels.fast.fp16_pixels_code:add_atoms")
+"""The compiled addition of an atom to an FP48 accumulator in each pixel."""
 
 
 @njit(nogil=True)
@@ -97,14 +97,14 @@ def pack_weights(bits: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, 
 
 @njit(cache=True, nogil=True)
 def decode(bits: np.ndarray, mantissas: np.ndarray, exponents: np.ndarray, nans: np.ndarray) -> None:
-    """One place of the data, a value a lane: signed mantissas and exponents; ``nans`` keeps each lane's first NaN."""
-    for lane in range(LANES):
-        value = np.int64(bits[lane])
+    """One place of the data, a value a pixel: signed mantissas and exponents; ``nans`` keeps each pixel's first NaN."""
+    for pixel in range(PIXELS):
+        value = np.int64(bits[pixel])
         mantissa = mantissa_of(value)
-        mantissas[lane] = -mantissa if value >> 15 else mantissa
-        exponents[lane] = 4 * exponent_of(value)
-        if value & 0x7FFF > 0x7C00 and nans[lane] < 0:
-            nans[lane] = nan_of(value)
+        mantissas[pixel] = -mantissa if value >> 15 else mantissa
+        exponents[pixel] = 4 * exponent_of(value)
+        if value & 0x7FFF > 0x7C00 and nans[pixel] < 0:
+            nans[pixel] = nan_of(value)
 
 
 @njit(cache=True, nogil=True)
@@ -117,17 +117,17 @@ def accumulate_atom(
     largest: np.ndarray,
     sums: np.ndarray,
 ) -> None:
-    """Add an atom to the accumulators (``exponents``, ``mantissas``) of all lanes; all arrays int64 but ``nans`` and
+    """Add an atom to the accumulators (``exponents``, ``mantissas``) of all pixels; all arrays int64 but ``nans`` and
     ``largest``. ``nan`` is the weights' first NaN, or -1."""
     if nan < 0 and not any_nan:
         add_atoms(exponents.ctypes.data, mantissas.ctypes.data, largest.ctypes.data, sums.ctypes.data)
         return
-    for lane in range(LANES):
-        first = nan if nan >= 0 else nans[lane]
+    for pixel in range(PIXELS):
+        first = nan if nan >= 0 else nans[pixel]
         exponent, mantissa = np.int64(63), (np.int64(first) << 53) >> 26
         if first < 0:
-            exponent, mantissa = np.int64(largest[lane]), sums[lane]
-        exponents[lane], mantissas[lane] = fp48_add(exponents[lane], mantissas[lane], exponent, mantissa)
+            exponent, mantissa = np.int64(largest[pixel]), sums[pixel]
+        exponents[pixel], mantissas[pixel] = fp48_add(exponents[pixel], mantissas[pixel], exponent, mantissa)
 
 
 @njit(cache=True, nogil=True)
@@ -141,16 +141,16 @@ def gather(
     exponents: np.ndarray,
     nans: np.ndarray,
 ) -> bool:
-    """Decode one atom at LANES pixels; lanes behind the last pixel hold zeros. Returns whether there is a NaN."""
+    """Decode one atom at PIXELS pixels; those behind the last hold zeros. Returns whether there is a NaN."""
     nans[:] = -1
-    count = min(LANES, bases.size - first)
+    count = min(PIXELS, bases.size - first)
     for place in range(offsets.size):
-        for lane in range(count):
-            values[lane] = bits[bases[first + lane] + offsets[place]]
+        for pixel in range(count):
+            values[pixel] = bits[bases[first + pixel] + offsets[place]]
         decode(values, mantissas[place], exponents[place], nans)
     found = False
-    for lane in range(LANES):
-        found |= nans[lane] >= 0
+    for pixel in range(PIXELS):
+        found |= nans[pixel] >= 0
     return found
 
 
@@ -166,7 +166,7 @@ def atom_sums(
     sums: np.ndarray,
 ) -> None:
     """Sums of the products of one atom, whose places begin at ``at``, for some kernels: ``sums`` (kernels, groups,
-    LANES) int64. PLACES at a time go to the groups in turn."""
+    PIXELS) int64. PLACES at a time go to the groups in turn."""
     words, mantissas, exponents = weights
     low, high = np.empty((PLACES, LOW_TABLE), np.uint16), np.empty((PLACES, HIGH_TABLE), np.uint16)
     groups = sums.shape[1]
@@ -205,15 +205,15 @@ def _piece(
     """Some kernels at some pixels."""
     kernels = words.shape[0]
     tiles = pieces(kernels, KERNEL_TILE)
-    first, top = number // tiles * LANES, number % tiles * KERNEL_TILE
+    first, top = number // tiles * PIXELS, number % tiles * KERNEL_TILE
     limits = (top, min(top + KERNEL_TILE, kernels))
     count = limits[1] - top
-    values = np.zeros(LANES, np.uint16)
-    data, data_exponents = np.empty((ATOM, LANES), np.int16), np.empty((ATOM, LANES), np.int16)
-    data_nans = np.empty(LANES, np.int32)
-    largest = np.empty((count, LANES), np.int16)
-    sums = np.empty((count, 1, LANES), np.int64)
-    totals = np.zeros((2, count, LANES), np.int64)
+    values = np.zeros(PIXELS, np.uint16)
+    data, data_exponents = np.empty((ATOM, PIXELS), np.int16), np.empty((ATOM, PIXELS), np.int16)
+    data_nans = np.empty(PIXELS, np.int32)
+    largest = np.empty((count, PIXELS), np.int16)
+    sums = np.empty((count, 1, PIXELS), np.int64)
+    totals = np.zeros((2, count, PIXELS), np.int64)
     weights = (words, mantissas, exponents)
     for atom in range(used.size):
         at = atom * ATOM
@@ -225,8 +225,10 @@ def _piece(
             accumulate_atom(nan, data_nans, any_nan, totals[0, row], totals[1, row], largest[row], sums[row, 0])
     group = out.shape[2]
     for k in range(top, limits[1]):
-        for lane in range(min(LANES, bases.size - first)):
-            out[k // group, first + lane, k % group] = fp48_to_fp32(totals[0, k - top, lane], totals[1, k - top, lane])
+        for pixel in range(min(PIXELS, bases.size - first)):
+            out[k // group, first + pixel, k % group] = fp48_to_fp32(
+                totals[0, k - top, pixel], totals[1, k - top, pixel]
+            )
 
 
 @njit(cache=True, nogil=True, shared=True)
@@ -242,7 +244,7 @@ def _convolve(
     nans: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    pixel_tiles = pieces(bases.size, LANES)
+    pixel_tiles = pieces(bases.size, PIXELS)
     kernel_tiles = pieces(words.shape[0], KERNEL_TILE)
     arguments = (bits, bases, offsets, used, words, mantissas, exponents, nans, out)
     share(crew, pixel_tiles * kernel_tiles, _piece, arguments)
@@ -260,5 +262,5 @@ def convolve(
     In every atom, places that hold nothing (offset -1) only follow those that hold something.
     """
     used = (offsets.reshape(-1, ATOM) >= 0).sum(axis=1)
-    work = COST * align(bases.size, LANES) * len(packed[0]) * int(used.sum())
+    work = COST * align(bases.size, PIXELS) * len(packed[0]) * int(used.sum())
     _convolve.for_work(work, bits, bases, offsets, used, *packed, out)

@@ -1,0 +1,67 @@
+"""Words of the house have one meaning each (docs/glossary.md): a name that has one in it stands where that is meant."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+RUNS = {"execution", "runtime.py", "faults"}
+#: word -> rooms and files in which names may have it, and names of other people's that they may have anywhere
+MEANT = {
+    # the memory of one image of a batch; of an element type: DLPack's word for numbers that make one element
+    "lane": (RUNS | {"memory", "hardware/job.py", "hardware/pdp.py", "cpu", "containers/tvm"}, set()),
+    # one job does the work of several operations; in the firmware's structures: NVIDIA's field
+    "fused": (RUNS | {"kernels/fast/conv_sdp_int8.py", "cli/run.py"}, {"fused_parent"}),
+    # one entry of what is done in order: of a run, of a register program, of a search; of a slice: ONNX's attribute
+    "step": (
+        RUNS
+        | {"firmware/scheduler.py", "hardware/machine.py", "hardware/sequence.py", "hardware/convolution/arithmetic.py"}
+        | {"trace/player.py", "vulnerability/table.py", "builder/reference.py", "builder/accuracy.py"}
+        | {"analysis", "program/values.py", "report/document.py", "report/hazards.py", "cli/memory.py"}
+        | {"csb", "cli/program.py", "builder/search.py", "cli/searching.py"}
+        | {"frontend/operators/shape.py", "frontend/quantisation/export.py"},
+        set(),
+    ),
+}
+FORMS = {"lane": "lanes?", "fused": "fus(e|ed|es|ing|ion)", "step": "steps?"}
+
+
+def names(tree: ast.AST):
+    """What a file calls things: variables, attributes, arguments, functions, classes, imported names."""
+    for node in ast.walk(tree):
+        for field in ("id", "attr", "arg", "name"):
+            if isinstance(found := getattr(node, field, None), str):
+                yield from found.split(".")
+
+
+def uses(word: str, source: str) -> set[str]:
+    """The names in a source that have the word as one of their words."""
+    form = re.compile(rf"(^|_){FORMS[word]}(_|$)")
+    split = {name: re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in names(ast.parse(source))}
+    return {name for name, words in split.items() if form.search(words)}
+
+
+@pytest.mark.parametrize("word", MEANT)
+def test_a_word_stands_where_its_meaning_is_meant(word):
+    rooms, theirs = MEANT[word]
+    files = [*ROOT.glob("nvdla/**/*.py"), *ROOT.glob("kernels/**/*.py")]
+    found, used = {}, set()
+    for path in files:
+        where = path.relative_to(ROOT).as_posix().removeprefix("nvdla/")
+        room = {where, *(parent.as_posix() for parent in Path(where).parents)} & rooms
+        here = uses(word, path.read_text(encoding="utf-8")) - theirs
+        used |= room if here else set()
+        if here and not room and "__pycache__" not in where:
+            found[where] = sorted(here)
+    assert not found, f"docs/glossary.md says what {word!r} means; a distance is a stride, what 1 stands for a unit"
+    assert used == rooms, "rooms that do not have the word any more"
+
+
+def test_the_guard_sees_names_of_all_kinds():
+    source = "import a.lanes_of\nclass MacLane: pass\ndef f(lane, planes): return x.LANES + g(step_x=1)"
+    assert uses("lane", source) == {"lanes_of", "MacLane", "lane", "LANES"}
+    assert uses("step", source) == {"step_x"} and uses("fused", "refused = confuse") == set()
