@@ -25,7 +25,7 @@ class Label:
 
 
 @dataclass(frozen=True)
-class Choice:
+class LayerChoice:
     """``layers`` that a unit does, the ``label`` of its result (None: not known). ``covers``: it makes the whole first
     layer, so nobody else does that from the same data; ``checked``: its weights are the layer's."""
 
@@ -38,7 +38,7 @@ class Choice:
 Labels = Mapping[int, Label | None]
 
 
-def choices_of(unit: Unit, graph: ModelGraph, labels: Labels) -> Iterator[Choice]:
+def choices_of(unit: Unit, graph: ModelGraph, labels: Labels) -> Iterator[LayerChoice]:
     """Everything that a unit may be, the likeliest first."""
     make = _CHOICES.get(unit.kind)
     if make is None:
@@ -61,7 +61,7 @@ def sources(values: Sequence[int], graph: ModelGraph, labels: Labels) -> list[La
     return [Label(point) for point in graph.joined([part.point for part in parts])]
 
 
-def _convolution(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Choice]:
+def _convolution(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[LayerChoice]:
     if label.inside is not None:
         return
     layers = [each for each in graph.takers(label.point, ("conv", "deconv", "pool")) if _fits(unit, each, graph)]
@@ -69,13 +69,13 @@ def _convolution(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) ->
         whole = layer.shape is not None and _makes_all(unit, layer.shape)
         if layer.kind == "deconv" and not whole:
             for choice in _elementwise(unit, graph, labels, layer.output, first=layer):
-                yield Choice(choice.layers, Label(choice.label.point, layer.name) if choice.label else None)
+                yield LayerChoice(choice.layers, Label(choice.label.point, layer.name) if choice.label else None)
             continue
         choices = list(_elementwise(unit, graph, labels, layer.output, first=layer))
         if _holds_factors(unit):
             choices.sort(key=lambda choice: not any(each.kind == "affine" for each in choice.layers[1:2]))
         for choice in choices:
-            yield Choice(choice.layers, choice.label, covers=whole)
+            yield LayerChoice(choice.layers, choice.label, covers=whole)
 
 
 def _holds_factors(unit: Unit) -> bool:
@@ -142,7 +142,7 @@ def _channels(graph: ModelGraph, layer: ModelLayer, source: Shape) -> int:
 
 def _elementwise(
     unit: Unit, graph: ModelGraph, labels: Labels, point: int, first: ModelLayer | None = None
-) -> Iterator[Choice]:
+) -> Iterator[LayerChoice]:
     """Layers element by element that the SDP of a unit may do behind a point (and behind ``first``): every run of them
     that uses the unit's activation, table and operands, the shortest first."""
     others = [label for other in unit.others for label in sources(other, graph, labels)[:1]]
@@ -153,7 +153,7 @@ def _elementwise(
     while paths:
         layers, at, relu, lut, operands = paths.pop(0)
         if not relu and not lut and not operands and layers:
-            yield Choice(layers, Label(at))
+            yield LayerChoice(layers, Label(at))
         if len(layers) > MOST_TOGETHER:
             continue
         for layer in graph.takers(at, ELEMENTWISE):
@@ -185,24 +185,24 @@ def _may_hold(unit: Unit, layer: ModelLayer) -> bool:
     return layer.kind != "affine" or unit.features.adds or unit.features.multiplies
 
 
-def _sdp(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Choice]:
+def _sdp(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[LayerChoice]:
     does = unit.features
     if label.inside is not None:
         yield from _continued(unit, graph, labels, label)
         return
     if does.copies and not unit.others:
-        yield Choice(_before(graph, label.point), label)
+        yield LayerChoice(_before(graph, label.point), label)
         return
     yield from _elementwise(unit, graph, labels, label.point)
     if does.multiplies and not (does.adds or does.relu or does.lut or unit.others):
         for layer in graph.takers(label.point, ("affine", "relu")):
             if layer.kind == "affine" and layer.adds:
-                yield Choice((layer,), Label(label.point, layer.name))
+                yield LayerChoice((layer,), Label(label.point, layer.name))
             elif layer.kind == "relu":  # scaled for it: still the result of the layer before
-                yield Choice(_before(graph, label.point) or (layer,), Label(label.point, layer.name))
+                yield LayerChoice(_before(graph, label.point) or (layer,), Label(label.point, layer.name))
 
 
-def _continued(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Choice]:
+def _continued(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[LayerChoice]:
     """The second operation of a layer: the addend behind the factor, the activation behind its scaling."""
     for layer in graph.takers(label.point, ("affine", "relu", "eltwise")):
         if layer.name != label.inside:
@@ -210,17 +210,17 @@ def _continued(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> I
         if layer.kind == "affine" and unit.features.adds and not unit.features.multiplies:
             yield from _elementwise(unit, graph, labels, layer.output, first=layer)
         if layer.kind == "relu" and unit.features.relu:
-            yield Choice((layer,), Label(layer.output))
+            yield LayerChoice((layer,), Label(layer.output))
 
 
-def _pooling(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Choice]:
+def _pooling(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[LayerChoice]:
     op, made = unit.first.op, unit.first.output
     for layer in graph.takers(label.point, ("pool",)):
         kernel, stride = (op.pool_height + 1, op.pool_width + 1), (op.stride_y, op.stride_x)
         before = graph.shapes.get(layer.inputs[0])
         channels = before is None or made is None or made[0] <= before[0]
         if kernel == layer.window and channels and (stride == layer.stride or layer.shape is None or _single(layer)):
-            yield Choice((layer,), Label(layer.output), covers=made == layer.shape)
+            yield LayerChoice((layer,), Label(layer.output), covers=made == layer.shape)
 
 
 def _single(layer: ModelLayer) -> bool:
@@ -228,22 +228,22 @@ def _single(layer: ModelLayer) -> bool:
     return layer.shape is not None and layer.shape[1:] == (1, 1)
 
 
-def _norm(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Choice]:
+def _norm(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[LayerChoice]:
     for layer in graph.takers(label.point, ("norm",)):
-        yield Choice((layer,), Label(layer.output))
+        yield LayerChoice((layer,), Label(layer.output))
 
 
-def _rubik(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Choice]:
+def _rubik(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[LayerChoice]:
     """It puts the parts of a deconvolution together; else it only moves data."""
     layer = next((each for each in graph.layers if each.name == label.inside), None)
     if layer is not None:
-        yield Choice((layer,), Label(label.point))
+        yield LayerChoice((layer,), Label(label.point))
     else:
         yield from _copy(unit, graph, labels, label)
 
 
-def _copy(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Choice]:
-    yield Choice(_before(graph, label.point), label)
+def _copy(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[LayerChoice]:
+    yield LayerChoice(_before(graph, label.point), label)
 
 
 def _before(graph: ModelGraph, point: int) -> tuple[ModelLayer, ...]:
@@ -252,14 +252,14 @@ def _before(graph: ModelGraph, point: int) -> tuple[ModelLayer, ...]:
     return (producer,) if producer else ()
 
 
-def _cpu(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[Choice]:
+def _cpu(unit: Unit, graph: ModelGraph, labels: Labels, label: Label) -> Iterator[LayerChoice]:
     softmax = getattr(unit.first.descriptors, "op_type", None) == EmuOpType.SOFTMAX
     for layer in graph.takers(label.point, ("softmax",) if softmax else ("affine",)):
         if layer.cpu:
-            yield Choice((layer,), Label(layer.output))
+            yield LayerChoice((layer,), Label(layer.output))
 
 
-_CHOICES: dict[str, Callable[[Unit, ModelGraph, Labels, Label], Iterator[Choice]]] = {
+_CHOICES: dict[str, Callable[[Unit, ModelGraph, Labels, Label], Iterator[LayerChoice]]] = {
     "conv": _convolution,
     "sdp": _sdp,
     "pdp": _pooling,

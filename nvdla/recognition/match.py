@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from nvdla.loadable.model import Loadable
 from nvdla.program.program import Program
-from nvdla.recognition.choices import Choice, Label, choices_of
+from nvdla.recognition.choices import Label, LayerChoice, choices_of
 from nvdla.recognition.model_graph import ELEMENTWISE, SILENT, ModelGraph, ModelLayer
 from nvdla.recognition.units import Flow, Unit, flow_of
 from nvdla.recognition.weights import Weights
@@ -97,7 +97,7 @@ class Search:
         self.deepest = 0
         self._contested: set[int] = set()
 
-    def best(self) -> dict[int, Choice]:
+    def best(self) -> dict[int, LayerChoice]:
         """Choices by unit: all of them; else those that remain where some units are left unknown, fewest first."""
         unknown: set[int] = set()
         for complete in (True, False):
@@ -111,13 +111,13 @@ class Search:
 
     def solve(
         self, unknown: set[int], barred: tuple[int, Sequence[ModelLayer]] | None = None, complete: bool = True
-    ) -> dict[int, Choice] | None:
+    ) -> dict[int, LayerChoice] | None:
         """A choice for every unit but the unknown, or None. ``barred``: layers that one unit must not take;
         ``complete``: every layer that computes must be found."""
         units = self.flow.units
         labels: dict[int, Label | None] = {**self.start}
         taken: dict[tuple[str, tuple[int, ...]], int] = {}
-        chosen: list[Choice] = []
+        chosen: list[LayerChoice] = []
         pending = [self._choices(0, labels, unknown, barred, taken)] if units else []
         tried, self.deepest = 0, 0
         while pending:
@@ -141,7 +141,7 @@ class Search:
                 self._undo(chosen.pop(), units[len(pending) - 1], labels, taken)
         return {} if not units else None
 
-    def doubtful(self, found: dict[int, Choice]) -> set[int]:
+    def doubtful(self, found: dict[int, LayerChoice]) -> set[int]:
         """Units whose layers might be others: where a choice can be made otherwise, and all still fits."""
         doubtful: set[int] = set()
         asked = 0
@@ -163,11 +163,11 @@ class Search:
         unknown: set[int],
         barred: tuple[int, Sequence[ModelLayer]] | None,
         taken: dict[tuple[str, tuple[int, ...]], int],
-    ) -> Iterator[Choice]:
+    ) -> Iterator[LayerChoice]:
         """Choices that a unit can take here, the likeliest first."""
         unit = self.flow.units[number]
         if number in unknown:
-            yield Choice((), None)
+            yield LayerChoice((), None)
             return
         found = [
             choice
@@ -186,7 +186,7 @@ class Search:
         checked.sort(key=lambda choice: not choice.checked)
         yield from checked
 
-    def _fits_takers(self, unit: Unit, choice: Choice) -> bool:
+    def _fits_takers(self, unit: Unit, choice: LayerChoice) -> bool:
         """Whether those who take the result find a layer behind its point that is theirs."""
         label = choice.label
         if label is None:
@@ -208,13 +208,13 @@ class Search:
         """An SDP may only copy, for a join of channels."""
         return kind == "sdp" and any(unit.features.copies and not unit.others for unit in self.flow.units)
 
-    def _all_found(self, chosen: Sequence[Choice]) -> bool:
+    def _all_found(self, chosen: Sequence[LayerChoice]) -> bool:
         used = {layer.name for choice in chosen for layer in choice.layers}
         return all(each.kind in SILENT or each.name in used for each in self.graph.layers)
 
     @staticmethod
     def _do(
-        choice: Choice, unit: Unit, labels: dict[int, Label | None], taken: dict[tuple[str, tuple[int, ...]], int]
+        choice: LayerChoice, unit: Unit, labels: dict[int, Label | None], taken: dict[tuple[str, tuple[int, ...]], int]
     ) -> None:
         for value in unit.made:
             labels[value] = choice.label
@@ -223,7 +223,7 @@ class Search:
 
     @staticmethod
     def _undo(
-        choice: Choice, unit: Unit, labels: dict[int, Label | None], taken: dict[tuple[str, tuple[int, ...]], int]
+        choice: LayerChoice, unit: Unit, labels: dict[int, Label | None], taken: dict[tuple[str, tuple[int, ...]], int]
     ) -> None:
         for value in unit.made:
             labels.pop(value, None)
