@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from nvdla.errors import ScheduleError
 from nvdla.firmware.csb import Csb
-from nvdla.firmware.driver import ram_type, unmask_interrupts
+from nvdla.firmware.driver import Driver, ram_type
 from nvdla.firmware.operation import MEMORY_CVSRAM, FirmwareOperation
 
 if TYPE_CHECKING:
@@ -17,16 +17,10 @@ MAX_REPEAT = 8192
 LINE_UNIT = 32
 
 
-class BdmaDriver:
+class BdmaDriver(Driver):
     """Drives BDMA: its operations are queues of transfers, launched group by group; there is no producer pointer."""
 
     engine = "bdma"
-    status_unit = "BDMA"
-    read_dma = None
-
-    def needs_read_dma(self, operation: FirmwareOperation) -> bool:
-        """Whether the operation needs the engine's read DMA."""
-        return False
 
     def is_ready(self, processor: Processor, group: GroupState) -> bool:
         """The queue is one for both groups, so the other group must have been launched first."""
@@ -67,7 +61,7 @@ class BdmaDriver:
             if not csb.read_field("BDMA", "STATUS", "FREE_SLOT"):
                 raise ScheduleError(f"{operation}: waits for ever: BDMA's queue of transfers is full")
             _program_transfer(csb, operation, number, surface.transfers[number])
-        unmask_interrupts(csb, "BDMA_DONE")
+        self.unmask_interrupts(csb)
 
 
 def _check_transfer(operation: FirmwareOperation, number: int, transfer: Any) -> None:

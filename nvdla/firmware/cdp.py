@@ -2,34 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from nvdla.firmware.csb import Csb
-from nvdla.firmware.driver import lut_is_free, ram_type, unmask_interrupts
+from nvdla.firmware.driver import Driver, ram_type
 from nvdla.firmware.lut import CDP_PORT, load_lut, require_lut
 from nvdla.firmware.operation import FirmwareOperation
 from nvdla.precision import Precision
 
-if TYPE_CHECKING:
-    from nvdla.firmware.processor import GroupState, Processor
-
 LOCAL_SIZES = (3, 5, 7, 9)
 
 
-class CdpDriver:
+class CdpDriver(Driver):
     """Drives CDP and its read DMA, which it always needs."""
 
     engine = "cdp"
-    status_unit = "CDP"
-    read_dma = "CDP_RDMA"
-
-    def needs_read_dma(self, operation: FirmwareOperation) -> bool:
-        """Whether the operation needs the engine's read DMA."""
-        return True
-
-    def is_ready(self, processor: Processor, group: GroupState) -> bool:
-        """Whether the engine can take the operation now (lookup tables may be in use)."""
-        return lut_is_free(processor, group, group.operation.op.lut_index)
+    has_tables = True
 
     def set_producer(self, csb: Csb, group: int, read_dma_group: int) -> None:
         """Point the next register writes at a group of the engine, and of its read DMA."""
@@ -37,12 +23,9 @@ class CdpDriver:
         csb.write("CDP", "S_POINTER", group)
         csb.write("CDP_RDMA", "S_POINTER", group)
 
-    def enable(self, csb: Csb, operation: FirmwareOperation, group: int, read_dma: bool, statistics: bool) -> None:
-        """Start what a group has been programmed with."""
-        if statistics:
-            csb.write_fields("CDP", "D_PERF_ENABLE", DMA_EN=1, LUT_EN=1)
-        csb.write("CDP_RDMA", "D_OP_ENABLE", 1)
-        csb.write("CDP", "D_OP_ENABLE", 1)
+    def count(self, csb: Csb) -> None:
+        """Let the engine count stalls, saturated elements and the like."""
+        csb.write_fields("CDP", "D_PERF_ENABLE", DMA_EN=1, LUT_EN=1)
 
     def check(self, operation: FirmwareOperation) -> None:
         """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
@@ -61,7 +44,7 @@ class CdpDriver:
 
     def program(self, csb: Csb, operation: FirmwareOperation, read_dma: bool) -> None:
         """Write the operation's registers in the order in which the firmware does."""
-        unmask_interrupts(csb, "CDP_DONE")
+        self.unmask_interrupts(csb)
         _program_read_dma(csb, operation)
         if operation.lut is not None:
             load_lut(csb, CDP_PORT, operation.lut, operation.op.in_precision == Precision.FP16)

@@ -2,47 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nvdla.firmware.csb import Csb
-from nvdla.firmware.driver import ram_type
+from nvdla.firmware.driver import Driver, ram_type
 from nvdla.firmware.operation import CONV_WINOGRAD, MEMORY_ON_THE_FLY, FirmwareOperation
 
-if TYPE_CHECKING:
-    from nvdla.firmware.processor import GroupState, Processor
-
-UNITS = ("CACC", "CMAC_A", "CMAC_B", "CSC", "CDMA")
 FORMAT_FEATURE = 36
 WEIGHT_ALIGNMENT = 128
 GROUP_SIZE_ALIGNMENT = 4
 
 
-class ConvDriver:
+class ConvDriver(Driver):
     """Drives the five units of the convolution pipeline, from the last to the first."""
 
     engine = "conv"
-    status_unit = "CACC"
-    read_dma = None
 
-    def needs_read_dma(self, operation: FirmwareOperation) -> bool:
-        """Whether the operation needs the engine's read DMA."""
-        return False
-
-    def is_ready(self, processor: Processor, group: GroupState) -> bool:
-        """Whether the engine can take the operation now (lookup tables may be in use)."""
-        return True
-
-    def set_producer(self, csb: Csb, group: int, read_dma_group: int) -> None:
-        """Point the next register writes at a group of the engine, and of its read DMA."""
-        for unit in UNITS:
-            csb.write(unit, "S_POINTER", group)
-
-    def enable(self, csb: Csb, operation: FirmwareOperation, group: int, read_dma: bool, statistics: bool) -> None:
-        """Start what a group has been programmed with."""
-        if statistics:
-            csb.write("CDMA", "D_PERF_ENABLE", 1)
-        for unit in UNITS:
-            csb.write(unit, "D_OP_ENABLE", 1)
+    def count(self, csb: Csb) -> None:
+        """Let the engine count stalls, saturated elements and the like."""
+        csb.write("CDMA", "D_PERF_ENABLE", 1)
 
     def check(self, operation: FirmwareOperation) -> None:
         """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
@@ -92,7 +70,7 @@ class ConvDriver:
 
     def program(self, csb: Csb, operation: FirmwareOperation, read_dma: bool) -> None:
         """Write the operation's registers in the order in which the firmware does."""
-        for unit in UNITS:
+        for unit in self.units:
             busy = csb.read(unit, "S_STATUS") >> (16 * csb.read_field(unit, "S_POINTER", "PRODUCER")) & 3
             operation.require(not busy, f"register group of {unit} is not idle")
         _program_accumulator(csb, operation)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nvdla.firmware.csb import Csb
-from nvdla.firmware.driver import ram_type, unmask_interrupts
+from nvdla.firmware.driver import Driver, ram_type
 from nvdla.firmware.operation import MEMORY_ON_THE_FLY, FirmwareOperation
 from nvdla.precision import Precision
-
-if TYPE_CHECKING:
-    from nvdla.firmware.processor import GroupState, Processor
 
 MAX_SPLITS = 64
 MAX_STRIDE = 8
@@ -22,33 +19,18 @@ RECIPROCAL_INT = (0x10000, 0x8000, 0x5555, 0x4000, 0x3333, 0x2AAA, 0x2492, 0x200
 RECIPROCAL_FP17 = (0x7C00, 0x7800, 0x7555, 0x7400, 0x7266, 0x7155, 0x7092, 0x7000)
 
 
-class PdpDriver:
+class PdpDriver(Driver):
     """Drives PDP and, where the input comes from memory, its read DMA."""
 
     engine = "pdp"
-    status_unit = "PDP"
-    read_dma = "PDP_RDMA"
 
     def needs_read_dma(self, operation: FirmwareOperation) -> bool:
         """Whether the operation needs the engine's read DMA."""
         return operation.surface.src_data.type != MEMORY_ON_THE_FLY
 
-    def is_ready(self, processor: Processor, group: GroupState) -> bool:
-        """Whether the engine can take the operation now (lookup tables may be in use)."""
-        return True
-
-    def set_producer(self, csb: Csb, group: int, read_dma_group: int) -> None:
-        """Point the next register writes at a group of the engine, and of its read DMA."""
-        csb.write("PDP", "S_POINTER", group)
-        csb.write("PDP_RDMA", "S_POINTER", read_dma_group)
-
-    def enable(self, csb: Csb, operation: FirmwareOperation, group: int, read_dma: bool, statistics: bool) -> None:
-        """Start what a group has been programmed with."""
-        if statistics:
-            csb.write_fields("PDP", "D_PERF_ENABLE", DMA_EN=1)
-        if read_dma:
-            csb.write("PDP_RDMA", "D_OP_ENABLE", 1)
-        csb.write("PDP", "D_OP_ENABLE", 1)
+    def count(self, csb: Csb) -> None:
+        """Let the engine count stalls, saturated elements and the like."""
+        csb.write_fields("PDP", "D_PERF_ENABLE", DMA_EN=1)
 
     def check(self, operation: FirmwareOperation) -> None:
         """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
@@ -78,7 +60,7 @@ class PdpDriver:
 
     def program(self, csb: Csb, operation: FirmwareOperation, read_dma: bool) -> None:
         """Write the operation's registers in the order in which the firmware does."""
-        unmask_interrupts(csb, "PDP_DONE")
+        self.unmask_interrupts(csb)
         if operation.surface.src_data.type != MEMORY_ON_THE_FLY:
             _program_read_dma(csb, operation)
         _program_cubes(csb, operation)

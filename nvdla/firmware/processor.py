@@ -7,8 +7,7 @@ from typing import Any
 
 from nvdla.descriptors.enums import Event, OpType
 from nvdla.firmware.csb import Csb
-from nvdla.firmware.driver import Driver
-from nvdla.firmware.drivers import driver
+from nvdla.firmware.driver import Driver, driver
 from nvdla.firmware.operation import FirmwareOperation
 
 NO_LUT = -1
@@ -105,7 +104,7 @@ class Processor:
         taken = [group.taken for group in self.groups]
         if all(taken):
             return None
-        group = self.groups[taken.index(False) if any(taken) else self._consumer(csb, self.driver.status_unit)]
+        group = self.groups[taken.index(False) if any(taken) else self._consumer(csb, self.driver.units[0])]
         in_use = [each.read_dma_group for each in self.groups if each.taken and each.read_dma]
         if in_use:
             group.read_dma_group = 1 - in_use[0]

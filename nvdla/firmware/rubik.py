@@ -2,46 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from nvdla.descriptors.enums import RubikMode
 from nvdla.firmware.csb import Csb
-from nvdla.firmware.driver import ram_type, unmask_interrupts
+from nvdla.firmware.driver import Driver, ram_type
 from nvdla.firmware.operation import PRECISIONS, FirmwareOperation
 from nvdla.precision import Precision
 from nvdla.rounding import ceil_div
-
-if TYPE_CHECKING:
-    from nvdla.firmware.processor import GroupState, Processor
 
 ATOM = 32
 MODES = ("contract", "split", "merge")
 
 
-class RubikDriver:
+class RubikDriver(Driver):
     """Drives Rubik, which reorders cubes: contract (deconvolution), split and merge (feature to planes and back)."""
 
     engine = "rubik"
-    status_unit = "RBK"
-    read_dma = None
-
-    def needs_read_dma(self, operation: FirmwareOperation) -> bool:
-        """Whether the operation needs the engine's read DMA."""
-        return False
-
-    def is_ready(self, processor: Processor, group: GroupState) -> bool:
-        """Whether the engine can take the operation now (lookup tables may be in use)."""
-        return True
-
-    def set_producer(self, csb: Csb, group: int, read_dma_group: int) -> None:
-        """Point the next register writes at a group of the engine, and of its read DMA."""
-        csb.write("RBK", "S_POINTER", group)
-
-    def enable(self, csb: Csb, operation: FirmwareOperation, group: int, read_dma: bool, statistics: bool) -> None:
-        """Start what a group has been programmed with."""
-        if statistics:
-            csb.write("RBK", "D_PERF_ENABLE", 1)
-        csb.write("RBK", "D_OP_ENABLE", 1)
 
     def check(self, operation: FirmwareOperation) -> None:
         """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
@@ -64,7 +39,7 @@ class RubikDriver:
 
     def program(self, csb: Csb, operation: FirmwareOperation, read_dma: bool) -> None:
         """Write the operation's registers in the order in which the firmware does."""
-        unmask_interrupts(csb, "RUBIK_DONE")
+        self.unmask_interrupts(csb)
         csb.write_fields("RBK", "D_MISC_CFG", RUBIK_MODE=operation.op.mode, IN_PRECISION=operation.op.precision)
         _program_input(csb, operation)
         _program_output(csb, operation)

@@ -254,7 +254,7 @@ class Scheduler:
         driver = self.processors[group.held.type].driver
         if driver.engine not in chain:
             return False
-        return driver.engine == "bdma" or self.machine.unit(driver.status_unit).consumer == group.id
+        return driver.engine == "bdma" or self.machine.unit(driver.units[0]).consumer == group.id
 
     def _take_interrupts(self) -> None:
         """The interrupt handler: note the events of each cause and clear them (kmd/firmware/engine_isr.c)."""

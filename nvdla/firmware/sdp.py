@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nvdla.descriptors.enums import Activation, SdpMode, SdpType
 from nvdla.descriptors.meaning import processing_precision, reads_operands
 from nvdla.firmware.csb import Csb
-from nvdla.firmware.driver import lut_is_free, ram_type, unmask_interrupts
+from nvdla.firmware.driver import Driver, ram_type
 from nvdla.firmware.lut import SDP_PORT, load_lut, require_lut
 from nvdla.firmware.operation import CONV_WINOGRAD, MEMORY_ON_THE_FLY, FirmwareOperation
 from nvdla.precision import Precision
-
-if TYPE_CHECKING:
-    from nvdla.firmware.processor import GroupState, Processor
 
 # Stage of the descriptor: its name in SDP's registers (DP_BS_...) and in those of the read DMA (BRDMA).
 STAGES = {"x1": ("BS", "B"), "x2": ("BN", "N"), "y": ("EW", "E")}
@@ -26,12 +23,11 @@ ACTIVATIONS = ("none", "relu", "lut", "prelu")
 DATA_USE = {SdpType.NONE: 0, SdpType.MUL: 0, SdpType.ADD: 1, SdpType.BOTH: 2}
 
 
-class SdpDriver:
+class SdpDriver(Driver):
     """Drives SDP and, where operands or the input come from memory, its read DMA."""
 
     engine = "sdp"
-    status_unit = "SDP"
-    read_dma = "SDP_RDMA"
+    has_tables = True
 
     def needs_read_dma(self, operation: FirmwareOperation) -> bool:
         """Whether the operation needs the engine's read DMA."""
@@ -39,24 +35,9 @@ class SdpDriver:
         stages = (getattr(operation.op, f"{name}_op") for name in STAGES)
         return not fly or any(stage.enable & (stage.mode != SdpMode.PER_LAYER) for stage in stages)
 
-    def is_ready(self, processor: Processor, group: GroupState) -> bool:
-        """Whether the engine can take the operation now (lookup tables may be in use)."""
-        return lut_is_free(processor, group, group.operation.op.lut_index)
-
-    def set_producer(self, csb: Csb, group: int, read_dma_group: int) -> None:
-        """Point the next register writes at a group of the engine, and of its read DMA."""
-        csb.write("SDP", "S_POINTER", group)
-        csb.write("SDP_RDMA", "S_POINTER", read_dma_group)
-
-    def enable(self, csb: Csb, operation: FirmwareOperation, group: int, read_dma: bool, statistics: bool) -> None:
-        """Start what a group has been programmed with."""
-        if statistics:
-            csb.write_fields(
-                "SDP", "D_PERF_ENABLE", PERF_DMA_EN=1, PERF_LUT_EN=1, PERF_SAT_EN=1, PERF_NAN_INF_COUNT_EN=1
-            )
-        if read_dma:
-            csb.write("SDP_RDMA", "D_OP_ENABLE", 1)
-        csb.write("SDP", "D_OP_ENABLE", 1)
+    def count(self, csb: Csb) -> None:
+        """Let the engine count stalls, saturated elements and the like."""
+        csb.write_fields("SDP", "D_PERF_ENABLE", PERF_DMA_EN=1, PERF_LUT_EN=1, PERF_SAT_EN=1, PERF_NAN_INF_COUNT_EN=1)
 
     def check(self, operation: FirmwareOperation) -> None:
         """Refuse what the firmware or the configuration cannot do. Raises DescriptorError or ConfigError."""
@@ -97,7 +78,7 @@ class SdpDriver:
 
     def program(self, csb: Csb, operation: FirmwareOperation, read_dma: bool) -> None:
         """Write the operation's registers in the order in which the firmware does."""
-        unmask_interrupts(csb, "SDP_DONE")
+        self.unmask_interrupts(csb)
         _program_read_dma(csb, operation, read_dma)
         if operation.lut is not None:
             load_lut(csb, SDP_PORT, operation.lut, operation.op.src_precision == Precision.FP16)

@@ -12,8 +12,7 @@ from nvdla.descriptors.abi import Abi
 from nvdla.descriptors.enums import OpType
 from nvdla.descriptors.task import DlaTask
 from nvdla.errors import DescriptorError
-from nvdla.firmware.driver import Driver
-from nvdla.firmware.drivers import driver
+from nvdla.firmware.driver import Driver, driver
 from nvdla.firmware.operation import MEMORY_ON_THE_FLY, FirmwareOperation
 from nvdla.firmware.processor import GraphNode
 from nvdla.hardware.configuration import Configuration

@@ -218,7 +218,7 @@ def firmware_refusal(config: Configuration, change: Change) -> str:
     """The message with which the firmware layer refuses an SDP copy that ``change`` has edited; empty: it takes it."""
     from nvdla.descriptors import NEW
     from nvdla.descriptors.enums import OpType
-    from nvdla.firmware.drivers import driver
+    from nvdla.firmware.driver import driver
     from nvdla.firmware.operation import FirmwareOperation
 
     op, surface = NEW.SdpOp(lut_index=-1, batch_num=1), NEW.SdpSurface()
