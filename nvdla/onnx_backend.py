@@ -33,8 +33,7 @@ def device_of(device: str) -> tuple[str, str]:
     ConfigError."""
     name, _, precision = (DEFAULT if device == "CPU" else device).partition(":")
     precision = precision or "int8"
-    if precision not in configuration(name).precisions:
-        raise ConfigError(f"device {device}: {name} has no {precision}")
+    configuration(name).require(precision, f"device {device}")
     return name, precision
 
 

@@ -40,4 +40,7 @@ class Precision(OpenEnum):
         return cls[title.upper()]
 
 
+PRECISIONS = tuple(each.title for each in Precision)
+"""What they are called, by number."""
+
 _NUMBERS: dict[int, np.dtype] = {0: np.dtype("i1"), 1: np.dtype("<i2"), 2: np.dtype("<f2")}

@@ -25,7 +25,6 @@ from nvdla.loadable.enums import (
     Interface,
     MemoryDomain,
     MemoryFlags,
-    PixelFormat,
     RelocType,
     SubInterface,
 )
@@ -41,6 +40,7 @@ from nvdla.loadable.model import (
     TensorDesc,
     Version,
 )
+from nvdla.memory.surfaces import FEATURE_ATOMS
 from nvdla.rounding import align
 
 PAGE = 4096
@@ -198,9 +198,9 @@ class _Emitter:
 
     def _tensor(self, index: int, root: Root, ids: dict[str, int]) -> TensorDesc:
         layout = self.addresses.layout(root)
-        pixel = PixelFormat.FEATURE_X8 if self.config.memory_atom == 8 else PixelFormat.FEATURE
-        if root.pixels is not None:
-            pixel = root.pixels
+        pixel = root.pixels
+        if pixel is None:
+            pixel = next(each for each, atom in FEATURE_ATOMS.items() if atom == self.config.memory_atom)
         strides = (BYTES[root.precision], layout.line_stride, layout.surface_stride, 0, 0, 0, 0, 0)
         return TensorDesc(
             root.name,

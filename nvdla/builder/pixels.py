@@ -12,8 +12,8 @@ import numpy as np
 from nvdla.builder.ir import BYTES, Convolve, PixelConverter
 from nvdla.builder.quantize import LARGEST, fixed_point
 from nvdla.hardware.configuration import Configuration
-from nvdla.hardware.pixel_formats import pixel_format
 from nvdla.loadable.enums import PixelFormat
+from nvdla.loadable.pixel_formats import PIXEL_FORMATS
 from nvdla.rounding import align, ceil_div
 from nvdla.tensors.pixel_numbers import PixelNumbers
 
@@ -71,12 +71,12 @@ def converter(numbers: PixelNumbers, channels: int, precision: str) -> tuple[Pix
 
 def components(pixels: PixelFormat) -> int:
     """Elements of a pixel, the unused ones too."""
-    return pixel_format(int(pixels)).channels
+    return PIXEL_FORMATS[pixels].channels
 
 
 def pixel_bytes(pixels: PixelFormat) -> int:
     """From one column to the next of the (first) plane."""
-    return pixel_format(int(pixels)).bytes_per_pixel(0)
+    return PIXEL_FORMATS[pixels].bytes_per_pixel(0)
 
 
 def line_stride(pixels: PixelFormat, width: int) -> int:

@@ -12,7 +12,6 @@ from nvdla.errors import FormatError
 Row = TypeVar("Row")
 #: what a row is about: labels "0/17" of its operations, its engines, names of its layers
 Place = tuple[Sequence[str], Sequence[str], Sequence[str]]
-ENGINES = ("bdma", "conv", "sdp", "pdp", "cdp", "rubik", "cpu")
 
 
 def add_row_options(parser: argparse.ArgumentParser, sort: bool = True) -> None:
@@ -31,9 +30,15 @@ def add_row_options(parser: argparse.ArgumentParser, sort: bool = True) -> None:
     group.add_argument("--top", type=whole(1), metavar="N", help="only the first N rows")
 
 
+def _engines() -> tuple[str, ...]:
+    from nvdla.descriptors.enums import ENGINE_NAMES
+
+    return (*ENGINE_NAMES, "cpu")
+
+
 def _engine(text: str) -> str:
-    if text.lower() not in ENGINES:
-        raise argparse.ArgumentTypeError(f"{text!r} is no engine: {', '.join(each.upper() for each in ENGINES)}")
+    if text.lower() not in _engines():
+        raise argparse.ArgumentTypeError(f"{text!r} is no engine: {', '.join(each.upper() for each in _engines())}")
     return text.lower()
 
 
@@ -49,7 +54,7 @@ def place_of(row: Mapping[str, Any]) -> Place:
         operation = f"{row['task']}/{operation}"
     label = str(operation).split()[0] if operation is not None else ""
     engine = str(row.get("engine") or row.get("type") or "").lower()
-    return [label], [engine if engine in ENGINES else "cpu"], [str(row["layer"])] if row.get("layer") else []
+    return [label], [engine if engine in _engines() else "cpu"], [str(row["layer"])] if row.get("layer") else []
 
 
 def chosen(

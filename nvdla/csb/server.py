@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from nvdla.errors import ConfigError, FormatError, LinkError, NvdlaError
+from nvdla.errors import FormatError, LinkError, NvdlaError
 from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.machine import Machine
 from nvdla.limits import Limits, Meter
@@ -73,8 +73,8 @@ class RegisterServer:
         for each in memories:
             if each.size <= 0:
                 raise LinkError(f"the {each.space.value} has {each.size} bytes, must be at least 1")
-            if each.space is Space.CVSRAM and not config.cvsram:
-                raise ConfigError(f"{config.name} has no CVSRAM")
+            if each.space is Space.CVSRAM:
+                config.require("cvsram")
             self.space.map(each.space.value, each.space, each.base, each.size, each.map())
         self._threads, self._limits = threads, limits or Limits()
 

@@ -21,6 +21,10 @@ class OpType(OpenEnum):
     RUBIK = 5
 
 
+ENGINE_NAMES = tuple(each.name.lower() for each in OpType)
+"""What the processors are called everywhere, by number."""
+
+
 class MemType(OpenEnum):
     """Where a data cube lies: DRAM, CVSRAM, or on the fly from or to the neighbouring engine."""
 

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from nvdla.descriptors.enums import OpType
 from nvdla.errors import DescriptorError
 from nvdla.hardware.configuration import Configuration
-from nvdla.precision import Precision
+from nvdla.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from nvdla.memory.linker import AddressWindow
 
 # Values of dla_interface.h that the drivers share.
 MEMORY_DRAM, MEMORY_CVSRAM, MEMORY_ON_THE_FLY = 0, 1, 2
-PRECISIONS = tuple(each.title for each in Precision)
 CONV_WINOGRAD = 1
 MAX_CUBE_SIDE = 8192
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from nvdla.descriptors.enums import RubikMode
 from nvdla.firmware.csb import Csb
 from nvdla.firmware.driver import Driver, ram_type
-from nvdla.firmware.operation import PRECISIONS, FirmwareOperation
-from nvdla.precision import Precision
+from nvdla.firmware.operation import FirmwareOperation
+from nvdla.precision import PRECISIONS, Precision
 from nvdla.rounding import ceil_div
 
 ATOM = 32

@@ -10,7 +10,7 @@ from nvdla.firmware.csb import Csb
 from nvdla.firmware.driver import Driver, ram_type
 from nvdla.firmware.lut import SDP_PORT, load_lut, require_lut
 from nvdla.firmware.operation import CONV_WINOGRAD, MEMORY_ON_THE_FLY, FirmwareOperation
-from nvdla.precision import Precision
+from nvdla.precision import PRECISIONS, Precision
 
 # Stage of the descriptor: its name in SDP's registers (DP_BS_...) and in those of the read DMA (BRDMA).
 STAGES = {"x1": ("BS", "B"), "x2": ("BN", "N"), "y": ("EW", "E")}
@@ -65,7 +65,7 @@ class SdpDriver(Driver):
         operation.require_choice(stage.mode, STAGE_MODES, f"{name}_op.mode")
         operation.require_choice(stage.alu_type, ALU_TYPES, f"{name}_op.alu_type")
         operation.require_choice(stage.act, ACTIVATIONS, f"{name}_op.act")
-        operation.require_choice(stage.precision, ("int8", "int16", "fp16"), f"{name}_op.precision")
+        operation.require_choice(stage.precision, PRECISIONS, f"{name}_op.precision")
         operation.require_choice(stage.enable, ("off", "on"), f"{name}_op.enable")
         if not stage.enable:
             return

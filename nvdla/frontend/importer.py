@@ -126,8 +126,7 @@ def import_graph(
     Raises ConfigError for a configuration or precision that does not exist; never for a node.
     """
     chosen = configuration(config) if isinstance(config, str) else config
-    if precision not in chosen.precisions:
-        raise ConfigError(f"{chosen.name} has no {precision}; its precisions are {', '.join(chosen.precisions)}")
+    chosen.require(precision)
     forced = {name: Cut(reason) for name, reason in (host or {}).items()}
     while True:
         walk = _Walk(model, chosen, precision, forced, ranged)

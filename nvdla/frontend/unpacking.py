@@ -21,6 +21,7 @@ from nvdla.containers.npz_members import check_packing, read_npz
 from nvdla.errors import FormatError
 from nvdla.frontend.graph import Binding
 from nvdla.loadable import Loadable, load
+from nvdla.precision import PRECISIONS
 from nvdla.tensors.pixel_numbers import PixelNumbers, pixels_of
 
 FORMAT, VERSION = "nvdla-package", 1
@@ -32,7 +33,6 @@ MAX_MANIFEST = 16 << 20
 #: What the members of a package may unpack to: so much, and so many times the file.
 FREELY_UNPACKED = 256 << 20
 MAX_RATIO = 64
-PRECISIONS = ("int8", "int16", "fp16")
 
 
 @dataclass

@@ -82,11 +82,22 @@ class Configuration:
         """Entries, as entry_per_slice counts them, of a bank of the convolution buffer."""
         return self.cbuf_bank_bytes // self.cbuf_entry_bytes
 
+    def has(self, feature: str) -> bool:
+        """Whether a feature (a key of FEATURES) or a precision ("fp16") is built."""
+        return bool(getattr(self, feature)) if feature in FEATURES else feature in self.precisions
+
+    def refusal(self, feature: str, why: str = "") -> str:
+        """The one text for a feature or precision that is not built, empty where it is; ``why`` says who needs it."""
+        if self.has(feature):
+            return ""
+        having = [name for name, each in configurations().items() if each.has(feature)]
+        names = f"configurations with it: {', '.join(having)}" if having else "no configuration has it"
+        return f"{self.name} has no {FEATURES.get(feature, feature)}{f' ({why})' if why else ''}; {names}"
+
     def require(self, feature: str, who: str = "", why: str = "") -> None:
-        """Raise ConfigError where a feature (a key of FEATURES) is not built; ``who`` needs it, ``why`` says how."""
-        if not getattr(self, feature):
-            having = [name for name, each in configurations().items() if getattr(each, feature)]
-            raise ConfigError(self._refusal(FEATURES[feature], having, who, why))
+        """Raise ConfigError where a feature or precision is not built; ``who`` needs it, ``why`` says how."""
+        if text := self.refusal(feature, why):
+            raise ConfigError(f"{who}: {text}" if who else text)
 
     def require_precision(self, number: int, who: str) -> Precision:
         """The precision of that number. Raises ConfigError for one that does not exist or is not built."""
@@ -94,16 +105,8 @@ class Configuration:
         if not found.known:
             known = ", ".join(f"{int(each)} ({each.title})" for each in Precision)
             raise ConfigError(f"{who} is {number}; known are {known}")
-        if found.title not in self.precisions:
-            having = [name for name, each in configurations().items() if found.title in each.precisions]
-            raise ConfigError(self._refusal(found.title, having, who, ""))
+        self.require(found.title, who)
         return found
-
-    def _refusal(self, what: str, having: list[str], who: str, why: str) -> str:
-        """The one text for what a configuration lacks."""
-        names = f"configurations with it: {', '.join(having)}" if having else "no configuration has it"
-        text = f"{self.name} has no {what}{f' ({why})' if why else ''}; {names}"
-        return f"{who}: {text}" if who else text
 
 
 @cache

@@ -15,8 +15,8 @@ from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.convolution.slices import entries_per_slice
 from nvdla.hardware.machine import ENGINES, Machine
 from nvdla.memory.address_space import AddressSpace, Space
+from nvdla.precision import PRECISIONS
 
-PRECISIONS = ("int8", "int16", "fp16")
 DATA, WEIGHTS, OUTPUT, CVSRAM = 0x80000000, 0x90000000, 0xA0000000, 0x50000000
 REGION_BYTES = 1 << 18
 SIDE, CHANNELS = 8, 64
@@ -318,7 +318,7 @@ _SPLIT_WIDTH = {
 
 
 def _convolution_probes(precision: str, index: int) -> Iterator[Probe]:
-    from nvdla.hardware.pixel_formats import NAMES
+    from nvdla.loadable.pixel_formats import NAMES
 
     yield Probe("conv", "direct", precision)
     yield Probe("conv", "Winograd", precision, winograd(index))

@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from nvdla.descriptors.enums import ConvMode, MemType, OpType, WeightFormat
-from nvdla.hardware.configuration import Configuration, configurations
-from nvdla.hardware.pixel_formats import PIXEL_FORMATS
 from nvdla.lint.context import Context
 from nvdla.lint.registry import Said, rule
 from nvdla.loadable.enums import MemoryDomain, PixelFormat
+from nvdla.loadable.pixel_formats import PIXEL_FORMATS
+from nvdla.memory.surfaces import FEATURE_ATOMS
 
 OTHER = "Compile for this configuration, or lint against the one it was compiled for."
-ATOMS = {PixelFormat.FEATURE_X8: 8, PixelFormat.FEATURE: 32}
-
-
-def _having(has: Callable[[Configuration], object]) -> str:
-    return ", ".join(each.name for each in configurations().values() if has(each)) or "no configuration"
-
-
-def configurations_of(precision: str) -> list[str]:
-    """Names of the configurations that compute in a precision."""
-    return [each.name for each in configurations().values() if precision in each.precisions]
 
 
 @rule("error", OTHER, headline="precision that the configuration lacks")
@@ -33,10 +23,8 @@ def precisions_are_built(context: Context) -> Iterator[Said]:
     """
     for subject in context.subjects:
         for value in dict.fromkeys(subject.precisions or ()):
-            name = value.title
-            if value.known and name not in context.config.precisions:
-                able = ", ".join(configurations_of(name)) or "no configuration"
-                yield subject, f"computes in {name}, {context.config.name} has no {name} ({able} has)"
+            if value.known and (lack := context.config.refusal(value.title)):
+                yield subject, f"computes in {value.title}: {lack}"
 
 
 @rule("error", OTHER, headline="atoms of another size")
@@ -50,7 +38,7 @@ def atoms_have_the_size_of_the_memory_atom(context: Context) -> Iterator[Said]:
     own = context.config.memory_atom
     for memory in (*context.loadable.inputs, *context.loadable.outputs):
         tensor = context.loadable.tensor(memory.tensor_desc_id)
-        atom = ATOMS.get(tensor.pixel_format)
+        atom = FEATURE_ATOMS.get(tensor.pixel_format)
         packed = tensor.pixel_format == PixelFormat.FEATURE and tensor.line_stride == tensor.w * own
         if atom not in (None, own) and not packed:
             yield (
@@ -67,16 +55,18 @@ def atoms_have_the_size_of_the_memory_atom(context: Context) -> Iterator[Said]:
 def winograd_is_built(context: Context) -> Iterator[Said]:
     """Winograd convolution exists in nv_full alone."""
     for subject in context.of_type(OpType.CONV):
-        if subject.op.conv_mode == ConvMode.WINOGRAD and not context.config.winograd:
-            yield subject, f"is a Winograd convolution, {context.config.name} has none"
+        if subject.op.conv_mode == ConvMode.WINOGRAD and (lack := context.config.refusal("winograd")):
+            yield subject, f"is a Winograd convolution: {lack}"
 
 
 @rule("error", "Store the weights uncompressed.", headline="compressed weights where there is no decompression")
 def weight_decompression_is_built(context: Context) -> Iterator[Said]:
     """Compressed weights need the decompression of nv_full."""
     for subject in context.of_type(OpType.CONV):
-        if subject.op.weight_format == WeightFormat.COMPRESSED and not context.config.weight_compression:
-            yield subject, f"its weights are compressed, {context.config.name} cannot decompress"
+        if subject.op.weight_format == WeightFormat.COMPRESSED and (
+            lack := context.config.refusal("weight_compression")
+        ):
+            yield subject, f"its weights are compressed: {lack}"
 
 
 @rule(
@@ -99,9 +89,9 @@ def batches_are_built(context: Context) -> Iterator[Said]:
 )
 def bdma_is_built(context: Context) -> Iterator[Said]:
     """BDMA, which copies between memories, exists in nv_full alone: the firmware of the others refuses it."""
-    if not context.config.bdma:
+    if lack := context.config.refusal("bdma"):
         for subject in context.of_type(OpType.BDMA):
-            yield subject, f"is a BDMA operation, {context.config.name} has no BDMA"
+            yield subject, f"is a BDMA operation: {lack}"
 
 
 @rule(
@@ -114,9 +104,9 @@ def rubik_is_built(context: Context) -> Iterator[Said]:
 
     NVIDIA's compiler emits it for nv_small and nv_large all the same; the firmware refuses the task there.
     """
-    if not context.config.rubik:
+    if lack := context.config.refusal("rubik"):
         for subject in context.of_type(OpType.RUBIK):
-            yield subject, f"is a Rubik operation, {context.config.name} has no Rubik"
+            yield subject, f"is a Rubik operation: {lack}"
 
 
 @rule(
@@ -127,32 +117,30 @@ def rubik_is_built(context: Context) -> Iterator[Said]:
 def lookup_tables_are_built(context: Context) -> Iterator[Said]:
     """Sigmoid, TanH and other functions of the SDP need its lookup tables, which nv_small and others lack."""
     for subject in context.of_type(OpType.SDP):
-        if subject.op.lut_index >= 0 and not context.config.sdp_lut:
-            able = _having(lambda each: each.sdp_lut)
-            yield subject, f"lut_index is {subject.op.lut_index}, {context.config.name} has no SDP tables ({able} has)"
+        if subject.op.lut_index >= 0 and (lack := context.config.refusal("sdp_lut")):
+            yield subject, f"lut_index is {subject.op.lut_index}: {lack}"
 
 
 @rule("error", "Use X1 and X2 alone, or compile for a configuration with Y.", headline="Y stage where there is none")
 def y_stage_is_built(context: Context) -> Iterator[Said]:
     """The SDP's third stage, Y (element-wise), is left out of nv_small and other small configurations."""
     for subject in context.of_type(OpType.SDP):
-        if subject.op.y_op.enable and context.config.sdp_ew_throughput is None:
-            able = _having(lambda each: each.sdp_ew_throughput)
-            yield subject, f"uses stage Y, which {context.config.name} does not have ({able} has)"
+        if subject.op.y_op.enable and (lack := context.config.refusal("sdp_ew_throughput")):
+            yield subject, f"uses stage Y: {lack}"
 
 
 @rule("error", "Compile without the CVSRAM pool.", headline="CVSRAM where there is none")
 def cvsram_is_built(context: Context) -> Iterator[Said]:
     """Memories and surfaces lie in CVSRAM only where the configuration has its interface."""
-    if context.config.cvsram:
+    if not (lack := context.config.refusal("cvsram")):
         return
     for memory in context.loadable.memories:
         if memory.domain == MemoryDomain.SRAM:
-            yield f"memory {memory.id} ({memory.size} bytes) lies in CVSRAM, {context.config.name} has none"
+            yield f"memory {memory.id} ({memory.size} bytes) lies in CVSRAM: {lack}"
     for subject in context.subjects:
         for name, cube in subject.used_cubes() if subject.type != OpType.BDMA else ():
             if cube.type == MemType.CV:
-                yield subject, f"{name} lies in CVSRAM, {context.config.name} has none"
+                yield subject, f"{name} lies in CVSRAM: {lack}"
 
 
 @rule("error", "Use an 8-bit pixel format.", headline="image format that the configuration lacks")

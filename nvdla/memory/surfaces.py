@@ -17,6 +17,7 @@ from numpy.lib.stride_tricks import as_strided
 from nvdla.errors import FormatError, LinkError
 from nvdla.loadable.enums import DataType, PixelFormat
 from nvdla.loadable.model import TensorDesc
+from nvdla.loadable.pixel_formats import PIXEL_FORMATS, ImageFormat
 from nvdla.rounding import ceil_div
 
 DTYPES: dict[DataType, np.dtype] = {
@@ -108,32 +109,6 @@ class FeatureLayout:
         return np.array(view.reshape(n, surfaces * elements, height, width)[:, : self.shape[1]], self.dtype, order="C")
 
 
-# Interleaved formats: element type and, for each component in memory order, its channel (0..3 = R G B A or Y U V A).
-# Names of the formats list components from the most significant bits down, so memory order is their reverse.
-_CHANNEL = {"R": 0, "Y": 0, "G": 1, "U": 1, "B": 2, "V": 2, "A": 3, "X": 3}
-_PACKED_10 = {
-    PixelFormat.A2B10G10R10: "ABGR",
-    PixelFormat.A2R10G10B10: "ARGB",
-    PixelFormat.B10G10R10A2: "BGRA",
-    PixelFormat.R10G10B10A2: "RGBA",
-    PixelFormat.A2Y10U10V10: "AYUV",
-    PixelFormat.V10U10Y10A2: "VUYA",
-}
-_SINGLE = {
-    PixelFormat.R8: "u1",
-    PixelFormat.R10: "<u2",
-    PixelFormat.R12: "<u2",
-    PixelFormat.R16: "<u2",
-    PixelFormat.R16_I: "<i2",
-    PixelFormat.R16_F: "<f2",
-}
-
-
-def _interleaved(name: str) -> tuple[int, ...]:
-    """Channels in memory order from a name such as A8B8G8R8."""
-    return tuple(_CHANNEL[letter] for letter in reversed([each for each in name if each in _CHANNEL]))
-
-
 @dataclass(frozen=True)
 class PixelLayout:
     """Lines of pixels, one to four components each. ``shape`` is (N, C, H, W) with C up to the pixel's components.
@@ -151,7 +126,7 @@ class PixelLayout:
 
     def __post_init__(self) -> None:
         n, channels, height, width = _checked_shape(self.shape)
-        if self.format not in _PACKED_10 and self.dtype.itemsize != self._stored.itemsize:
+        if not self._image.bits and self.dtype.itemsize != self._stored.itemsize:
             raise FormatError(f"{self.format.name} has elements of {self._stored.itemsize} bytes, not {self.dtype}")
         if channels > self.components:
             raise LinkError(f"{self.format.name} has {self.components} channels, the tensor {channels}")
@@ -166,14 +141,12 @@ class PixelLayout:
     @property
     def components(self) -> int:
         """Elements of a pixel."""
-        return 1 if self.format in _SINGLE else 4
+        return self._image.channels
 
     @property
     def pixel_bytes(self) -> int:
         """All components of a pixel as they lie in memory."""
-        if self.format in _PACKED_10:
-            return 4
-        return self.components * self._stored.itemsize
+        return self._image.bytes_per_pixel(0)
 
     @property
     def atom(self) -> int:
@@ -187,7 +160,7 @@ class PixelLayout:
 
     def pack(self, array: np.ndarray, buffer: np.ndarray) -> None:
         """Put an array (N, C, H, W) into the image's bytes (uint8)."""
-        if self.format in _PACKED_10:
+        if self._image.bits:
             self._words(buffer)[:] = self._pack_10(array)
             return
         pixels = self._pixels(buffer)
@@ -198,21 +171,23 @@ class PixelLayout:
     def unpack(self, buffer: np.ndarray) -> np.ndarray:
         """The array (N, C, H, W) of the image's bytes (uint8)."""
         channels = self.shape[1]
-        if self.format in _PACKED_10:
+        if self._image.bits:
             return self._unpack_10(buffer)[:, :channels]
         pixels = self._pixels(buffer)
         planes = [pixels[..., self._order.index(channel)].view(self.dtype) for channel in range(channels)]
         return np.stack(planes, axis=1)
 
     @property
+    def _image(self) -> ImageFormat:
+        return PIXEL_FORMATS[self.format]
+
+    @property
     def _stored(self) -> np.dtype:
-        if self.format in _SINGLE:
-            return np.dtype(_SINGLE[self.format])
-        return np.dtype("u1" if "8" in self.format.name else "<u2")
+        return np.dtype(f"<u{self._image.element_bytes}")
 
     @property
     def _order(self) -> tuple[int, ...]:
-        return (0,) if self.format in _SINGLE else _interleaved(self.format.name.removesuffix("_F"))
+        return self._image.planes[0]
 
     def _pixels(self, buffer: np.ndarray) -> np.ndarray:
         """View (N, H, W, components) in memory order, element type as stored."""
@@ -227,12 +202,8 @@ class PixelLayout:
 
     def _fields(self) -> list[tuple[int, int, int]]:
         """(channel, shift, bits) of each component, from the least significant bits up."""
-        fields, shift = [], 0
-        for letter in reversed(_PACKED_10[self.format]):
-            bits = 2 if letter == "A" else 10
-            fields.append((_CHANNEL[letter], shift, bits))
-            shift += bits
-        return fields
+        bits = self._image.bits
+        return [(channel, sum(bits[:at]), bits[at]) for at, channel in enumerate(self._order)]
 
     def _pack_10(self, array: np.ndarray) -> np.ndarray:
         word = np.zeros((array.shape[0], *array.shape[2:]), np.uint32)
@@ -265,15 +236,11 @@ def tensor_layout(tensor: TensorDesc, size: int, strides: tuple[int, ...] | None
     if tensor.pixel_format in FEATURE_ATOMS:
         atom = FEATURE_ATOMS[tensor.pixel_format]
         return FeatureLayout(shape, dtype, atom, line, surface, image_stride, size)
-    if tensor.pixel_format in _SINGLE or tensor.pixel_format in _PACKED_10 or _is_interleaved(tensor.pixel_format):
+    if tensor.pixel_format < len(PIXEL_FORMATS) and len(PIXEL_FORMATS[tensor.pixel_format].planes) == 1:
         return PixelLayout(shape, dtype, tensor.pixel_format, line, image_stride, size)
     raise FormatError(
         f"tensor {tensor.name}: pixel format {tensor.pixel_format.name} has several planes; bind its bytes as they are"
     )
-
-
-def _is_interleaved(pixel_format: PixelFormat) -> bool:
-    return PixelFormat.A16B16G16R16 <= pixel_format <= PixelFormat.V8U8Y8A8
 
 
 def _check_overlap(needed: int, size: int, shape: tuple[int, ...]) -> None:

@@ -26,8 +26,8 @@ from nvdla.descriptors.meaning import compares, precisions_of, processing_precis
 from nvdla.descriptors.task import DlaOperation, DlaTask, EmuOperation, EmuTask
 from nvdla.errors import NvdlaError
 from nvdla.hardware.configuration import Configuration
-from nvdla.hardware.pixel_formats import PIXEL_FORMATS
 from nvdla.loadable.model import AddressEntry, Loadable, TaskEntry
+from nvdla.loadable.pixel_formats import PIXEL_FORMATS
 from nvdla.precision import Precision
 from nvdla.rounding import align, ceil_div
 

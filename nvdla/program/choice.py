@@ -15,12 +15,12 @@ from nvdla.firmware.conv import WEIGHT_ALIGNMENT
 from nvdla.hardware.configuration import FEATURES, Configuration, configurations, configurations_with
 from nvdla.loadable.enums import MemoryDomain, PixelFormat
 from nvdla.loadable.model import Loadable
+from nvdla.memory.surfaces import FEATURE_ATOMS
 from nvdla.precision import Precision
 from nvdla.rounding import ceil_div
 
 # NVIDIA's compiler knows these; the others must fit a file in ways that these do not to be chosen.
 PREFERRED = ("nv_small", "nv_full", "nv_large")
-ATOMS = {PixelFormat.FEATURE_X8: 8, PixelFormat.FEATURE: 32}
 
 
 @dataclass
@@ -42,7 +42,7 @@ def check_atoms(loadable: Loadable, config: Configuration) -> None:
     """
     for memory in (*loadable.inputs, *loadable.outputs):
         tensor = loadable.tensor(memory.tensor_desc_id)
-        atom = ATOMS[PixelFormat.FEATURE_X8]
+        atom = FEATURE_ATOMS[PixelFormat.FEATURE_X8]
         if tensor.pixel_format == PixelFormat.FEATURE_X8 and config.memory_atom != atom:
             able = ", ".join(configurations_with(memory_atom=atom))
             raise ConfigError(
@@ -68,7 +68,7 @@ def choose_configuration(loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTa
     chosen = fitting[0]
     meant = max(known, key=lambda each: (_entry_matches(each, needs), -_preference(each)))
     if _entry_matches(meant, needs) > _entry_matches(chosen, needs) and meant.memory_atom == chosen.memory_atom:
-        lacks = ", ".join(FEATURES[feature] for feature in needs.features if not getattr(meant, feature))
+        lacks = ", ".join(FEATURES[feature] for feature in needs.features if not meant.has(feature))
         if lacks:
             return meant, (
                 f"{_describe(needs)}, CBUF entries of {meant.cbuf_entry_bytes} bytes ({chosen.name} would have "
@@ -87,8 +87,8 @@ def _needs(loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTask]) -> Needs:
     needs = Needs()
     for memory in (*loadable.inputs, *loadable.outputs):
         tensor = loadable.tensor(memory.tensor_desc_id)
-        if tensor.pixel_format in ATOMS and needs.atom is None:
-            needs.atom = ATOMS[tensor.pixel_format]
+        if tensor.pixel_format in FEATURE_ATOMS and needs.atom is None:
+            needs.atom = FEATURE_ATOMS[tensor.pixel_format]
             needs.atom_reason = f"tensor {tensor.name} is {tensor.pixel_format.name}"
     if any(memory.domain == MemoryDomain.SRAM for memory in loadable.memories):
         needs.features["cvsram"] = "a memory lies in CVSRAM"
@@ -120,7 +120,7 @@ def _look_at_lines(task: int, operation: DlaOperation, needs: Needs) -> None:
     """Lines of feature data too close together for large atoms are made of small ones, whatever the tensor says."""
     if operation.op_type == OpType.CONV and operation.op.data_format != InputFormat.FEATURE:
         return
-    small, large = ATOMS[PixelFormat.FEATURE_X8], ATOMS[PixelFormat.FEATURE]
+    small, large = FEATURE_ATOMS[PixelFormat.FEATURE_X8], FEATURE_ATOMS[PixelFormat.FEATURE]
     for cube in (getattr(operation.surface, name, None) for name in ("src_data", "dst_data")):
         if needs.atom != large or cube is None or cube.type == MemType.HW or cube.height < 2:
             continue
@@ -177,7 +177,7 @@ def _describe(needs: Needs) -> str:
     if needs.precisions:
         parts.append(" and ".join(sorted(needs.precisions)))
     parts += needs.features.values()
-    if needs.odd_weights and needs.atom != ATOMS[PixelFormat.FEATURE_X8]:  # atoms of 8 bytes exclude nv_full anyway
+    if needs.odd_weights and needs.atom != FEATURE_ATOMS[PixelFormat.FEATURE_X8]:  # of 8 bytes: not nv_full anyway
         parts.append(f"{needs.odd_weights}, not a multiple of {WEIGHT_ALIGNMENT} as nv_full wants")
     return ", ".join(parts) or "nothing that tells configurations apart"
 

@@ -10,7 +10,7 @@ from support.convolution_layers import DATA, WEIGHTS, Bench, image_weight_bytes,
 from support.image_bench import PLACES, channel, image_bench, pixel_bytes
 
 from nvdla.errors import ConfigError, ScheduleError
-from nvdla.hardware.pixel_formats import NAMES, PIXEL_FORMATS
+from nvdla.loadable.pixel_formats import NAMES, PIXEL_FORMATS
 from nvdla.memory.address_space import Space
 
 

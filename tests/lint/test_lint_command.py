@@ -15,7 +15,7 @@ def test_another_configuration_gives_exit_code_1(nvdla_command, samples):
     assert code == 1
     assert "error: precision that the configuration lacks [precisions-are-built]\n" in out
     assert "\n    task 0 operation 0 (CONV, layer conv1+relu1): computes in fp16" in out
-    assert "nv_large has no fp16 (nv_full has)" in out
+    assert "nv_large has no fp16; configurations with it: nv_full" in out
 
 
 def test_a_misspelt_configuration_gives_exit_code_2(nvdla_command, samples):

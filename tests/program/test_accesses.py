@@ -16,8 +16,8 @@ from support.handmade import cube as fill_cube
 import nvdla
 from nvdla.descriptors.enums import DataFormat, Event, OpType, RubikMode, SdpMode, SdpType
 from nvdla.descriptors.meaning import processing_precision
-from nvdla.hardware.pixel_formats import PIXEL_FORMATS
 from nvdla.lint import lint
+from nvdla.loadable.pixel_formats import PIXEL_FORMATS
 from nvdla.memory.address_space import AddressSpace
 from nvdla.precision import Precision
 from nvdla.program import Program

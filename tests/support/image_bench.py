@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.hardware.pixel_formats import NAMES
+from nvdla.loadable.pixel_formats import NAMES
 from nvdla.memory.address_space import Space
 from support.convolution_layers import DATA, SECOND, Bench, program
 

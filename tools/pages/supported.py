@@ -9,7 +9,8 @@ from typing import Any
 
 from nvdla.errors import NvdlaError
 from nvdla.hardware.configuration import Configuration, configuration, configurations
-from nvdla.hardware.support import PRECISIONS, Probe, ask, probes, winograd
+from nvdla.hardware.support import Probe, ask, probes, winograd
+from nvdla.precision import PRECISIONS
 
 Change = Callable[[Any], None]
 """Edits an operation of the firmware layer in place."""
@@ -149,8 +150,8 @@ def _engine_table(asked: list[Probe]) -> list[str]:
 
 def pixel_formats() -> list[str]:
     """Image input by pixel format."""
-    from nvdla.hardware.pixel_formats import PIXEL_FORMATS
     from nvdla.hardware.support import image
+    from nvdla.loadable.pixel_formats import PIXEL_FORMATS
 
     lines = ["### Pixel formats of image input", ""]
     lines += ["| input precision | formats that nv_full takes | of them on nv_small |", "|---|---|---|"]

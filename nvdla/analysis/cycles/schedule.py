@@ -19,9 +19,9 @@ from nvdla.analysis.cycles.hardware import Hardware, Run
 from nvdla.analysis.cycles.programming import ENABLE, INTERRUPT, Accesses, program_accesses, select_accesses
 from nvdla.analysis.cycles.shapes import ChainShape
 from nvdla.analysis.cycles.simulation import Process, SimulatedEvent
+from nvdla.descriptors.enums import ENGINE_NAMES
 from nvdla.program.operation import Key
 
-ENGINES = ("bdma", "conv", "sdp", "pdp", "cdp", "rubik")
 GROUPS = (0, 1)
 
 
@@ -95,7 +95,7 @@ def schedule(works: list[ChainWork], memory: Memory, software: Software | None =
     spans = {node.key: Span(node.key, node.engine) for node in nodes}
     steps: list[ScheduledStep] = []
     clock = 0
-    pointers = dict.fromkeys(ENGINES, 0)
+    pointers = dict.fromkeys(ENGINE_NAMES, 0)
     for mine in _by_task(works):
         if mine[0].nodes[0].engine == "cpu":
             for work in mine:
@@ -158,7 +158,7 @@ class _TaskRun:
         self.enabled: set[Key] = set()
         self.engines = {
             name: _Engine(sorted((n for n in nodes if n.engine == name and n.queue >= 0), key=lambda n: n.queue))
-            for name in ENGINES
+            for name in ENGINE_NAMES
         }
         self.hardware = Hardware(works[0].constants, memory)
         self.simulation = self.hardware.simulation
@@ -179,7 +179,7 @@ class _TaskRun:
     # ---- firmware
 
     def _firmware(self) -> Process:
-        for name in ENGINES:
+        for name in ENGINE_NAMES:
             for _ in GROUPS:
                 yield from self._submit(name)
         while True:
@@ -196,7 +196,7 @@ class _TaskRun:
 
     def _process_events(self) -> Process:
         """What the interrupts reported when they were read: by engine, the other group's first, completion last."""
-        for name in ENGINES:
+        for name in ENGINE_NAMES:
             engine = self.engines[name]
             first = 1 - engine.last_group
             for group in (first, 1 - first):
@@ -290,7 +290,7 @@ class _TaskRun:
         moved = True
         while moved:
             moved = False
-            for name in ENGINES:
+            for name in ENGINE_NAMES:
                 engine = self.engines[name]
                 head = engine.running[engine.begun] if engine.begun < len(engine.running) else None
                 work = self.works.get(head.key) if head else None

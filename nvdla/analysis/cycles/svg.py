@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nvdla.analysis.cycles.schedule import ENGINES
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import STYLE, Drawing, round_ticks, short
+from nvdla.descriptors.enums import ENGINE_NAMES
 
 LEFT, RIGHT, ROW, PLOT = 110, 40, 24, 1000  # on the right there is room for half of the last number
 TICKS = 8
@@ -45,6 +45,6 @@ def schedule_svg(study: Study, clock: float, style: str = STYLE) -> str:
 def _rows(study: Study) -> list[tuple[str, int | None]]:
     used = {(node.engine, study.schedule.spans[node.key].group) for node in study.operations}
     rows: list[tuple[str, int | None]] = [
-        (engine, group) for engine in ENGINES for group in (0, 1) if (engine, group) in used
+        (engine, group) for engine in ENGINE_NAMES for group in (0, 1) if (engine, group) in used
     ]
     return [*rows, *([("cpu", None)] if ("cpu", None) in used else [])]

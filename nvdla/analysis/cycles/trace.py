@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from nvdla.analysis.cycles.schedule import ENGINES, Span
+from nvdla.analysis.cycles.schedule import Span
 from nvdla.analysis.study import Study
+from nvdla.descriptors.enums import ENGINE_NAMES
 from nvdla.program.operation import Key, Operation
 
 FIRMWARE, HARDWARE, MEMORY = 1, 2, 3
@@ -46,7 +47,7 @@ def trace_document(study: Study, clock: float, live: dict[str, list[int]] | None
 
 def _track(engine: str, group: int | None) -> int:
     """A track for each register group of each engine."""
-    return CPU_TRACK if engine == "cpu" else ENGINES.index(engine) * 2 + (group or 0) + 1
+    return CPU_TRACK if engine == "cpu" else ENGINE_NAMES.index(engine) * 2 + (group or 0) + 1
 
 
 def _names(study: Study) -> Iterator[Event]:

@@ -40,12 +40,7 @@ class Lowering:
         memory: Memory | None = None,
         numbers: PixelNumbers | None = None,
     ) -> None:
-        if precision not in config.precisions:
-            able = [name for name, each in configurations().items() if precision in each.precisions]
-            raise ConfigError(
-                f"{config.name} has no {precision}; "
-                + (f"build for {', '.join(able)}" if able else "precisions are int8, int16 and fp16")
-            )
+        config.require(precision)
         if config.memory_atom not in FEATURE_ATOMS.values():
             able = [name for name, each in configurations().items() if each.memory_atom in FEATURE_ATOMS.values()]
             raise ConfigError(

@@ -22,8 +22,8 @@ from nvdla.hardware.convolution.settings import (
     weight_space,
 )
 from nvdla.hardware.convolution.weights import decompress
-from nvdla.hardware.pixel_formats import pixel_format
 from nvdla.hardware.register_file import RegisterGroup
+from nvdla.loadable.pixel_formats import PIXEL_FORMATS
 from nvdla.memory.address_space import AddressSpace
 from nvdla.memory.lanes import Move
 from nvdla.precision import Precision
@@ -167,7 +167,11 @@ class ImageSource(_Source):
     ) -> None:
         self.settings = settings
         self.specials = Specials()
-        self.format = pixel_format(cdma["D_DATAIN_FORMAT.PIXEL_FORMAT"])
+        value = cdma["D_DATAIN_FORMAT.PIXEL_FORMAT"]
+        if value >= len(PIXEL_FORMATS):
+            known = len(PIXEL_FORMATS) - 1
+            raise ConfigError(f"CDMA.D_DATAIN_FORMAT.PIXEL_FORMAT is {value}: known are 0 to {known}")
+        self.format = PIXEL_FORMATS[value]
         self.signed = bool(cdma["D_DATAIN_FORMAT.PIXEL_SIGN_OVERRIDE"])
         self._check(cdma, config)
         first = cdma["D_PIXEL_OFFSET.PIXEL_X_OFFSET"]

@@ -1,4 +1,4 @@
-"""The pixel formats of the image input: where each channel of a pixel lies in memory.
+"""The pixel formats of images: where each channel of a pixel lies in memory.
 
 Names count from the most significant bit, so the channels lie in memory in the reverse order of the name: in
 T_A8B8G8R8 red is the byte at the lowest address. CDMA always hands on R, G, B, A (Y, U, V, A)
@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from nvdla.errors import ConfigError
 from nvdla.loadable.enums import PixelFormat
 
 # Formats of two planes (Y, then U and V) have three underscores between them in the registers' names.
@@ -61,10 +60,4 @@ def _parse(name: str) -> ImageFormat:
 
 
 PIXEL_FORMATS = tuple(_parse(name) for name in NAMES)
-
-
-def pixel_format(value: int) -> ImageFormat:
-    """The format of a register value. Raises ConfigError for a value without a format."""
-    if value >= len(PIXEL_FORMATS):
-        raise ConfigError(f"CDMA.D_DATAIN_FORMAT.PIXEL_FORMAT is {value}: known are 0 to {len(PIXEL_FORMATS) - 1}")
-    return PIXEL_FORMATS[value]
+"""By the number of the format, in loadables, descriptors and registers."""
