@@ -30,6 +30,9 @@ ELEMENT_BITS: Mapping[str, int] = MappingProxyType({
     "float8_e3m4": 8, "float8_e4m3": 8, "float8_e4m3b11fnuz": 8,
 })  # fmt: skip
 
+#: Bytes that the pattern of a splat may have.
+PATTERN_LENGTHS = (1, 2, 4, 8, 16)
+
 #: Bytes of a splat that are written at a time; a multiple of every pattern IREE knows.
 _SPLAT_PIECE = 1 << 20
 
@@ -105,8 +108,15 @@ class Parameter:
                 f"parameter {self.name!r}: a splat of {self.length} bytes, over the limit of {limit}; "
                 "keep it a splat, or raise the limit"
             )
-        pattern = self.pattern or b"\0"
+        pattern = self._sound_pattern()
         return memoryview((pattern * (self.length // len(pattern) + 1))[: self.length]).toreadonly()
+
+    def _sound_pattern(self) -> bytes:
+        """The pattern of a splat. FormatError for one of a length that stands for nothing: 0 bytes, or 3."""
+        pattern = self.pattern or b""
+        if len(pattern) not in PATTERN_LENGTHS:
+            raise FormatError(f"parameter {self.name!r}: its pattern has {len(pattern)} bytes, must be 1, 2, 4, 8 or 16")
+        return pattern
 
     def write(self, file: IO[bytes]) -> None:
         """Writes :meth:`as_bytes` to a file without having it all in memory. Splats are not limited here: see
@@ -116,7 +126,7 @@ class Parameter:
             return
         if self.pattern is None:
             self.as_bytes()  # says what is missing
-        pattern = self.pattern or b"\0"
+        pattern = self._sound_pattern()
         piece = pattern * (_SPLAT_PIECE // len(pattern))
         for start in range(0, self.length, len(piece)):
             file.write(piece[: self.length - start])

@@ -20,6 +20,7 @@ from nvdla.containers.irpa import layout
 from nvdla.containers.irpa.layout import EntryType
 from nvdla.containers.irpa.reader import IrpaArchive, IrpaItem, read
 from nvdla.containers.irpa.writer import EntrySpec, chunks, header, index
+from nvdla.containers.parameters import PATTERN_LENGTHS
 from nvdla.containers.source import write_data
 from nvdla.errors import FormatError
 from nvdla.rounding import align
@@ -150,7 +151,7 @@ def _room(archive: IrpaArchive, entry: IrpaItem) -> int:
 
 def replace_splat(buffer: Buffer, name: str, pattern: bytes) -> None:
     """A new pattern for a SPLAT entry; its length must be a multiple of the pattern's."""
-    if len(pattern) not in layout.PATTERN_LENGTHS:
+    if len(pattern) not in PATTERN_LENGTHS:
         raise FormatError(f"a pattern has 1, 2, 4, 8 or 16 bytes, not {len(pattern)}")
     with memoryview(buffer) as view:
         archive = read(view)

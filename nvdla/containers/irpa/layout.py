@@ -17,7 +17,8 @@ ENTRY_ALIGNMENT = 16
 DATA_ALIGNMENT = 64
 FILE_ALIGNMENT = 4096
 MAX_PATTERN = 16
-PATTERN_LENGTHS = (1, 2, 4, 8, 16)
+#: Pattern lengths that IREE's runtime loads into a module; its tools list and write those of 8 and 16 bytes, too.
+FILLED_BY_IREE = (1, 2, 4)
 #: Larger alignments than this are refused when writing: padding would swamp the data.
 MAX_ALIGNMENT = 1 << 30
 

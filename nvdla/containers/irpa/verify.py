@@ -12,6 +12,7 @@ from pathlib import Path
 from nvdla.containers.irpa import layout
 from nvdla.containers.irpa.layout import EntryType
 from nvdla.containers.irpa.reader import IrpaArchive, IrpaItem
+from nvdla.containers.parameters import PATTERN_LENGTHS
 from nvdla.containers.registry import FileFinding, Severity
 from nvdla.containers.source import pieces_of
 from nvdla.errors import FormatError
@@ -93,12 +94,20 @@ def _entries(archive: IrpaArchive, rule: Severity) -> Iterator[FileFinding]:
 
 def _pattern(entry: IrpaItem, where: str, rule: Severity) -> Iterator[FileFinding]:
     length = len(entry.pattern or b"")
-    if length not in layout.PATTERN_LENGTHS:
+    if length not in PATTERN_LENGTHS:
+        # Its reader lists such an entry; iree-convert-parameters and loading into a module refuse it.
         yield FileFinding(
-            rule,
+            Severity.ERROR,
             where,
             entry.record,
-            f"pattern_length is {length}, must be one of {', '.join(map(str, layout.PATTERN_LENGTHS))}",
+            f"pattern_length is {length}, must be one of {', '.join(map(str, PATTERN_LENGTHS))}",
+        )
+    elif length not in layout.FILLED_BY_IREE:
+        yield FileFinding(
+            Severity.WARNING,
+            where,
+            entry.record,
+            f"a pattern of {length} bytes, which IREE's runtime (3.13) does not load: it fills with 1, 2 or 4",
         )
     if length and entry.length % length:
         yield FileFinding(rule, where, entry.record, f"length {entry.length} is no multiple of the pattern's {length}")

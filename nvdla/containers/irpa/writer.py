@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from nvdla.containers.irpa import layout
 from nvdla.containers.irpa.layout import EntryType
 from nvdla.containers.irpa.reader import IrpaItem
+from nvdla.containers.parameters import PATTERN_LENGTHS
 from nvdla.errors import FormatError
 from nvdla.rounding import align
 
@@ -127,7 +128,7 @@ def _check(spec: EntrySpec, alignment: int) -> None:
     if sum(given) != 1:
         raise FormatError(f"entry {label}: give exactly one of data, pattern and external path")
     if spec.pattern is not None:
-        if len(spec.pattern) not in layout.PATTERN_LENGTHS:
+        if len(spec.pattern) not in PATTERN_LENGTHS:
             raise FormatError(f"entry {label}: a pattern has 1, 2, 4, 8 or 16 bytes, not {len(spec.pattern)}")
         if spec.length % len(spec.pattern):
             raise FormatError(

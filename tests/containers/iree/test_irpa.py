@@ -354,7 +354,6 @@ def test_lenient_and_strict_verification_differ_where_iree_accepts_what_the_spec
         "entry_flags": "flags",
         "overlap_data": "overlaps",
         "min_align_3": "power of two",
-        "splat_patlen3": "pattern",
         "splat_uneven": "multiple",
         "nul_in_name": "NUL",
         "entry_count_less": "counted",
@@ -366,6 +365,41 @@ def test_lenient_and_strict_verification_differ_where_iree_accepts_what_the_spec
         data = read_record(f"handmade/{name}.irpa")
         assert errors(data) == [], name
         assert any(word in message for message in errors(data, strict=True)), name
+
+
+def splat_of(pattern_length: int, length: int = 240) -> bytes:
+    """An archive with a splat whose pattern has any length that the field can hold."""
+    archive = bytearray(irpa.build([EntrySpec("s", pattern=b"\1\2\3\4", length=length)]))
+    archive[irpa.read(bytes(archive))["s"].record + layout.SplatEntry.pattern_length.offset] = pattern_length
+    return bytes(archive)
+
+
+@pytest.mark.parametrize("pattern_length", [0, 3, 5, 6, 7, 9, 12, 15])
+def test_a_pattern_of_impossible_length_is_an_error_and_stands_for_no_bytes(pattern_length, tmp_path):
+    """IREE 3.13 lists the entry; iree-convert-parameters and loading it into a module refuse it."""
+    archive = splat_of(pattern_length)
+    assert errors(archive) == [f"pattern_length is {pattern_length}, must be one of 1, 2, 4, 8, 16"]
+    container = registry.open(archive)
+    assert container.rows()[0]["length"] == 240
+    for form in ("safetensors", "npz", "irpa"):
+        with pytest.raises(FormatError, match=f"pattern has .*{pattern_length}"):
+            container.convert(registry.format_named(form))
+    with pytest.raises(FormatError, match=f"pattern has {pattern_length} bytes"):
+        container.extract(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("pattern_length", [17, 255])
+def test_a_pattern_longer_than_its_field_is_refused_on_reading(pattern_length):
+    with pytest.raises(FormatError, match=f"pattern_length is {pattern_length}, the limit is 16"):
+        registry.open(splat_of(pattern_length))
+
+
+@pytest.mark.parametrize(("pattern_length", "loads"), [(1, True), (2, True), (4, True), (8, False), (16, False)])
+def test_a_pattern_that_iree_writes_but_does_not_load_is_a_warning(pattern_length, loads):
+    archive = splat_of(pattern_length)
+    said = [f.message for f in irpa.verify(irpa.read(archive, keep_going=True), strict=True)]
+    assert errors(archive, strict=True) == [] and any("fills with 1, 2 or 4" in each for each in said) is not loads
 
 
 def test_verification_names_every_fault_of_a_damaged_file():
