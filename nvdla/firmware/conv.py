@@ -7,6 +7,7 @@ from typing import Any
 from nvdla.firmware.csb import Csb
 from nvdla.firmware.driver import Driver, ram_type
 from nvdla.firmware.operation import CONV_WINOGRAD, MEMORY_ON_THE_FLY, FirmwareOperation
+from nvdla.hardware.pixel_formats import PIXEL_FORMATS
 
 FORMAT_FEATURE = 36
 WEIGHT_ALIGNMENT = 128
@@ -86,6 +87,10 @@ class ConvDriver(Driver):
 
 def _is_pixel(op: Any) -> int:
     return int(op.data_format != FORMAT_FEATURE)
+
+
+def _has_two_planes(op: Any) -> bool:
+    return bool(_is_pixel(op)) and len(PIXEL_FORMATS[op.data_format].planes) > 1
 
 
 def _program_accumulator(csb: Csb, operation: FirmwareOperation) -> None:
@@ -211,6 +216,8 @@ def _program_input(csb: Csb, operation: FirmwareOperation) -> None:
     address = operation.input_address(src)
     csb.write_address("CDMA", "D_DAIN_ADDR_LOW_0", "D_DAIN_ADDR_HIGH_0", address, high_first=True)
     second = address + surface.offset_u
+    if _has_two_planes(op) and src.address != -1:
+        operation.reached(src.address, src.offset + surface.offset_u, "src_data's second plane")
     csb.write_address("CDMA", "D_DAIN_ADDR_LOW_1", "D_DAIN_ADDR_HIGH_1", second, high_first=True)
     csb.write("CDMA", "D_LINE_STRIDE", src.line_stride)
     csb.write("CDMA", "D_SURF_STRIDE", src.surf_stride)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from nvdla.descriptors.enums import OpType
@@ -34,6 +34,8 @@ class FirmwareOperation:
     addresses: Sequence[AddressWindow]
     lut: Any = None
     dynamic_input: int | None = None  # address of the input of a dynamic ROI
+    #: what of it begins outside the memory behind its address index, in words
+    strays: list[str] = field(default_factory=list, compare=False)
 
     def __str__(self) -> str:
         roi = f", ROI {self.roi}" if self.roi else ""
@@ -46,7 +48,17 @@ class FirmwareOperation:
 
     def address(self, cube: Any, what: str) -> int:
         """The address of a data cube: its entry in the address list plus its offset (0 in the old ABI)."""
-        return self.address_of(cube.address, what) + cube.offset
+        return self.reached(cube.address, cube.offset, what)
+
+    def reached(self, index: int, offset: int, what: str) -> int:
+        """The address ``offset`` bytes behind that of an index. One that lies outside the index's own memory is kept in
+        ``strays``: hardware goes there, whatever lies there."""
+        address = self.address_of(index, what) + offset
+        region = self.addresses[index].region
+        if not region.base <= address < region.end:
+            text = f"{self}: {what} begins at address 0x{address:x}, outside the memory behind its address index {index}"
+            self.strays = list(dict.fromkeys([*self.strays, f"{text}, {region}"]))
+        return address
 
     def address_of(self, index: int, what: str) -> int:
         """The address behind an index of the task's address list."""

@@ -168,6 +168,7 @@ class Scheduler:
     def _program(self, processor: Processor, group: GroupState) -> None:
         group.programming = True
         node, common = group.held, group.held.common
+        node.operation.strays.clear()
         processor.driver.check(node.operation)  # again: an operation before it may have overwritten the descriptors
         self._note("program", group)
         processor.driver.set_producer(self.csb, group.id, group.read_dma_group)
@@ -175,6 +176,8 @@ class Scheduler:
         if lut_index >= 0:
             group.lut_index = lut_index
         processor.driver.program(self.csb, node.operation, group.read_dma)
+        for text in node.operation.strays:
+            self.machine.stray(text)
         group.consumers = [
             self._node(consumer.index, op_type, node.roi) for op_type, consumer in enumerate(common.consumers)
         ]

@@ -20,7 +20,7 @@ from nvdla.hardware.configuration import Configuration
 from nvdla.hardware.job import Job
 from nvdla.hardware.register_file import RegisterFile, RegisterGroup, UnitRegisters, register_map
 from nvdla.limits import Limits, Meter
-from nvdla.memory.address_space import AddressSpace
+from nvdla.memory.address_space import AddressSpace, LeavesRegion
 
 
 class Engine(Protocol):
@@ -156,6 +156,15 @@ class Machine:
     def warn(self, engine: str, text: str) -> None:
         """Note what hardware does in silence, once, with the name that ``place`` has for the engine's operation."""
         text = f"{self.place(engine)}: {text}"
+        if text not in self.warnings:
+            self.warnings.append(text)
+
+    def stray(self, text: str) -> None:
+        """Note an address that leads from its own memory into another. Raises LeavesRegion, as an access that leaves its
+        region does, unless memory is ``flat``."""
+        if not self.memory.flat:
+            raise LeavesRegion(text)
+        text = f"{text}: hardware goes where it leads"
         if text not in self.warnings:
             self.warnings.append(text)
 

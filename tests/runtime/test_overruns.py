@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import random
 
 import numpy as np
 import pytest
 from support.golden import LOADABLES, read, sha
 from support.guards import guarded
+from support.handmade import OUTPUT, WORK, Op, chain, copy, network
+from tests.program.test_accesses import convolution, roomy
 
 import nvdla
+from nvdla.descriptors.enums import OpType
 from nvdla.lint.linter import lint, refusal
 from nvdla.memory.address_space import AddressSpace, LeavesRegion, Space
+from nvdla.program import Program
 
 OVERRUN = LOADABLES.parent / "overrun" / "loadables"
 CASES = json.loads((OVERRUN / "manifest.json").read_text())["cases"] if OVERRUN.is_dir() else []
@@ -78,6 +83,45 @@ def test_strict_refuses_it(overrun):
     runtime = nvdla.Runtime(overrun, strict=True)
     with pytest.raises(nvdla.errors.LinkError, match=r"operation 5 \(PDP\).*outside region"):
         runtime.run_raw([bytes(runtime.inputs[0].size)])
+
+
+def stray():
+    """A copy of the input that reaches it through the address of another memory: all of it lies in a neighbour."""
+    regions = nvdla.Runtime(network(chain(1))).linked.regions
+    return network([Op(OpType.SDP, copy((WORK, regions[0].base - regions[2].base), (OUTPUT, 0)))])
+
+
+def test_an_address_that_leads_into_another_memory_is_reported():
+    """The access leaves no region: it begins in one that is not its own, as hardware would have it."""
+    runtime, surface = nvdla.Runtime(stray()), bytes(range(256))
+    for _ in range(2):
+        assert runtime.run_raw([surface])[0][:8] == surface[:8]
+    assert runtime.run_many([[surface]] * 3)[2][0][:8] == surface[:8]
+    assert len(runtime.warnings) == 1
+    assert "task 0 operation 0 (SDP): src_data begins at address" in runtime.warnings[0]
+    assert runtime.warnings[0].endswith("hardware goes where it leads")
+    assert "surfaces-lie-in-their-windows" in {each.rule for each in lint(stray()).findings}
+    with pytest.raises(LeavesRegion, match=r"operation 0 \(SDP\): src_data begins at .*, outside the memory behind"):
+        nvdla.Runtime(stray(), strict=True).run_raw([surface])
+
+
+def test_the_second_plane_of_an_image_is_looked_at_too(plant):
+    """Its address is the first plane's and an offset, which may lead anywhere."""
+    dice = random.Random(5)
+    while True:
+        loadable = roomy(convolution(dice, "nv_full"), "nv_full")
+        conv = Program.of(loadable, "nv_full").operations[0]
+        if any(access.role == "src uv" for access in conv.reads):
+            break
+    regions = nvdla.Runtime(loadable, "nv_full").linked.regions
+    src = conv.surface.src_data
+
+    def moved(task):
+        task.operation(0).surface.offset_u = regions[0].base - regions[2].base - src.offset
+
+    runtime = nvdla.Runtime(plant(loadable, moved), "nv_full", strict=True)
+    with pytest.raises(LeavesRegion, match=r"\(CONV\): src_data's second plane begins at"):
+        runtime.run_raw([bytes(each.size) for each in runtime.inputs])
 
 
 def test_lint_calls_it_an_error(overrun):
