@@ -28,6 +28,8 @@ class Limits:
     depth: int = 16
     #: bytes of one string
     string_bytes: int = 1 << 12
+    #: tasks: compilers make one for each part between two operations of the CPU
+    tasks: int = 1 << 12
     #: entries of the address lists of all tasks together (tasks may share one list)
     task_addresses: int = 1 << 18
     #: bytes read through offsets, in multiples of the file size (what is shared counts each time)

@@ -56,7 +56,9 @@ class FirmwareOperation:
         address = self.address_of(index, what) + offset
         region = self.addresses[index].region
         if not region.base <= address < region.end:
-            text = f"{self}: {what} begins at address 0x{address:x}, outside the memory behind its address index {index}"
+            text = (
+                f"{self}: {what} begins at address 0x{address:x}, outside the memory behind its address index {index}"
+            )
             self.strays = list(dict.fromkeys([*self.strays, f"{text}, {region}"]))
         return address
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from nvdla.descriptors.enums import OpType
 from nvdla.descriptors.task import DlaTask, EmuTask
 from nvdla.loadable.model import AddressEntry
+from nvdla.program.handover import by_task
 from nvdla.program.operation import Operation
 from nvdla.program.view import OfProgram
 
@@ -40,6 +42,14 @@ class Context(OfProgram):
     def subjects(self) -> list[Operation]:
         """All hardware operations of known type, task by task, of all ROIs."""
         return self.program.hardware_operations
+
+    def operations_of(self, task: int) -> Sequence[Operation]:
+        """The hardware operations of one task, of its first region of interest."""
+        return self._by_task.get(task, ())
+
+    @cached_property
+    def _by_task(self) -> dict[int, list[Operation]]:
+        return by_task([subject for subject in self.subjects if subject.roi == 0])
 
     def of_type(self, *types: OpType) -> Iterator[Operation]:
         """The operations of these engines."""

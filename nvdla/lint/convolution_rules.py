@@ -250,9 +250,7 @@ def other_banks_wait_for_the_convolution_before(context: Context) -> Iterator[Sa
     """
     for task_id, task in context.tasks.items():
         order = Order(task, context.program.takers, overlap_of=OpType.CONV)
-        convolutions = {
-            each.index: each for each in context.of_type(OpType.CONV) if (each.task, each.roi) == (task_id, 0)
-        }
+        convolutions = {each.index: each for each in context.operations_of(task_id) if each.type == OpType.CONV}
         for first in convolutions.values():
             second = convolutions.get(first.common.consumers[OpType.CONV].index)
             if second is None:

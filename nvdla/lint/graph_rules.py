@@ -67,24 +67,23 @@ def dependencies_are_counted(context: Context) -> Iterator[Said]:
             for consumer in (*common.consumers, common.fused_parent):
                 if consumer.index != -1:
                     incoming[consumer.index] += 1
-        for subject in context.subjects:
-            if subject.task == task_id and subject.roi == 0:
-                count = subject.common.dependency_count
-                if count != incoming[subject.index]:
-                    yield subject, f"dependency_count is {count}, {incoming[subject.index]} operations name it"
+        for subject in context.operations_of(task_id):
+            count = subject.common.dependency_count
+            if count != incoming[subject.index]:
+                yield subject, f"dependency_count is {count}, {incoming[subject.index]} operations name it"
 
 
 @rule("error", RECOMPILE, headline="operation that is never reached")
 def every_operation_is_reached(context: Context) -> Iterator[Said]:
     """Each engine's operations form a chain from op_head through the consumers of the engine's own type, and no
     operation is left out: the firmware would never start it, and never end."""
-    for task in context.tasks.values():
+    for task_id, task in context.tasks.items():
         count = task.network.num_operations
         reached: set[int] = set()
         for kind, head in enumerate(task.network.op_head):
             while 0 <= head < count and head not in reached:
                 reached.add(head)
                 head = task.dependencies[head].consumers[kind].index
-        for subject in context.subjects:
-            if subject.decoded is task and subject.roi == 0 and subject.index not in reached:
+        for subject in context.operations_of(task_id):
+            if subject.index not in reached:
                 yield subject, f"no chain of {subject.engine.upper()} operations leads to it"

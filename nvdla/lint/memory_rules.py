@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from nvdla.descriptors.enums import MemType, OpType
 from nvdla.lint.context import Context
 from nvdla.lint.order import Order
 from nvdla.lint.registry import Said, rule
 from nvdla.loadable.enums import MemoryDomain, MemoryFlags, RelocType
+from nvdla.loadable.model import Blob
 from nvdla.program.accesses import Access, share_bytes
 from nvdla.program.operation import Operation
 from nvdla.rounding import align
@@ -104,14 +107,40 @@ def lines_do_not_overlap(context: Context) -> Iterator[Said]:
 def constants_are_not_overwritten(context: Context) -> Iterator[Said]:
     """Nothing writes where the loadable puts weights, biases or descriptors: they are loaded once, so the next run
     would find them changed."""
+    held: dict[int, _Contents] = {}
     for subject in context.subjects:
         for each in subject.writes:
             memory = context.loadable.memory(each.memory)
             if not memory.flags & MemoryFlags.SET:
                 continue
-            for offset, blob in context.loadable.contents(memory):
-                if each.start < offset + blob.length and offset < each.stop:
-                    yield subject, f"{each.field} writes over blob {blob.name} in memory {memory.id}"
+            if memory.id not in held:
+                held[memory.id] = _Contents(context.loadable.contents(memory))
+            blob = held[memory.id].touched(each.start, each.stop)
+            if blob is not None:
+                yield subject, f"{each.field} writes over blob {blob.name} in memory {memory.id}"
+
+
+class _Contents:
+    """The blobs of a memory, (offset, blob) by offset, for questions of what lies somewhere."""
+
+    def __init__(self, contents: Sequence[tuple[int, Blob]]) -> None:
+        self._offsets = [offset for offset, _ in contents]
+        ends = [(offset + blob.length, number) for number, (offset, blob) in enumerate(contents)]
+        #: up to each: the greatest end, and the blob that has it
+        self._reach = list(itertools.accumulate(ends, max))
+        self._blobs = [blob for _, blob in contents]
+
+    def touched(self, start: int, stop: int) -> Blob | None:
+        """A blob with a byte of ``start`` to ``stop``; of several one that reaches farthest."""
+        last = bisect.bisect_left(self._offsets, stop) - 1
+        if last < 0 or self._reach[last][0] <= start:
+            return None
+        return self._blobs[self._reach[last][1]]
+
+    def at(self, byte: int) -> tuple[int, Blob] | None:
+        """The last blob that begins no later than a byte, and its offset."""
+        last = bisect.bisect_right(self._offsets, byte) - 1
+        return None if last < 0 else (self._offsets[last], self._blobs[last])
 
 
 @rule(
@@ -126,17 +155,16 @@ def overlapping_surfaces_are_ordered(context: Context) -> Iterator[Said]:
     Operations on one engine follow one another; others do only when a chain of OP_COMPLETED events leads from one to
     the other. Operations joined on the fly run at the same time, so one must not write what the other reads.
     """
-    for task_id in context.tasks:
-        subjects = [each for each in context.subjects if each.task == task_id and each.roi == 0]
-        order = Order(context.tasks[task_id], context.program.takers)
-        for count, (first, other, what) in enumerate(_overlaps(context, subjects)):
+    for task_id, task in context.tasks.items():
+        order = Order(task, context.program.takers)
+        for count, (first, other, what) in enumerate(_overlaps(context.operations_of(task_id))):
             if count > MOST_PAIRS:
                 break
             if not order.is_ordered(first.index, other.index):
                 yield first, f"{what[0]} overlaps {what[1]} of operation {other.index}, and nothing orders the two"
 
 
-def _overlaps(context: Context, subjects: list[Operation]) -> Iterator[tuple[Operation, Operation, tuple[str, str]]]:
+def _overlaps(subjects: Sequence[Operation]) -> Iterator[tuple[Operation, Operation, tuple[str, str]]]:
     """Pairs of operations one of which writes bytes that the other touches; each pair once."""
     spans: dict[int, list[Span]] = defaultdict(list)
     for subject in subjects:
@@ -185,6 +213,7 @@ def memory_fits_the_address_bus(context: Context) -> Iterator[Said]:
 def relocations_point_at_strides(context: Context) -> Iterator[Said]:
     """A relocation rewrites a stride, so what stands there now is the tensor's own stride."""
     loadable = context.loadable
+    held: dict[int, _Contents] = {}
     for index, reloc in enumerate(loadable.relocs):
         if reloc.reloc_type not in (RelocType.LINE, RelocType.SURFACE):
             continue
@@ -192,15 +221,18 @@ def relocations_point_at_strides(context: Context) -> Iterator[Said]:
         if not (memory.is_input or memory.is_output):
             continue
         expected = loadable.tensor(memory.tensor_desc_id).strides[reloc.reloc_type]
-        for offset, blob in loadable.contents(loadable.memory(reloc.write_id)):
-            at = reloc.offset - offset
-            if 0 <= at <= blob.length - 4:
-                found = int.from_bytes(blob.data[at : at + 4], "little")
-                if found != expected:
-                    yield (
-                        f"reloc_list[{index}]: byte {at} of blob {blob.name} holds {found}, the tensor's "
-                        f"{reloc.reloc_type.name.lower()} stride is {expected}"
-                    )
+        if reloc.write_id not in held:
+            held[reloc.write_id] = _Contents(loadable.contents(loadable.memory(reloc.write_id)))
+        offset, blob = held[reloc.write_id].at(reloc.offset) or (0, None)
+        at = reloc.offset - offset
+        if blob is None or at > blob.length - 4:
+            continue
+        found = int.from_bytes(blob.data[at : at + 4], "little")
+        if found != expected:
+            yield (
+                f"reloc_list[{index}]: byte {at} of blob {blob.name} holds {found}, the tensor's "
+                f"{reloc.reloc_type.name.lower()} stride is {expected}"
+            )
 
 
 @rule(

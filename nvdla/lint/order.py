@@ -8,6 +8,9 @@ from nvdla.descriptors.enums import Event, OpType
 from nvdla.descriptors.task import DlaTask
 from nvdla.program.operation import Key, Operation
 
+#: operations that are looked at in all to find orders in one task
+MOST_STEPS = 1 << 22
+
 
 class Order:
     """The order that a dependency graph enforces, of ROI 0.
@@ -25,23 +28,25 @@ class Order:
         """
         self._task = task
         self._overlap_of = overlap_of
-        self._takers = {
-            index: [taker.index] for (number, roi, index), taker in takers.items() if (number, roi) == (task.task.id, 0)
-        }
+        keys = ((task.task.id, 0, index) for index in range(task.network.num_operations))
+        self._takers = {key[2]: [takers[key].index] for key in keys if key in takers}
         self._known: dict[int, set[int]] = {}
+        self._work = 0
 
     def is_ordered(self, one: int, other: int) -> bool:
-        """Whether one of two operations is certainly finished before the other begins."""
-        return other in self._after(one) or one in self._after(other)
+        """Whether one of two operations is certainly finished before the other begins. Graphs that no compiler makes
+        can take more steps to follow than are made; then it is taken for true."""
+        return other in self._after(one) or one in self._after(other) or self._work > MOST_STEPS
 
     def _after(self, index: int) -> set[int]:
         """All operations that certainly begin after one is finished."""
         if index not in self._known:
-            todo, seen = self._followers(index), set()
-            while todo:
+            todo, seen = self._followers(index), set[int]()
+            while todo and self._work <= MOST_STEPS:
                 each = todo.pop()
                 if each not in seen:
                     seen.add(each)
+                    self._work += 1
                     todo += self._followers(each) + self._takers.get(each, [])
             self._known[index] = seen
         return self._known[index]

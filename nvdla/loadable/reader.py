@@ -49,7 +49,7 @@ def load(source: Any, *, limits: Limits | None = None, checked: bool = True) -> 
     where = "" if name == UNNAMED else f"{name}: "
     try:
         loadable = _model(verifier.root(schema.LOADABLE), buffer, name)
-        _check_address_lists(loadable, limits)
+        _check_tasks(loadable, limits)
     except LoadableError as error:
         if buffer[4:8] == IDENTIFIER:
             raise LoadableError(f"{where}{error}") from None
@@ -64,8 +64,11 @@ def load(source: Any, *, limits: Limits | None = None, checked: bool = True) -> 
     return loadable if file is None else _stored(loadable, file, verifier.starts, len(buffer))
 
 
-def _check_address_lists(loadable: Loadable, limits: Limits) -> None:
-    """Tasks may share one list: a small file would make whoever follows the lists work without end."""
+def _check_tasks(loadable: Loadable, limits: Limits) -> None:
+    """Tasks may share one list, and the descriptors that it leads to: a small file would make whoever follows the lists
+    work without end."""
+    if len(loadable.tasks) > limits.tasks:
+        raise LoadableError(f"task_list: {len(loadable.tasks)} tasks, must be at most {limits.tasks} (Limits.tasks)")
     entries = sum(len(task.address_list) for task in loadable.tasks)
     if entries > limits.task_addresses:
         raise LoadableError(

@@ -134,12 +134,12 @@ class Program:
         """Who takes an operation's result on the fly."""
         return takers(self.hardware_operations)
 
-    @property
+    @cached_property
     def dla_tasks(self) -> dict[int, DlaTask]:
         """Tasks of the accelerator by id, in list order."""
         return {number: task for number, task in self.tasks.items() if isinstance(task, DlaTask)}
 
-    @property
+    @cached_property
     def cpu_tasks(self) -> dict[int, EmuTask]:
         """Tasks of the CPU by id, in list order."""
         return {number: task for number, task in self.tasks.items() if isinstance(task, EmuTask)}

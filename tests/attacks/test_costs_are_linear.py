@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import time
 import tracemalloc
 from pathlib import Path
@@ -11,9 +12,16 @@ import pytest
 from support.attack_files import chain, network
 
 import nvdla
+from nvdla.descriptors.enums import Event, OpType
+from nvdla.lint import order
+from nvdla.lint.context import Context
+from nvdla.lint.linter import DRY_RUN, rules
+from nvdla.lint.memory_rules import _Contents
+from nvdla.lint.order import Order
 from nvdla.loadable import AddressEntry, Blob, EventEntry, Limits, MemoryEntry, TaskEntry, TensorDesc, to_bytes
 from nvdla.loadable.enums import Interface
 from nvdla.memory.linker import LinkedLoadable
+from nvdla.program import Program
 
 FACTOR = 8
 
@@ -109,6 +117,61 @@ def test_address_lists_are_counted_in_total():
     with pytest.raises(nvdla.LoadableError, match=r"524288 entries, must be at most 262144 \(Limits.task_addresses\)"):
         nvdla.load(data)
     assert len(nvdla.load(data, limits=Limits(task_addresses=1 << 20)).tasks) == 64
+
+
+def test_tasks_are_counted():
+    """Each is decoded and run, though all may share their lists."""
+    data = tasks_of_one_list(4097, 9)
+    with pytest.raises(nvdla.LoadableError, match=r"4097 tasks, must be at most 4096 \(Limits.tasks\)"):
+        nvdla.load(data)
+    assert len(nvdla.load(data, limits=Limits(tasks=4097)).tasks) == 4097
+
+
+def many_tasks(count: int) -> nvdla.Loadable:
+    """Tasks that share all of their descriptors."""
+    model = network(chain(1))
+    tasks = tuple(dataclasses.replace(model.tasks[0], id=number) for number in range(count))
+    return dataclasses.replace(
+        model, tasks=tasks, submits=(dataclasses.replace(model.submits[0], task_ids=tuple(range(count))),)
+    )
+
+
+def test_rules_of_lint_take_tasks_one_by_one():
+    """No rule looks through the operations of all tasks for each of them."""
+    context = Context(Program.of(many_tasks(2000), "nv_small", checked=False))
+    assert sum(len(subject.accesses) for subject in context.subjects) == 4000
+    for each in rules():
+        if each.name != DRY_RUN:
+            began = time.process_time()
+            list(each.findings(context))
+            assert time.process_time() - began < 0.4, each.name
+
+
+def test_blobs_of_a_memory_are_found_by_their_place():
+    """Operations times blobs would be hours: a memory may hold one blob thousands of times."""
+    blob = Blob("b", bytes(4), 4)
+    contents = _Contents([(0, Blob("long", bytes(40), 40)), *((8 * n, blob) for n in range(20_000))])
+    began = time.process_time()
+    found = [contents.touched(4 + 4 * n, 8 + 4 * n) for n in range(20_000)]
+    assert [each and each.name for each in found[:14]] == ["long"] * 9 + ["b", None, "b", None, "b"]
+    assert contents.touched(0, 1).name in ("long", "b") and contents.touched(160_000, 160_100) is None
+    assert (contents.at(159_999) or (0, None))[0] == 159_992
+    assert time.process_time() - began < 2
+
+
+def test_orders_of_a_task_are_looked_for_so_long_and_no_longer(monkeypatch):
+    """Every operation of a graph without an order would be followed from every other one."""
+    program = Program.of(network(chain(40)), "nv_small")
+    unordered = program.dla_tasks[0]
+    for common in unordered.dependencies:
+        for consumer in common.consumers:
+            consumer.event = Event.OP_ENABLED
+    pairs = list(itertools.pairwise(range(39)))
+    assert not any(Order(unordered, {}, overlap_of=OpType.SDP).is_ordered(*pair) for pair in pairs)
+    monkeypatch.setattr(order, "MOST_STEPS", 100)
+    bounded = Order(program.dla_tasks[0], {})
+    assert all(bounded.is_ordered(*pair) for pair in pairs)
+    assert bounded._work <= 101
 
 
 def test_tasks_that_share_a_list_share_its_windows():

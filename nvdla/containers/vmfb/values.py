@@ -132,18 +132,19 @@ class VmList:
         self.items += [empty] * (count - len(self.items))
 
     def get(self, index: int, kind: str | None) -> Any:
-        """An element as a value type (converted between numbers), or as a reference (``kind`` None)."""
+        """An element as a value type (:func:`converted`), or as a reference (``kind`` None)."""
         value = self.items[self._checked(index)]
-        if kind is None:
-            return None if isinstance(value, (int, float)) else value
-        if not isinstance(value, (int, float)):
-            raise VmError(f"list element {index} is no number")
-        return whole(value, 8 * element_size(kind)) if kind[0] == "i" else float(value)
+        is_number = isinstance(value, (int, float))
+        if is_number == (kind is None):
+            raise VmError(f"list element {index} is {'a' if is_number else 'no'} number")
+        return value if kind is None else converted(kind, value)
 
     def set(self, index: int, value: Any) -> None:
         """Set an element, converted to the list's kind."""
         if self.element in _ELEMENTS:
-            value = _converted(self.element, value)
+            if not isinstance(value, (int, float)):
+                raise VmError(f"a reference cannot be stored in a list of {self.element}")
+            value = converted(self.element, value)
         self.items[self._checked(index)] = value
 
     def _checked(self, index: int) -> int:
@@ -152,16 +153,11 @@ class VmList:
         return index
 
 
-def _converted(kind: str, value: Any) -> int | float:
-    if not isinstance(value, (int, float)):
-        raise VmError(f"a reference cannot be stored in a list of {kind}")
-    return whole(value, 8 * element_size(kind)) if kind[0] == "i" else float(value)
-
-
-def whole(value: int | float, bits: int) -> int:
-    """A number as a signed integer: a float loses its fraction, and what does not fit (or is no number) becomes the
-    smallest integer, as C compilers have it on x86-64."""
+def converted(kind: str, value: int | float) -> int | float:
+    """A number of a list as another kind: integers lose their upper bits, doubles are rounded to floats. Between
+    integers and floats lists do not convert: such a number is 0 (iree_vm_list_convert_value_type)."""
+    if kind[0] == "i":
+        return wrap(value, 8 * element_size(kind)) if isinstance(value, int) else 0
     if isinstance(value, int):
-        return wrap(value, bits)
-    limit = float(1 << bits - 1)
-    return int(value) if -limit <= value < limit else -(1 << bits - 1)
+        return 0.0
+    return round_f32(value) if kind == "f32" else value

@@ -389,19 +389,36 @@ def test_special_cases_of_floats_are_those_of_c(kind):
             operation(f"{name}.{kind}")(value)  # an answer, never a Python exception
 
 
-def test_lists_take_what_is_no_number_as_an_integer():
-    items = [0.5, -3.99, math.inf, -math.inf, math.nan, 3e9]
-    held = VmList("f64", VmMemory(1000))
-    held.resize(len(items))
-    for index, value in enumerate(items):
-        held.set(index, value)
-    least = -(1 << 31)
-    assert [held.get(n, "i32") for n in range(len(items))] == [0, -3, least, least, least, least]
-    assert held.get(5, "i64") == 3_000_000_000
-    whole = VmList("i32", VmMemory(1000))
-    whole.resize(1)
-    whole.set(0, math.inf)
-    assert whole.get(0, "i32") == least
+@pytest.mark.parametrize(
+    ("element", "value", "kind", "result"),
+    [
+        ("i64", (1 << 40) + 5, "i32", 5),
+        ("i8", -129, "i32", 127),
+        ("?", -(1 << 31), "i64", -(1 << 31)),
+        ("f32", 0.1, "f64", 0.10000000149011612),
+        ("?", 0.1, "f32", 0.10000000149011612),
+        ("f32", 1e300, "f64", math.inf),
+        *((element, value, "i32", 0) for element in ("?", "f64", "i64") for value in (1.5, math.inf, math.nan, 3e9)),
+        *((element, 7, "f64", 0.0) for element in ("?", "f32", "i32")),
+    ],
+)
+def test_lists_convert_among_integers_and_among_floats_and_give_0_between_them(element, value, kind, result):
+    """As IREE's runtime: its lists know no way from a float to an integer, nor back."""
+    held = VmList(element, VmMemory(1000))
+    held.resize(1)
+    held.set(0, value)
+    assert repr(held.get(0, kind)) == repr(result)
+
+
+def test_a_number_in_a_list_is_no_reference():
+    held = VmList("?", VmMemory(1000))
+    held.resize(2)
+    held.set(0, 7)
+    assert held.get(1, None) is None
+    with pytest.raises(FormatError, match="list element 0 is a number"):
+        held.get(0, None)
+    with pytest.raises(FormatError, match="list element 1 is no number"):
+        held.get(1, "i32")
 
 
 def test_lists_nested_without_end_are_results_like_others():
@@ -500,6 +517,26 @@ vm.module @module {
     %4 = vm.cast.si64.f64 %b : i64 -> f64
     vm.return %0, %1, %2, %3, %4 : i32, i32, i64, f32, f64
   }
+  vm.export @lists
+  vm.func @lists(%a: i64, %b: f64) -> (i32, f64, i32, f32, i64, f64) {
+    %c0 = vm.const.i32 0
+    %c1 = vm.const.i32 1
+    %c2 = vm.const.i32 2
+    %any = vm.list.alloc %c2 : (i32) -> !vm.list<?>
+    vm.list.resize %any, %c2 : (!vm.list<?>, i32)
+    vm.list.set.i64 %any, %c0, %a : (!vm.list<?>, i32, i64)
+    vm.list.set.f64 %any, %c1, %b : (!vm.list<?>, i32, f64)
+    %0 = vm.list.get.i32 %any, %c0 : (!vm.list<?>, i32) -> i32
+    %1 = vm.list.get.f64 %any, %c0 : (!vm.list<?>, i32) -> f64
+    %2 = vm.list.get.i32 %any, %c1 : (!vm.list<?>, i32) -> i32
+    %3 = vm.list.get.f32 %any, %c1 : (!vm.list<?>, i32) -> f32
+    %floats = vm.list.alloc %c2 : (i32) -> !vm.list<f32>
+    vm.list.resize %floats, %c2 : (!vm.list<f32>, i32)
+    vm.list.set.f64 %floats, %c0, %b : (!vm.list<f32>, i32, f64)
+    %4 = vm.list.get.i64 %floats, %c0 : (!vm.list<f32>, i32) -> i64
+    %5 = vm.list.get.f64 %floats, %c0 : (!vm.list<f32>, i32) -> f64
+    vm.return %0, %1, %2, %3, %4, %5 : i32, f64, i32, f32, i64, f64
+  }
   vm.export @floats
   vm.func @floats(%a: f32, %b: f32) -> (f32, f32, f32, f32, i32) {
     %0 = vm.fma.f32 %a, %b, %a : f32
@@ -512,6 +549,9 @@ vm.module @module {
 }
 """
 JOBS = [
+    ("lists", ["1099511627781", "0.1"]),
+    ("lists", ["-1", "-inf"]),
+    ("lists", ["7", "3000000000.5"]),
     ("calls", ["1234567890123", "7"]),
     ("mixed", ["1", "-2", "3.5", "-4.25", "5000000000"]),
     ("rodata", ["0"]),
