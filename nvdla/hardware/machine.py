@@ -160,8 +160,7 @@ class Machine:
             self.warnings.append(text)
 
     def stray(self, text: str) -> None:
-        """Note an address that leads from its own memory into another. Raises LeavesRegion, as an access that leaves its
-        region does, unless memory is ``flat``."""
+        """Note that an address leads out of its own memory into another; raises LeavesRegion unless ``flat``."""
         if not self.memory.flat:
             raise LeavesRegion(text)
         text = f"{text}: hardware goes where it leads"

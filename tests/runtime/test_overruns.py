@@ -10,13 +10,13 @@ import pytest
 from support.golden import LOADABLES, read, sha
 from support.guards import guarded
 from support.handmade import OUTPUT, WORK, Op, chain, copy, network
-from tests.program.test_accesses import convolution, roomy
 
 import nvdla
 from nvdla.descriptors.enums import OpType
 from nvdla.lint.linter import lint, refusal
 from nvdla.memory.address_space import AddressSpace, LeavesRegion, Space
 from nvdla.program import Program
+from tests.program.test_accesses import convolution, roomy
 
 OVERRUN = LOADABLES.parent / "overrun" / "loadables"
 CASES = json.loads((OVERRUN / "manifest.json").read_text())["cases"] if OVERRUN.is_dir() else []
