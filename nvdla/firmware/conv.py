@@ -7,7 +7,7 @@ from typing import Any
 from nvdla.firmware.csb import Csb
 from nvdla.firmware.driver import Driver, ram_type
 from nvdla.firmware.operation import CONV_WINOGRAD, MEMORY_ON_THE_FLY, FirmwareOperation
-from nvdla.hardware.pixel_formats import PIXEL_FORMATS
+from nvdla.loadable.pixel_formats import PIXEL_FORMATS
 
 FORMAT_FEATURE = 36
 WEIGHT_ALIGNMENT = 128
