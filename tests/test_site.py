@@ -64,6 +64,8 @@ def test_links_out_of_the_pages_become_text(tmp_path):
     docs = ROOT / "docs"
     assert relinked("[a](lint.md#json)", docs, docs) == "[a](lint.md#json)"
     assert relinked("[a](docs/lint.md)", ROOT, docs) == "[a](lint.md)"
+    assert relinked("[docs/lint.md](docs/lint.md)", ROOT, docs) == "[nvdla lint](lint.md)"
+    assert relinked("[lint.md](lint.md#json)", docs, docs) == "[nvdla lint](lint.md#json)"
     assert relinked("[promise](../SECURITY.md#x)", docs, docs) == "[promise](SECURITY.md#x)"
     assert relinked("[the code](../nvdla/files.py)", docs, docs) == "the code (`../nvdla/files.py`)"
     assert relinked("[a notebook](tutorial-tool.ipynb)", docs, docs) == "[a notebook](tutorial-tool.md)"

@@ -201,7 +201,7 @@ def parse_arguments(module: Module, function: ModuleFunction, inputs: Sequence[s
     letters, _ = signature_letters(function.signature, f"{module.source.name}: {function.name}")
     if len(inputs) != len(letters):
         raise FormatError(
-            f"{module.source.name}: {function.name} takes {len(letters)} inputs "
+            f"{module.source.name}: {function.name} takes {len(letters)} input{'s' * (len(letters) != 1)} "
             f"({', '.join(LETTERS[c] for c in letters) or 'none'}), {len(inputs)} are given"
         )
     return [_argument(letter, text, number) for number, (letter, text) in enumerate(zip(letters, inputs, strict=True))]

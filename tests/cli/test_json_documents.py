@@ -102,8 +102,21 @@ def test_documents_are_what_their_schemas_say(name, folder, nvdla_command, as_do
 
 
 def test_modules_of_iree_are_run_and_disassembled_as_documented(corpus, nvdla_command, as_documented):
-    path = next((corpus / "formats").glob("**/*.vmfb"))
+    path = next((corpus / "formats").glob("**/arith*.vmfb"))
     as_documented(json.loads(nvdla_command("container", "disassemble", path, "--json")[1]))
+    words = ("container", "run", path, "--function", "divrem", "--input", "17", "--input", "5", "--json")
+    code, out, _ = nvdla_command(*words)
+    as_documented(json.loads(out))
+    assert code == 0
+    assert [each["value"] for each in json.loads(out)["results"]] == [3, 2]
+
+
+def test_functions_on_a_device_are_run_as_documented(corpus, nvdla_command, as_documented):
+    pytest.importorskip("iree.runtime", reason="the extra nvdla[iree] is not installed")
+    path = next((corpus / "formats").glob("**/simple_abs_cpu.vmfb"))
+    _, out, _ = nvdla_command("container", "run", path, "--function", "abs", "--input", "f32=-1.5", "--json")
+    as_documented(json.loads(out))
+    assert "ran_on" in json.loads(out)
 
 
 def test_a_server_says_in_the_frame_where_it_is(as_documented):
@@ -122,6 +135,31 @@ def test_every_schema_is_tested_and_sound():
     for path in SCHEMAS.iterdir():
         jsonschema.Draft202012Validator.check_schema(json.loads(path.read_text(encoding="utf-8")))
     assert {path.name.removesuffix(".schema.json") for path in SCHEMAS.iterdir()} == {"frame", *RUNS}
+
+
+def test_every_key_is_explained():
+    for path in SCHEMAS.iterdir():
+        schema = json.loads(path.read_text(encoding="utf-8"))
+        assert list(unexplained(schema)) == [], path.name
+        assert [found for part in schema.get("$defs", {}).values() for found in unexplained(part)] == [], path.name
+
+
+def unexplained(schema):
+    """Keys without a description, at any depth."""
+    for key, value in schema.get("properties", {}).items():
+        if "const" not in value and "$ref" not in value:
+            if not value.get("description"):
+                yield key
+            yield from unexplained(value)
+            yield from unexplained(value.get("items", {}))
+
+
+def test_schemas_know_every_action_of_the_cache():
+    parser = argparse.ArgumentParser()
+    importlib.import_module("nvdla.cli.cache").configure(parser)
+    action = next(each for each in parser._actions if each.dest == "action")
+    schema = json.loads((SCHEMAS / "cache.schema.json").read_text(encoding="utf-8"))
+    assert schema["properties"]["action"]["enum"] == list(action.choices or ())
 
 
 def test_every_command_that_prints_data_has_json():

@@ -53,6 +53,8 @@ def relinked(text: str, folder: Path, docs: Path) -> str:
         if not target or re.match(r"[a-z]+:", target):
             return found[0]
         path = (folder / target).resolve()
+        if words.rpartition("/")[2] == path.name and path.suffix == ".md" and path.exists():
+            words = title_of(path)
         if path == docs / "json":
             return f"[{words}](json.md{anchor})"
         if path.suffix == ".ipynb" and path.parent == docs and path.exists():
@@ -66,6 +68,11 @@ def relinked(text: str, folder: Path, docs: Path) -> str:
         return f"{words}" if words.startswith("`") or words.strip("`") == path.name else f"{words} (`{target}`)"
 
     return LINK.sub(again, text)
+
+
+def title_of(path: Path) -> str:
+    """The heading of a page, as far as the colon: "nvdla cycles" of "nvdla cycles: how long every operation takes"."""
+    return path.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ").partition(":")[0]
 
 
 def notebook_page(path: Path) -> str:
@@ -105,7 +112,7 @@ def json_page(folder: Path) -> str:
 def _keys(schema: dict[str, Any]) -> list[str]:
     """A table of an object's keys; those of objects inside follow with a dot."""
     rows = list(_rows(schema, ""))
-    return ["\n".join(["| key | type | |", "|---|---|---|", *rows])] if rows else []
+    return ["\n".join(["| key | type | meaning |", "|---|---|---|", *rows])] if rows else []
 
 
 def _rows(schema: dict[str, Any], prefix: str) -> Iterator[str]:
