@@ -90,8 +90,9 @@ def _usage(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 def _place(action: argparse.Action) -> str:
     """A word of the command line, as usages show how often it may stand."""
-    name = _name(action.metavar or action.dest)
-    return {"?": f"[{name}]", "*": f"[{name} ...]", "+": f"{name} [{name} ...]"}.get(str(action.nargs), name)
+    name = _name(action.metavar or ("/".join(map(str, action.choices)) if action.choices else action.dest))
+    forms = {"?": f"[{name}]", "*": f"[{name} ...]", "+": f"{name} [{name.split()[-1]} ...]"}
+    return forms.get(str(action.nargs), name)
 
 
 def _name(place: object) -> str:
@@ -126,9 +127,8 @@ def _table(actions: list[argparse.Action]) -> Iterator[str]:
 def _argument(action: argparse.Action) -> str:
     value = action.metavar or (" ".join(["/".join(map(str, action.choices))]) if action.choices else action.dest)
     value = _name(value)
-    value = value.replace("|", "\\|")
     if not action.option_strings:
-        return f"`{value}`"
+        return "`" + _place(action).replace("|", "/") + "`"
     takes = action.nargs != 0
     if action.nargs == "?":
         value = f"[{value}]"
