@@ -34,7 +34,7 @@ def replace_weights(loadable: Loadable, task: int, operation: int, weights: np.n
     decoded, found = _operation(loadable, task, operation, OpType.CONV)
     chosen = configuration(config)
     op = found.op
-    where = f"task {task}, operation {operation}"
+    where = f"operation {task}/{operation}"
     if op.data_format != DataFormat.FEATURE or op.weight_format != WeightFormat.UNCOMPRESSED or op.conv_mode:
         raise BuildError(f"{where}: only uncompressed weights of direct convolutions on feature data can be replaced")
     shape = (found.surface.dst_data.channel, op.kernel_channel_csc, op.kernel_height_csc, op.kernel_width_csc)
@@ -61,7 +61,7 @@ def replace_operands(
 
     Give those that the stage has: ``alu``, ``multiplier`` or both.
     """
-    where = f"task {task}, operation {operation}, stage {stage}"
+    where = f"operation {task}/{operation}, stage {stage}"
     if stage not in _STAGES:
         raise BuildError(f"{where}: stages are {', '.join(_STAGES)}")
     decoded, found = _operation(loadable, task, operation, OpType.SDP)
@@ -193,7 +193,7 @@ def _operation(loadable: Loadable, task: int, operation: int, kind: OpType) -> t
     decoded = program.dla_tasks[task]
     found = decoded.operation(operation)
     if found.op_type != kind:
-        raise BuildError(f"task {task}, operation {operation} is {found.op_type.name}, not {kind.name}")
+        raise BuildError(f"operation {task}/{operation} is {found.op_type.name}, not {kind.name}")
     return decoded, found
 
 

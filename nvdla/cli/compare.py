@@ -262,7 +262,7 @@ def _print(args: argparse.Namespace, reference: Any, found: Comparison) -> None:
 
 def _cells(row: Row) -> dict[str, Any]:
     difference = row.difference
-    own = f"task {row.task} operation {row.operation} ({str(row.engine).upper()})"
+    own = f"operation {row.task}/{row.operation} ({str(row.engine).upper()})"
     own = f"output {row.name}" if row.kind == "output" else own
     result = "exact" if row.exact else "close" if row.passed else "DIFFERENT"
     cells: dict[str, Any] = {

@@ -79,7 +79,8 @@ def _print(args: argparse.Namespace, found: Examination, counts: dict[str, int])
     if args.scales:
         print_table("scales", found.scales)
     if found.tensors:
-        print_table(f"outputs of {counted(found.runs, 'run')}", [_tensor(each) for each in found.tensors])
+        outputs = [_tensor(each) for each in found.tensors]
+        print_table(f"outputs of {counted(found.runs, 'run')}", outputs, least=("histogram", "type", "shape", "layer"))
     say(f"{args.loadable} on {found.configuration}: {summary(counts)}.")
     if found.runs and args.random_input is not None and not args.input:
         print("The inputs were random: saturation, unused range and dead channels of real data are not judged.")

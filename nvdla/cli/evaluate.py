@@ -17,7 +17,7 @@ from nvdla.files import write_file
 COMMAND = "evaluate"
 HELP = """Accuracy of a network over a data set, bit-exactly, on the cores of this machine or on a Dask cluster.
 
-  nvdla evaluate lenet.loadable held_out.npz
+  nvdla evaluate lenet.loadable digits.npz
   nvdla evaluate net.nvpkg photos/ --against net.onnx --output result.json --workers 4
   nvdla evaluate net.loadable val.csv --scheduler tcp://10.0.0.1:8786 --samples samples.jsonl --resume
 

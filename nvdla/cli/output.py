@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
@@ -141,7 +142,8 @@ def print_table(
     _print_columns(title, rows, {key: texts[key] for key in kept})
     left_out = [key.replace("_", " ") for key in texts if key not in kept]
     if left_out:
-        print(f"Left out in {terminal_width()} columns: {', '.join(left_out)}; --wide shows them.\n")
+        note = f"Left out in {terminal_width()} columns: {', '.join(left_out)}; --wide shows them."
+        print(textwrap.fill(note, terminal_width(), break_long_words=False) + "\n")
 
 
 def _as_people_write(row: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -239,7 +239,7 @@ class _Watcher:
             self.progress.stop()
 
     def _operation(self, event: Any) -> None:
-        label = f"task {event.task} op {event.index} {event.engine}"
+        label = f"{event.task}/{event.index} {event.engine.upper()}"
         if self.progress:
             self.progress.update(self.progress.task_ids[0], advance=1, description=label)
         if self.wants_statistics:

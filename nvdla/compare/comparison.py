@@ -111,9 +111,9 @@ class Row:
         """Who made the tensor, in words."""
         if self.kind == "output":
             return f"output {self.name}"
-        before = f" after operation {', '.join(map(str, self.taken_from))} on the fly" if self.taken_from else ""
+        before = f" after {', '.join(f'{self.task}/{index}' for index in self.taken_from)} on the fly" if self.taken_from else ""
         layer = f", layer {self.name}" if self.name else ""
-        return f"task {self.task} operation {self.operation} ({str(self.engine).upper()}{before}{layer})"
+        return f"operation {self.task}/{self.operation} ({str(self.engine).upper()}{before}{layer})"
 
 
 @dataclass(frozen=True)

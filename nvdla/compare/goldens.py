@@ -77,7 +77,7 @@ class GoldenReference:
         if where in self._hashes:
             engine, digests = self._hashes[where]
             _same_engine(self.path, engine, observation)
-            return Expected(f"hash of operation {observation.index}", digests=digests)
+            return Expected(f"hash of {observation}", digests=digests)
         named = next((self._named[name] for name in parts(observation.layer) if name in self._named), None)
         return None if named is None else self._surface(named, observation)
 
@@ -171,4 +171,4 @@ def _entries(file: Path) -> list[dict[str, Any]]:
 
 def _same_engine(path: Path, engine: str, observation: Observation) -> None:
     if engine != observation.engine:
-        raise FormatError(f"{path}: says operation {observation.index} is {engine.upper()}, but it is {observation}")
+        raise FormatError(f"{path}: says that {engine.upper()} did it, but it is {observation}")

@@ -50,7 +50,7 @@ class Observation(Keyed):
         return self.surface
 
     def __str__(self) -> str:
-        return f"task {self.task} operation {self.index} ({self.engine.upper()})"
+        return f"operation {self.task}/{self.index} ({self.engine.upper()})"
 
 
 def dense(surface: np.ndarray, dtype: np.dtype, channels: int) -> np.ndarray:

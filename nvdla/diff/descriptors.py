@@ -63,9 +63,8 @@ def _signature(operation: Operation) -> tuple[Any, ...]:
 
 
 def place(operation: Operation) -> str:
-    """ "task 0 operation 3 (CONV)"."""
-    roi = f" ROI {operation.roi}" if operation.roi else ""
-    return f"task {operation.task} operation {operation.index}{roi} ({operation.descriptors.op_type.name})"
+    """ "operation 0/3 (CONV)"."""
+    return f"operation {operation.label} ({operation.descriptors.op_type.name})"
 
 
 def descriptor_changes(pair: TaskPair) -> Iterator[Change]:
@@ -96,7 +95,7 @@ def _cpu_changes(ours: Operation, theirs: Operation) -> Iterator[Change]:
 def _dla_changes(ours: Operation, theirs: Operation) -> Iterator[Change]:
     where = place(ours)
     if ours.index != theirs.index:
-        where += f" / operation {theirs.index}"
+        where += f" and {theirs.label}"
     yield from _structures("operation", where, ours.op, theirs.op)
     yield from _structures("surface", where, ours.surface, theirs.surface)
     yield from _structures("graph", where, ours.common, theirs.common)

@@ -113,7 +113,7 @@ def powers_do_something(chart: Chart) -> Iterator[Said]:
     for task_id, operation in _cpu_operations(chart, EmuOpType.POWER):
         op = operation.op
         if (op.power, op.scale, op.shift) == (1.0, 1.0, 0.0):
-            yield task_id, f"CPU operation {operation.index}: (0 + 1 x) ** 1 copies its input"
+            yield task_id, f"CPU operation {task_id}/{operation.index}: (0 + 1 x) ** 1 copies its input"
 
 
 @check("warning", "Make the softmax's input a vector (1 x 1 pixels).", headline="softmax over a part of its input")
@@ -126,7 +126,7 @@ def softmax_sees_all_its_input(chart: Chart) -> Iterator[Said]:
             yield (
                 task_id,
                 (
-                    f"CPU operation {operation.index}: {source.channel} of "
+                    f"CPU operation {task_id}/{operation.index}: {source.channel} of "
                     f"{source.channel * source.width * source.height} elements are computed"
                 ),
             )
@@ -140,7 +140,7 @@ def cpu_layers_have_scales(chart: Chart) -> Iterator[Said]:
             for name in ("input_scale_factor", "output_scale_factor"):
                 value = getattr(operation.op.common, name)
                 if not value > 0:
-                    yield task_id, f"CPU operation {operation.index}: {name} is {value:g}"
+                    yield task_id, f"CPU operation {task_id}/{operation.index}: {name} is {value:g}"
 
 
 def _cpu_operations(chart: Chart, kind: EmuOpType) -> Iterator[tuple[int, Any]]:

@@ -13,9 +13,9 @@ SHOWN = 6
 
 def explain(task: int, processors: Iterable[Processor], nodes: list[GraphNode]) -> str:
     """One line that names the operations that wait for ever and what each waits for."""
-    waits = [_waiting(group, nodes) for processor in processors for group in processor.groups if group.taken]
+    waits = [_waiting(task, group, nodes) for processor in processors for group in processor.groups if group.taken]
     left = [node for node in nodes if not node.completed]
-    never = [str(node.index) for node in left if not node.submitted]
+    never = [f"{task}/{node.index}" for node in left if not node.submitted]
     parts = waits[:SHOWN]
     if len(waits) > SHOWN:
         parts.append(f"{len(waits) - SHOWN} more operations wait")
@@ -25,16 +25,16 @@ def explain(task: int, processors: Iterable[Processor], nodes: list[GraphNode]) 
     return f"task {task} can make no progress, {len(left)} of {len(nodes)} operations are not done: {'; '.join(parts)}"
 
 
-def _waiting(group: GroupState, nodes: list[GraphNode]) -> str:
+def _waiting(task: int, group: GroupState, nodes: list[GraphNode]) -> str:
     node = group.held
-    label = f"operation {node.index} ({node.type.name}, {group.state})"
+    label = f"operation {task}/{node.index} ({node.type.name}, {group.state})"
     if group.active:
         return f"{label} waits for its neighbour on the fly, which is not enabled"
     count = node.common.dependency_count
     if not count:
         return f"{label} waits for the lookup tables or the queue that the other group holds"
     producers = [
-        f"{_event(event)} of operation {producer.index} ({producer.type.name})"
+        f"{_event(event)} of operation {task}/{producer.index} ({producer.type.name})"
         for producer in nodes
         for event in _events_for(producer, node)
         if not _happened(producer, event, nodes)

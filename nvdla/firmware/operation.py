@@ -39,7 +39,7 @@ class FirmwareOperation:
 
     def __str__(self) -> str:
         roi = f", ROI {self.roi}" if self.roi else ""
-        return f"task {self.task} operation {self.index} ({self.type.name}{roi})"
+        return f"operation {self.task}/{self.index} ({self.type.name}{roi})"
 
     @property
     def atom(self) -> int:

@@ -257,4 +257,4 @@ def other_banks_wait_for_the_convolution_before(context: Context) -> Iterator[Sa
                 continue
             banks = [f"{each.op.data_bank} + {each.op.weight_bank}" for each in (first, second)]
             if banks[0] != banks[1] and not order.is_ordered(first.index, second.index):
-                yield second, f"{banks[1]} banks behind {banks[0]} of operation {first.index}"
+                yield second, f"{banks[1]} banks behind {banks[0]} of operation {first.label}"

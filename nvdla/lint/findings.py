@@ -30,13 +30,13 @@ class Finding:
 
     @property
     def place(self) -> str:
-        """Where, in words: "task 0 operation 3 (CONV, layer conv2)"."""
+        """Where, in words: "operation 0/3 (CONV, layer conv2)"."""
         if self.task is None:
             return "loadable"
         if self.operation is None:
             return f"task {self.task}"
         layer = f", layer {self.layer}" if self.layer else ""
-        return f"task {self.task} operation {self.operation} ({str(self.engine).upper()}{layer})"
+        return f"operation {self.task}/{self.operation} ({str(self.engine).upper()}{layer})"
 
 
 def sort_key(finding: Finding) -> tuple[int, int, int, str]:

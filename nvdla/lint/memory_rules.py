@@ -161,7 +161,7 @@ def overlapping_surfaces_are_ordered(context: Context) -> Iterator[Said]:
             if count > MOST_PAIRS:
                 break
             if not order.is_ordered(first.index, other.index):
-                yield first, f"{what[0]} overlaps {what[1]} of operation {other.index}, and nothing orders the two"
+                yield first, f"{what[0]} overlaps {what[1]} of operation {other.label}, and nothing orders the two"
 
 
 def _overlaps(subjects: Sequence[Operation]) -> Iterator[tuple[Operation, Operation, tuple[str, str]]]:

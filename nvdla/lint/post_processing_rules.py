@@ -45,7 +45,7 @@ def neighbours_on_the_fly_agree(context: Context) -> Iterator[Said]:
         if given != taken and not taker.roi:
             yield (
                 taker,
-                f"takes width x height x channels {taken} on the fly, operation {giver.index} "
+                f"takes width x height x channels {taken} on the fly, operation {giver.label} "
                 f"({giver.engine.upper()}) hands over {given}",
             )
 

@@ -101,7 +101,7 @@ def _needs(loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTask]) -> Needs:
 
 
 def _look_at(task: int, operation: DlaOperation, needs: Needs) -> None:
-    where = f"task {task} operation {operation.index}"
+    where = f"operation {task}/{operation.index}"
     for precision in _precisions(operation):
         if precision.known:
             needs.precisions.add(precision.title)
@@ -127,7 +127,7 @@ def _look_at_lines(task: int, operation: DlaOperation, needs: Needs) -> None:
         if cube.width * small <= cube.line_stride < cube.width * large:
             needs.atom = small
             needs.atom_reason = (
-                f"task {task} operation {operation.index} has lines of {cube.width} atoms {cube.line_stride} bytes long"
+                f"operation {task}/{operation.index} has lines of {cube.width} atoms {cube.line_stride} bytes long"
             )
 
 

@@ -69,7 +69,7 @@ def test_weights_of_another_size_or_type_are_refused():
     ]:
         with pytest.raises(BuildError, match=message):
             replace_weights(loadable, 0, 0, bad, "nv_small")
-    with pytest.raises(BuildError, match="task 0, operation 1 is SDP, not CONV"):
+    with pytest.raises(BuildError, match="operation 0/1 is SDP, not CONV"):
         replace_weights(loadable, 0, 1, weights, "nv_small")
     with pytest.raises(BuildError, match=r"operands \(3,\) int16 must be \(20,\) int16"):
         replace_operands(loadable, 0, 1, "x1", alu=np.zeros(3, np.int16))

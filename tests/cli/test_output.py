@@ -67,7 +67,7 @@ def test_the_last_columns_go_first_and_it_is_said(terminal, capsys):
     terminal(40)
     output.print_table("rows", ROWS)
     text = capsys.readouterr().out
-    assert "Left out in 40 columns: address, what, n; --wide shows them." in text
+    assert "Left out in 40 columns: address, what, n; --wide shows them." in " ".join(text.split())
     assert "CONV" in text
 
 
@@ -77,7 +77,7 @@ def test_columns_of_least_importance_go_before_the_last(terminal, capsys):
         "rows", [{"name": f"blob{n}", "kind": "w" * 20, "size": 10**12} for n in range(3)], least=("kind",)
     )
     text = capsys.readouterr().out
-    assert "Left out in 40 columns: kind; --wide shows them." in text
+    assert "Left out in 40 columns: kind; --wide shows them." in " ".join(text.split())
     assert text.count("1,000,000,000,000") == 3
 
 
@@ -260,3 +260,17 @@ def test_what_is_not_known_of_a_tensor_is_not_listed(terminal, capsys):
     terminal(120)
     output.print_table("t", [{"metadata": {"kind": "bias", "shared_with": [], "comment": None, "zero": 0}}])
     assert "kind=bias, zero=0" in capsys.readouterr().out
+
+
+def test_what_was_left_out_is_said_within_the_terminal(terminal, capsys):
+    terminal(40)
+    output.print_table("rows", [{f"column {at}": "word " * 3 for at in range(12)}])
+    out = capsys.readouterr().out
+    assert "--wide shows them." in " ".join(out.split())
+    assert max(map(len, out.splitlines())) <= 40
+
+
+def test_the_doctor_keeps_what_it_is_about_on_a_narrow_terminal(terminal, nvdla_command, lenet, digit):
+    terminal(60)
+    _, out, _ = nvdla_command("doctor", lenet, "-i", digit)
+    assert {"zero", "at ends", "dead"} <= {word.strip() for word in out.splitlines()[2].split("  ")}

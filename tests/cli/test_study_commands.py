@@ -190,7 +190,7 @@ def test_a_file_that_its_own_configuration_refuses_has_figures_and_a_line_that_s
     code, out, err = nvdla_command("cycles", file)
     assert code == 0
     assert "RUBIK" in out
-    assert "cannot run on nv_large: task 0 operation 8 (RUBIK)" in err
+    assert "cannot run on nv_large: operation 0/8 (RUBIK)" in err
     assert err.count("\n") == 1
 
 

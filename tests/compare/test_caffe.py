@@ -52,7 +52,7 @@ def test_wrong_weights_are_found_at_their_layer(compare, samples, tmp_path, lene
     shutil.copy(samples / "lenet.loadable.layers.json", tmp_path / "spoilt.loadable.layers.json")
     code, out, _ = compare(tmp_path / "spoilt.loadable")
     assert code == 1
-    assert "First divergence: task 0 operation 5 (PDP after operation 3, 4 on the fly, layer pool2)" in out
+    assert "First divergence: operation 0/5 (PDP after 0/3, 0/4 on the fly, layer pool2)" in out
 
 
 def test_layers_are_mapped_by_a_file(nvdla_command, samples, tmp_path):

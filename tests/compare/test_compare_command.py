@@ -30,7 +30,7 @@ def test_a_broken_loadable_is_told_from_a_good_one(nvdla_command, samples, broke
     code, out, _ = nvdla_command("compare", broken, samples / "lenet.loadable", "-i", samples / "digit3.pgm")
     assert code == 1
     assert (
-        "First divergence: task 0 operation 5 (PDP after operation 3, 4 on the fly, layer pool2): 5 of 256 elements "
+        "First divergence: operation 0/5 (PDP after 0/3, 0/4 on the fly, layer pool2): 5 of 256 elements "
         "differ, by at most 3; first at N=0, C=5, H=0, W=0: expected 18, got 17"
     ) in out
     assert "expected\n           18*" in out

@@ -28,7 +28,7 @@ def test_a_wrong_shift_is_one_field_of_one_operation(lenet_loadable, plant):
     before = 24
     operations = [each for each in found.changes if each.area == "operation"]
     assert [(each.where, each.field, each.a, each.b) for each in operations] == [
-        ("task 0 operation 7 (SDP)", "out_cvt.truncate", before, before + 1)
+        ("operation 0/7 (SDP)", "out_cvt.truncate", before, before + 1)
     ]
     assert {each.area for each in found.changes} == {"operation", "blobs"}
     assert not found.operands
@@ -40,7 +40,7 @@ def test_a_flipped_weight_byte_is_placed_in_its_kernel(lenet_loadable, plant_byt
 
     found = diff(lenet_loadable, plant_bytes(lenet_loadable, 10, "weight_data", change))
     assert [(each.where, each.operand, each.different) for each in found.operands] == [
-        ("task 0 operation 10 (CONV)", "weight_data", 1)
+        ("operation 0/10 (CONV)", "weight_data", 1)
     ]
     operand = found.operands[0]
     assert operand.first == {"index": 11, "kernel": 1, "channel": 3, "row": 0, "column": 0}
@@ -112,7 +112,7 @@ def test_equal_files_give_exit_code_0(nvdla_command, samples):
 def test_different_files_give_exit_code_1(nvdla_command, samples):
     code, out, _ = nvdla_command("diff", samples / "lenet.loadable", samples / "lenet_nv_large.loadable")
     assert code == 1
-    assert "task 0 operation 0 (CONV)" in out
+    assert "operation 0/0 (CONV)" in out
     assert "entry_per_slice" in out
     code, out, _ = nvdla_command("diff", samples / "lenet.loadable", samples / "lenet_nv_large.loadable", "--summary")
     assert (code, len(out.splitlines())) == (1, 1)

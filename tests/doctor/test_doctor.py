@@ -346,7 +346,7 @@ def test_an_error_gives_exit_code_1(nvdla_command, lenet_loadable, plant, sample
     code, out, _ = nvdla_command("doctor", tmp_path / "a.loadable")
     assert code == 1
     assert "error: converter that lets nothing through [converters-let-something-through]\n" in out
-    assert "\n    task 0 operation 9 (SDP): out_cvt: scale 0 >> 23" in out
+    assert "\n    operation 0/9 (SDP): out_cvt: scale 0 >> 23" in out
     assert "It was not run" in out
 
 

@@ -29,7 +29,7 @@ def test_half_precision_and_bdma_are_nv_full():
     assert choose(network([Op(OpType.SDP, half)], "nv_full"))[0] == "nv_full"
     name, reason = choose(network([Op(OpType.BDMA, bdma(1))], "nv_full"))
     assert name == "nv_full"
-    assert "task 0 operation 0 is a BDMA operation" in reason
+    assert "operation 0/0 is a BDMA operation" in reason
 
 
 def test_a_file_that_fits_nothing_gets_the_nearest_and_is_told_so():

@@ -20,7 +20,7 @@ def refusal(op_type, fill, change, config="nv_small"):
     loadable = network([Op(op_type, changed)], config, extra={"weights": bytes(64)})
     with pytest.raises(nvdla.NvdlaError) as caught:
         nvdla.Runtime(loadable, config=config, abi="new")
-    assert str(caught.value).startswith(f"task 0 operation 0 ({op_type.name}): ")
+    assert str(caught.value).startswith(f"operation 0/0 ({op_type.name}): ")
     return caught.value
 
 

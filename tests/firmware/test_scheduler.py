@@ -118,14 +118,18 @@ def test_a_cycle_is_reported_with_who_waits_for_what():
         run(network(ops))
     message = str(caught.value)
     assert "2 of 2 operations are not done" in message
-    assert re.search(r"operation 0 \(SDP, programmed\) waits for 1 more event: OP_COMPLETED of operation 1", message)
-    assert re.search(r"operation 1 \(PDP, programmed\) waits for 1 more event: OP_COMPLETED of operation 0", message)
+    assert re.search(
+        r"operation 0/0 \(SDP, programmed\) waits for 1 more event: OP_COMPLETED of operation 0/1", message
+    )
+    assert re.search(
+        r"operation 0/1 \(PDP, programmed\) waits for 1 more event: OP_COMPLETED of operation 0/0", message
+    )
 
 
 def test_a_count_that_nobody_counts_down_is_reported():
     ops = chain(3)
     ops[1].waits = 2
-    with pytest.raises(nvdla.ScheduleError, match=r"operation 1 .* waits for 1 more event: events that no operation"):
+    with pytest.raises(nvdla.ScheduleError, match=r"operation 0/1 .* waits for 1 more event: events that no operation"):
         run(network(ops))
 
 
@@ -141,7 +145,7 @@ def test_an_event_too_many_is_reported():
 def test_an_operation_that_follows_itself_is_reported():
     ops = chain(2)
     ops[0].consumers[SDP] = (0, Event.OP_COMPLETED)
-    with pytest.raises(nvdla.ScheduleError, match=r"operation 0 \(SDP\) is queued a second time"):
+    with pytest.raises(nvdla.ScheduleError, match=r"operation 0/0 \(SDP\) is queued a second time"):
         run(network(ops, op_head=[-1, -1, 0, -1, -1, -1]))
 
 

@@ -14,7 +14,7 @@ def test_another_configuration_gives_exit_code_1(nvdla_command, samples):
     code, out, _ = nvdla_command("lint", samples / "lenet_nv_full_fp16.loadable", "--config", "nv_large")
     assert code == 1
     assert "error: precision that the configuration lacks [precisions-are-built]\n" in out
-    assert "\n    task 0 operation 0 (CONV, layer conv1+relu1): computes in fp16" in out
+    assert "\n    operation 0/0 (CONV, layer conv1+relu1): computes in fp16" in out
     assert "nv_large has no fp16; configurations with it: nv_full" in out
 
 

@@ -143,7 +143,7 @@ def test_unordered_overlaps_are_found(lenet_loadable, plant):
 
     found = [each for each in lint(plant(lenet_loadable, change)).findings if each.severity == "warning"]
     assert {each.rule for each in found} == {"overlapping-surfaces-are-ordered"}
-    assert (5, "dst_data overlaps src_data of operation 6, and nothing orders the two") in {
+    assert (5, "dst_data overlaps src_data of operation 0/6, and nothing orders the two") in {
         (each.operation, each.evidence) for each in found
     }
 
@@ -160,7 +160,7 @@ def test_other_banks_without_a_wait_are_found(plant):
 
     (found,) = lint(plant(loadable, change)).findings
     assert (found.severity, found.rule) == ("note", "other-banks-wait-for-the-convolution-before")
-    assert found.evidence == "3 + 7 banks behind 3 + 2 of operation 0"
+    assert found.evidence == "3 + 7 banks behind 3 + 2 of operation 0/0"
 
 
 def test_the_order_of_a_graph_is_that_of_its_arrows(lenet_loadable):

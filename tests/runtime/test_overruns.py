@@ -72,7 +72,7 @@ def test_a_loadable_that_leaves_its_region_runs_and_is_reported(overrun):
     surface = bytes(runtime.inputs[0].size)
     seen, log = [], []
     first = runtime.run_raw([surface], on_operation=lambda event: seen.append(event.index), csb_log=log)
-    assert [each for each in runtime.warnings if "operation 5 (PDP)" in each and "hardware goes on in" in each]
+    assert [each for each in runtime.warnings if "operation 0/5 (PDP)" in each and "hardware goes on in" in each]
     assert sorted(seen) == list(range(12))
     assert sum(entry[0] == "task" for entry in log) == 1
     assert runtime.run_raw([surface]) == first
@@ -81,7 +81,7 @@ def test_a_loadable_that_leaves_its_region_runs_and_is_reported(overrun):
 
 def test_strict_refuses_it(overrun):
     runtime = nvdla.Runtime(overrun, strict=True)
-    with pytest.raises(nvdla.errors.LinkError, match=r"operation 5 \(PDP\).*outside region"):
+    with pytest.raises(nvdla.errors.LinkError, match=r"operation 0/5 \(PDP\).*outside region"):
         runtime.run_raw([bytes(runtime.inputs[0].size)])
 
 
@@ -140,7 +140,7 @@ def test_a_comparison_says_it_too(overrun, tmp_path, nvdla_command):
     words = ["compare", tmp_path / "overrun.nvdla", "--random-input", "--other-threads", 1]
     code, _, error = nvdla_command(*words)
     assert code == 0
-    assert "overrun.nvdla: warning: task 0 operation 5 (PDP)" in error
+    assert "overrun.nvdla: warning: operation 0/5 (PDP)" in error
     assert "hardware goes on in" in error
 
 
@@ -160,4 +160,4 @@ def test_dram_goes_on_behind_the_last_memory():
     runtime = nvdla.Runtime(nvdla.load(OVERRUN / case["path"]))
     result = runtime.run_raw([read(OVERRUN, each) for each in case["inputs"]])
     assert [sha(each) for each in result] == [each["sha256"] for each in case["outputs"]]
-    assert "operation 3 (SDP): SDP output: 4096 bytes" in runtime.warnings[0]
+    assert "operation 0/3 (SDP): SDP output: 4096 bytes" in runtime.warnings[0]
