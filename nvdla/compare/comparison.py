@@ -111,7 +111,8 @@ class Row:
         """Who made the tensor, in words."""
         if self.kind == "output":
             return f"output {self.name}"
-        before = f" after {', '.join(f'{self.task}/{index}' for index in self.taken_from)} on the fly" if self.taken_from else ""
+        givers = ", ".join(f"{self.task}/{index}" for index in self.taken_from)
+        before = f" after {givers} on the fly" if givers else ""
         layer = f", layer {self.name}" if self.name else ""
         return f"operation {self.task}/{self.operation} ({str(self.engine).upper()}{before}{layer})"
 
