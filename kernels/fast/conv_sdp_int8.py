@@ -12,6 +12,7 @@ after its shift) cannot act before the multiplication; products fit an int64 (32
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -34,7 +35,7 @@ from nvdla.kernels.fast.dot_layout import (
 )
 from nvdla.kernels.fast.dot_tile import copy_half, dot_narrow_tile, dot_row, dot_tile
 from nvdla.kernels.fast.forms import FastForm
-from nvdla.kernels.integers import clamp, pieces, rounding
+from nvdla.kernels.integers import clamp, pieces
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
 from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, int32s, words
@@ -146,7 +147,7 @@ def sums_fit(weights: np.ndarray, alu: np.ndarray) -> bool:
     return int((magnitudes + np.abs(alu.astype(np.int64))).max(initial=0)) < 1 << 31
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath={"contract"})
 def _convert(
     sums: np.ndarray,
     rows: int,
@@ -158,16 +159,22 @@ def _convert(
     out: np.ndarray,
 ) -> None:
     """X1, X2 and the output converter on a tile (rows, 64 kernels), all float64, which holds every number exactly
-    (:mod:`nvdla.kernels.sdp`). Sums are exact modulo 2^32, hence the int32 cast. ``factors``: mul * 2**-shift, or 1."""
-    low, second_low, highest = np.float64(stage.low), np.float64(summand.low), np.float64(INT32_HIGH)
-    offset, scale = np.float64(stage.offset), stage.scale * 2.0**-stage.out_shift
-    power = np.float64(np.int64(1) << summand.shift)
+    (:mod:`nvdla.kernels.sdp`), so that a product and a sum may be one instruction. Sums are exact modulo 2^32, hence
+    the int32 cast. ``factors``: mul * 2**-shift, or 1.
+
+    The converter is monotone: X2's limits, converted, are limits of its result (at most 48 bits, exact, too).
+    """
+    low, highest = np.float64(stage.low), np.float64(INT32_HIGH)
+    scale = stage.scale * 2.0**-stage.out_shift
+    shifted, power = stage.offset * scale, np.float64(np.int64(1) << summand.shift)
+    ends = summand.low * scale - shifted, highest * scale - shifted
+    bottom, top = clamp(min(ends), -128.0, 127.0), clamp(max(ends), -128.0, 127.0)
     for row in range(rows):
         for k in range(KERNELS):
             x = clamp(np.float64(np.int32(sums[row, k] + alu[k])) * factors[k], low, highest)
-            x = np.trunc(x + rounding(x)) + np.float64(others[row, k]) * power
-            y = clamp((clamp(x, second_low, highest) - offset) * scale, -128.0, 127.0)
-            out[row, k] = np.int8(np.int32(y + rounding(y)))
+            x = np.trunc(x + math.copysign(0.5, x)) + np.float64(others[row, k]) * power
+            y = clamp(x * scale - shifted, bottom, top)
+            out[row, k] = np.int8(np.int32(y + math.copysign(0.5, y)))
 
 
 @njit(cache=True, nogil=True)
