@@ -123,16 +123,17 @@ class Kernel(Generic[P, R]):
         """numba's dispatcher. From now on calls go there."""
         if self._compiled is None:
             with _lock:
-                self._compiled = self._compiled or self._dispatcher("", no_cfunc_wrapper=True)
+                self._compiled = self._compiled or self._dispatcher(no_cfunc_wrapper=True)
         return self._compiled
 
     @property
     def called(self) -> Any:
-        """A dispatcher for calls from other kernels: without what Python or C needs to call it, a fifth of the work."""
+        """A dispatcher for calls from other kernels, which take the code in: without machine code of its own, and what
+        Python or C needs to call it."""
         if self._called is None:
             with _lock:
                 wrappers = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-                self._called = self._called or self._dispatcher("called.", **wrappers)
+                self._called = self._called or self._dispatcher(linked=True, **wrappers)
         return self._called
 
     @property
@@ -140,13 +141,18 @@ class Kernel(Generic[P, R]):
         """So that functions that numba compiles elsewhere may call a kernel."""
         return self.called._numba_type_
 
-    def _dispatcher(self, kind: str, **options: bool) -> Any:
-        dispatcher = _numba().njit(**self._options, **options)(self._function())
+    def _dispatcher(self, linked: bool = False, **options: Any) -> Any:
+        njit = _numba().njit
+        if linked:
+            from nvdla.kernels.jit.linked_code import LinkedCompiler
+
+            return njit(pipeline_class=LinkedCompiler, **self._options, **options)(self._function())
+        dispatcher = njit(**self._options, **options)(self._function())
         folder = cache_folder() if self._cached else None
         if folder is not None and hasattr(dispatcher, "_cache"):  # not with NUMBA_DISABLE_JIT
             from nvdla.kernels.jit.kernel_cache import KernelCache
 
-            dispatcher._cache = KernelCache(self.py_func, folder, kind)
+            dispatcher._cache = KernelCache(self.py_func, folder)
         return dispatcher
 
     def _function(self) -> Any:

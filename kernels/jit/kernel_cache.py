@@ -68,17 +68,14 @@ def _settings() -> tuple[Any, ...]:
 
 
 class KernelCache(NullCache):
-    """The compiled specialisations of one kernel: what numba's dispatcher asks a cache for.
+    """The compiled specialisations of one kernel: what numba's dispatcher asks a cache for."""
 
-    ``kind`` goes into the names of the files and keeps apart what is compiled with different options.
-    """
-
-    def __init__(self, function: Any, folder: Path, kind: str) -> None:
+    def __init__(self, function: Any, folder: Path) -> None:
         module = function.__module__.removeprefix("nvdla.kernels.")
         code = function.__code__
         self._folder = folder
         name = f"{module}.{function.__qualname__}-{code.co_firstlineno}".replace("<", "").replace(">", "")
-        self._base, self._kind = name, kind
+        self._base = name
         self._stamp = source_digest(module)[:16]
 
     @property
@@ -111,7 +108,7 @@ class KernelCache(NullCache):
 
     def _path(self, sig: Any, codegen: Any) -> Path:
         key = hashlib.sha256(repr((tuple(map(repr, sig)), codegen.magic_tuple(), _settings())).encode()).hexdigest()
-        return self._folder / f"{self._base}.{self._stamp}.{self._kind}{key[:32]}.kernel"
+        return self._folder / f"{self._base}.{self._stamp}.{key[:32]}.kernel"
 
     def _write(self, path: Path, data: bytes) -> None:
         handle, temporary = tempfile.mkstemp(prefix=".", suffix=".part", dir=self._folder)
