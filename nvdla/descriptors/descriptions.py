@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from nvdla.descriptors import enums
+from nvdla.open_enum import OpenEnum
 
 #: (structure, field) -> enum of its numbers
-ENUMS: dict[tuple[str, str], type[enums.OpenEnum]] = {
+ENUMS: dict[tuple[str, str], type[OpenEnum]] = {
     ("CommonOpDesc", "op_type"): enums.OpType,
     ("Consumer", "event"): enums.Event,
     ("DataCube", "type"): enums.MemType,

@@ -133,12 +133,12 @@ def _unused(cube: Any) -> bool:
 
 def cube_lies_in_memory_or_on_the_fly(cube: Any, windows: list[int]) -> bool:
     """The memory type is MC, CV or HW."""
-    return cube.type <= MemType.HW
+    return bool(cube.type <= MemType.HW)
 
 
 def cube_address_exists(cube: Any, windows: list[int]) -> bool:
     """The address index is -1 or within the address list."""
-    return -1 <= cube.address < len(windows)
+    return bool(-1 <= cube.address < len(windows))
 
 
 def cube_has_dimensions(cube: Any, windows: list[int]) -> bool:
@@ -150,8 +150,8 @@ def cube_has_dimensions(cube: Any, windows: list[int]) -> bool:
 def cube_size_is_sensible(cube: Any, windows: list[int]) -> bool:
     """A cube in memory has a size that fits behind its address, at its offset."""
     if _unused(cube) or not cube_address_exists(cube, windows):
-        return cube.size < 1 << 31
-    return cube.size > 0 and cube.offset + cube.size <= windows[cube.address]
+        return bool(cube.size < 1 << 31)
+    return bool(cube.size > 0 and cube.offset + cube.size <= windows[cube.address])
 
 
 def cube_strides_are_ordered(cube: Any, windows: list[int]) -> bool:
@@ -160,12 +160,12 @@ def cube_strides_are_ordered(cube: Any, windows: list[int]) -> bool:
         return cube.surf_stride == 0 or _unused(cube)
     if cube.line_stride < cube.width:
         return False
-    return cube.surf_stride == 0 or cube.surf_stride >= cube.line_stride
+    return bool(cube.surf_stride == 0 or cube.surf_stride >= cube.line_stride)
 
 
 def cube_padding_is_zero(cube: Any, windows: list[int]) -> bool:
     """The reserved halfword is 0."""
-    return cube.reserved0 == 0
+    return bool(cube.reserved0 == 0)
 
 
 CUBE_CHECKS: tuple[CubeCheck, ...] = (
@@ -183,7 +183,7 @@ CUBE_CHECKS: tuple[CubeCheck, ...] = (
 
 def buffer_address_exists(buffer: Any, windows: list[int]) -> bool:
     """The address index is within the address list."""
-    return 0 <= buffer.address_index < len(windows)
+    return bool(0 <= buffer.address_index < len(windows))
 
 
 def buffer_format_is_known(buffer: Any, windows: list[int]) -> bool:
@@ -207,7 +207,7 @@ def buffer_fits(buffer: Any, windows: list[int]) -> bool:
 
 def buffer_strides_are_ordered(buffer: Any, windows: list[int]) -> bool:
     """A line holds its columns and a surface its lines."""
-    return buffer.width <= buffer.line_stride <= buffer.surf_stride
+    return bool(buffer.width <= buffer.line_stride <= buffer.surf_stride)
 
 
 BUFFER_CHECKS: tuple[CubeCheck, ...] = (

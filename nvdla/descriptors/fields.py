@@ -106,4 +106,4 @@ def _walk(owner: str, field: str, kind: Any, value: Any, offset: int, name: str)
 
 
 def _type_name(kind: Any) -> str:
-    return _C_NAMES.get(kind.__name__, kind.__name__)
+    return str(_C_NAMES.get(kind.__name__, kind.__name__))

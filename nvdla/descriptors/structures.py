@@ -28,7 +28,7 @@ class Descriptor(ctypes.LittleEndianStructure):
     _layout_ = "ms"
 
 
-class DescriptorUnion(LittleEndianUnion):
+class DescriptorUnion(LittleEndianUnion):  # type: ignore[misc]
     """A union of structures, packed as the firmware has them."""
 
     _pack_ = 1

@@ -270,7 +270,8 @@ def _list(source: DescriptorSource, network: Any, name: str, structure: Any, cou
             f"{source.name}, {source.label(0)}, {type(network).__name__}.{name} at byte {offset}: {index}, "
             f"must be 0 .. {source.num_addresses - 1} (address list)"
         )
-    return _array(source, index, structure, count, f"{structure.__name__}[{count}]")
+    found: Sequence[Any] = _array(source, index, structure, count, f"{structure.__name__}[{count}]")
+    return found
 
 
 def _array(source: DescriptorSource, index: int, structure: Any, count: int, what: str) -> Any:

@@ -52,7 +52,7 @@ def _bands(steps: Sequence[Step]) -> list[FusedConvolution]:
 
 def _is_below(view: np.ndarray, other: np.ndarray) -> bool:
     """True when the other view begins where this one's last row ends."""
-    return other.ctypes.data == view.ctypes.data + view.shape[1] * view.strides[1]
+    return bool(other.ctypes.data == view.ctypes.data + view.shape[1] * view.strides[1])
 
 
 def _merged(bands: Sequence[FusedConvolution]) -> FusedConvolution | None:

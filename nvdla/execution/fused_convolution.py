@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from nvdla.execution.shared import Scratch, Shared, flat_bytes
-from nvdla.hardware.convolution.arithmetic import padded_size
 from nvdla.hardware.convolution.cdma import ImageSource
 from nvdla.hardware.convolution.engine import ConvolutionJob
-from nvdla.hardware.convolution.settings import fetch_pad_element, pad_element
+from nvdla.hardware.convolution.settings import fetch_pad_element, pad_element, padded_size
 from nvdla.hardware.job import Handed, Job
 from nvdla.hardware.sdp.engine import SdpJob
 from nvdla.hardware.sdp.settings import SdpSettings

@@ -143,7 +143,7 @@ def _same_or_apart(view: np.ndarray, destination: np.ndarray) -> bool:
 
 def _surfaces_are_apart(view: np.ndarray) -> bool:
     """False where surfaces overlap: then the order of reading and writing counts, and fused jobs have another."""
-    return view.shape[0] == 1 or view.strides[0] >= view.shape[1] * view.strides[1]
+    return bool(view.shape[0] == 1 or view.strides[0] >= view.shape[1] * view.strides[1])
 
 
 def _lines_are_packed(view: np.ndarray) -> bool:

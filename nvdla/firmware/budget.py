@@ -40,4 +40,4 @@ def multiplications_of(operation: FirmwareOperation) -> int:
         return 0
     op, dst = operation.op, operation.surface.dst_data
     window = op.kernel_width_csc * op.kernel_height_csc * op.kernel_channel_csc
-    return dst.width * dst.height * dst.channel * window * max(op.batch, 1)
+    return int(dst.width * dst.height * dst.channel * window * max(op.batch, 1))

@@ -80,7 +80,8 @@ class Driver(ABC):
 def driver(op_type: OpType) -> Driver:
     """A new driver for the processor: ``NameDriver`` of ``name.py``."""
     engine = op_type.name.lower()
-    return getattr(importlib.import_module(f"nvdla.firmware.{engine}"), f"{engine.title()}Driver")()
+    made: Driver = getattr(importlib.import_module(f"nvdla.firmware.{engine}"), f"{engine.title()}Driver")()
+    return made
 
 
 def ram_type(memory: int) -> int:

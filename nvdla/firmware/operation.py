@@ -48,7 +48,7 @@ class FirmwareOperation:
 
     def address(self, cube: Any, what: str) -> int:
         """The address of a data cube: its entry in the address list plus its offset (0 in the old ABI)."""
-        return self.reached(cube.address, cube.offset, what)
+        return self.reached(cube.address, int(cube.offset), what)
 
     def reached(self, index: int, offset: int, what: str) -> int:
         """The address ``offset`` bytes behind that of an index. One that lies outside the index's own memory is kept in

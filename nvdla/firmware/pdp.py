@@ -26,7 +26,7 @@ class PdpDriver(Driver):
 
     def needs_read_dma(self, operation: FirmwareOperation) -> bool:
         """Whether the operation needs the engine's read DMA."""
-        return operation.surface.src_data.type != MEMORY_ON_THE_FLY
+        return bool(operation.surface.src_data.type != MEMORY_ON_THE_FLY)
 
     def count(self, csb: Csb) -> None:
         """Let the engine count stalls, saturated elements and the like."""

@@ -118,7 +118,7 @@ class Scheduler:
             return None
         if not 0 <= index < self._task.num_operations:
             raise DescriptorError(f"task {self._task.id}: operation index {index} is beyond the graph")
-        node = self._nodes[roi * self._task.num_operations + index]
+        node: GraphNode = self._nodes[roi * self._task.num_operations + index]
         if node.common.op_type != op_type or node.type != op_type:  # the first may have been overwritten
             return None
         node.common.index, node.common.roi_index = index, roi

@@ -72,7 +72,7 @@ class FirmwareTask:
     @property
     def keeps_statistics(self) -> bool:
         """Whether the firmware writes counters of each operation to memory."""
-        return self.network.stat_list_index != -1
+        return bool(self.network.stat_list_index != -1)
 
     @property
     def written(self) -> list[np.ndarray]:
@@ -108,7 +108,7 @@ class FirmwareTask:
         Source: kmd/firmware/scheduler.c dla_read_network_config, engine.c dla_read_input_address.
         """
         if not self.network.dynamic_roi:
-            return self.network.num_rois
+            return int(self.network.num_rois)
         array = self._address(self.network.roi_array_index, "roi_array_index")
         found, _ = ROI_HEADER.unpack(self._bytes(array, 0, ROI_HEADER.size))
         if not 1 <= found <= self.network.num_rois:
@@ -121,10 +121,10 @@ class FirmwareTask:
             entry = self._bytes(array, ROI_HEADER.size + roi * ROI_ENTRY.size, ROI_ENTRY.size)
             left, top, _, _ = ROI_ENTRY.unpack(entry)
             self._place_input(self.operation(self._input_layer(), roi), base, left, top)
-        return found
+        return int(found)
 
     def _input_layer(self) -> int:
-        layer = self.network.input_layer
+        layer = int(self.network.input_layer)
         if not 0 <= layer < self.num_operations:
             raise DescriptorError(f"task {self.id}: input_layer is {layer}, must be 0 .. {self.num_operations - 1}")
         return layer

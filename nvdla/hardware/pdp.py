@@ -310,11 +310,8 @@ def _end_of_memory(view: np.ndarray) -> int:
     owner, base = view, view.base
     while base is not None:
         owner, base = (base if isinstance(base, np.ndarray) else owner), getattr(base, "base", None)
-    return (
-        owner.ctypes.data
-        + owner.itemsize
-        + sum((n - 1) * stride for n, stride in zip(owner.shape, owner.strides, strict=True))
-    )
+    reach = sum((n - 1) * stride for n, stride in zip(owner.shape, owner.strides, strict=True))
+    return int(owner.ctypes.data + owner.itemsize + reach)
 
 
 def _describe(shape: tuple[int, ...]) -> str:

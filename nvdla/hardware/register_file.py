@@ -124,7 +124,7 @@ class RegisterGroup:
     def __getitem__(self, key: str) -> int:
         register, low, mask = self._fields[key]
         value = self.values[register] if register in self.values else self.shared[register]
-        return (value >> low) & mask
+        return int((value >> low) & mask)
 
     def signed(self, key: str) -> int:
         """The register or field as a two's complement number of its own width."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from pickle import PickleBuffer
-from typing import Any
+from typing import Any, TypeVar
 
 from nvdla.errors import LoadableError, printable
 from nvdla.loadable.enums import (
@@ -392,7 +392,10 @@ def _index(entries: Iterable[Any], key: str) -> dict[Any, Any]:
     return found
 
 
-def _find(entries: dict[Any, Any], wanted: Any, table: str, key: str) -> Any:
+Entry = TypeVar("Entry")
+
+
+def _find(entries: dict[Any, Entry], wanted: Any, table: str, key: str) -> Entry:
     try:
         return entries[wanted]
     except (KeyError, TypeError):

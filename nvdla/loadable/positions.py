@@ -56,7 +56,7 @@ def _inside(buffer: memoryview, position: int, table: TableSchema, name: str | N
 
 
 def _offset(buffer: memoryview, at: int) -> int:
-    return at + struct.unpack_from("<I", buffer, at)[0]
+    return at + int(struct.unpack_from("<I", buffer, at)[0])
 
 
 def _field(table: TableSchema, name: str) -> TableField | None:

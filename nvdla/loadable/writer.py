@@ -100,13 +100,10 @@ def _outside(builder: Any, kind: Any, value: Any) -> Any:
     return _vector(builder, value, kind.element)
 
 
-def _vector(builder: Any, values: Sequence[int], element: Scalar) -> int:
+def _vector(builder: Any, values: Sequence[int], element: Any) -> int:
     builder.StartVector(element.size, len(values), element.size)
-    prepend = (
-        builder.PrependUOffsetTRelative
-        if element is schema.OFFSET
-        else getattr(builder, f"Prepend{_NAMES[element.code]}")
-    )
+    name = "UOffsetTRelative" if element is schema.OFFSET else _NAMES[element.code]
+    prepend = getattr(builder, f"Prepend{name}")
     for value in reversed(values):
         prepend(value)
     return int(builder.EndVector())

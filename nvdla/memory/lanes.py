@@ -15,6 +15,8 @@ from nvdla.memory.pages import footprint
 
 Thing = TypeVar("Thing")
 
+_view: Callable[..., np.ndarray] = np.ndarray
+
 
 class Lanes:
     """``count`` lanes of ``size`` bytes each, all zero."""
@@ -40,14 +42,14 @@ class Lanes:
         if not self.holds(view):
             return view
         offset = lane * self.stride + self._offset(view)
-        return np.ndarray(view.shape, view.dtype, self._memory, offset, view.strides)
+        return _view(view.shape, view.dtype, self._memory, offset, view.strides)
 
     def across(self, view: np.ndarray, count: int) -> np.ndarray:
         """The counterparts in lanes 1 to ``count`` of a view of lane 0, (count, ...); of another view itself."""
         if not self.holds(view):
             return np.broadcast_to(view, (count, *view.shape))
         strides = (self.stride, *view.strides)
-        return np.ndarray((count, *view.shape), view.dtype, self._memory, self.stride + self._offset(view), strides)
+        return _view((count, *view.shape), view.dtype, self._memory, self.stride + self._offset(view), strides)
 
     def flat(self, view: np.ndarray, first: int, count: int) -> np.ndarray:
         """int8 bytes from where the view begins in lane ``first`` to where it ends ``count`` lanes further on.
@@ -55,7 +57,7 @@ class Lanes:
         ``view``: uint8, of lane 0, strides not negative.
         """
         offset = first * self.stride + self._offset(view)
-        return np.ndarray(((count - 1) * self.stride + footprint(view),), np.int8, self._memory, offset)
+        return _view(((count - 1) * self.stride + footprint(view),), np.int8, self._memory, offset)
 
     def _offset(self, view: np.ndarray) -> int:
         return view.ctypes.data - self._memory.ctypes.data
@@ -64,7 +66,7 @@ class Lanes:
         """What lies at the place of a view of lane 0 in lane 0 of ``target``; of another view itself."""
         if not view.size or not self.holds(view):
             return view
-        return np.ndarray(view.shape, view.dtype, target._memory, self._offset(view), view.strides)
+        return _view(view.shape, view.dtype, target._memory, self._offset(view), view.strides)
 
 
 class Move:
@@ -87,4 +89,5 @@ class Move:
         """
         if id(thing) not in self._made:
             self._made[id(thing)] = thing, make()
-        return self._made[id(thing)][1]
+        made: Thing = self._made[id(thing)][1]
+        return made

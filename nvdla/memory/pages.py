@@ -63,4 +63,4 @@ def footprint(view: np.ndarray) -> int:
     if not view.size:
         return 0
     span = sum((size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True))
-    return span + view.itemsize
+    return int(span) + view.itemsize

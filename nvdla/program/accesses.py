@@ -325,7 +325,7 @@ class AccessFinder:
         """Elements that softmax reads or writes: in int8 no more than the destination has channels."""
         count = operation.src.channel
         half = operation.src.element_format == EmuFormat.FF16
-        return min(count, operation.dst.channel) if writes and not half else count
+        return int(min(count, operation.dst.channel)) if writes and not half else count
 
     # ---- footprints
 

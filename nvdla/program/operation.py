@@ -163,7 +163,7 @@ class Operation(Keyed):
     def precision(self) -> str | None:
         """ "int8" or "fp16 -> int8"; a CPU operation's element format."""
         if isinstance(self.descriptors, EmuOperation):
-            return self.descriptors.src.element_format.title
+            return str(self.descriptors.src.element_format.title)
         if self.precisions is None:
             return None
         source, destination = self.precisions

@@ -6,7 +6,8 @@ from typing import Any
 
 from nvdla.descriptors import EmuOperation
 from nvdla.descriptors.enums import MemType, OpType
-from nvdla.program.operation import Dependency, Operation, Shape
+from nvdla.program.accesses import Shape
+from nvdla.program.operation import Dependency, Operation
 from nvdla.program.program import Program
 
 Row = dict[str, Any]

@@ -196,7 +196,8 @@ class DirectHalves(_Direct):
                 f"atoms each: more than {LARGEST_CUBE} places are not computed"
             )
         flat = weights.reshape(weights.shape[0], -1)
-        return fp16_mac.pack_weights(np.where(indices >= 0, flat[:, indices], np.uint16(0)))
+        packed: tuple[np.ndarray, ...] = fp16_mac.pack_weights(np.where(indices >= 0, flat[:, indices], np.uint16(0)))
+        return packed
 
     def compute(self, lines: np.ndarray, packed: tuple[np.ndarray, ...]) -> np.ndarray:
         """The sums of a convolution: prepared input lines and packed weights to the output cube."""
@@ -254,7 +255,7 @@ class WinogradIntegers(_Winograd):
 
     def pack(self, elements: np.ndarray) -> np.ndarray:
         """Weight elements in memory order to the form that ``compute`` takes."""
-        weights = self.unpack(elements).transpose(2, 3, 1, 4, 0)
+        weights: np.ndarray = self.unpack(elements).transpose(2, 3, 1, 4, 0)
         return weights.reshape(4, 4, -1, self.settings.kernels).astype(np.float64)
 
     def compute(self, lines: np.ndarray, packed: np.ndarray) -> np.ndarray:

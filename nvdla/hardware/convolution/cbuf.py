@@ -86,7 +86,8 @@ class ConvolutionBuffer:
         else:
             rows = from_entries(entries, size.width, channel_bytes, self.config)[:, :, :channel_bytes]
         rows = np.ascontiguousarray(rows).view(settings.precision.bits)
-        return rows.reshape(size.height, settings.batches, *rows.shape[1:]).transpose(1, 0, 2, 3)
+        cube: np.ndarray = rows.reshape(size.height, settings.batches, *rows.shape[1:]).transpose(1, 0, 2, 3)
+        return cube
 
     def write_weights(self, settings: ConvolutionSettings, access: BufferAccess, data: np.ndarray) -> None:
         """Put the bytes of the weights where the convolution fetches them to; of more than fit, the last stay."""
