@@ -27,6 +27,7 @@ class LayerType(ABC):
     ``copies``: inputs of the network whose scale is another are copied into the result with a change of scale.
     ``each_channel_alone``: a factor on a channel of all inputs is one on that channel of the result. ``zero_points``:
     inputs and results may have zero points, each its own (layers that keep the scale keep the zero point, too).
+    ``stays_within``: the result lies within the range of the input, whose scale will do where it has none.
     """
 
     kind: ClassVar[str]
@@ -35,6 +36,7 @@ class LayerType(ABC):
     copies: ClassVar[bool] = False
     each_channel_alone: ClassVar[bool] = False
     zero_points: ClassVar[bool] = False
+    stays_within: ClassVar[bool] = False
 
     def shape(self, name: str, shapes: list[Shape], settings: dict[str, Any]) -> Shape:
         """(C, H, W) of the result from those of the inputs; brings the settings into their one form. Raises

@@ -285,8 +285,12 @@ class Network:
         return self.add_layer("pool", name, [source], mode="average", **window)
 
     def global_average_pool(self, name: str, source: NetworkTensor) -> NetworkTensor:
-        """The average of each channel."""
+        """The average of each channel, in the scale of the source."""
         return self.average_pool(name, source, self._own(source, name).shape[1:])
+
+    def mean(self, name: str, source: NetworkTensor) -> NetworkTensor:
+        """The average of each channel with a scale of its own, which in int8 keeps more bits than the source's."""
+        return self.add_layer("mean", name, [source])
 
     def global_max_pool(self, name: str, source: NetworkTensor) -> NetworkTensor:
         """The largest value of each channel."""

@@ -35,6 +35,7 @@ from nvdla.rounding import ceil_div
 if TYPE_CHECKING:
     from nvdla.builder.lower.lowering import Lowering
     from nvdla.builder.network import Layer
+    from nvdla.hardware.configuration import Configuration
 
 # Largest window and stride of the PDP (kmd/firmware/pdp.c, validate_strides).
 LIMIT = 8
@@ -210,29 +211,48 @@ def _without_cascade(lowering: Lowering, group: Group, source: Surface, destinat
         )
     window = Window(layer.stride if destination.shape[1:] != (1, 1) else (1, 1), layer.padding)
     check_window(group.name, (1, 1, rows, columns), window)
-    if lowering.level and _at_once(lowering, group, source, destination):
+    convert = Convert(*fixed_point(1.0 / (rows * columns))) if lowering.integer else Convert()
+    one = 1.0 if lowering.integer else 1.0 / (rows * columns)
+
+    def finish(target: Surface) -> Process:
+        return Process(group.name, None, target, convert=convert)
+
+    with_ones(lowering, group, source, destination, (rows, columns), window, finish, one)
+
+
+def with_ones(
+    lowering: Lowering,
+    group: Group,
+    source: Surface,
+    destination: Surface,
+    kernel: tuple[int, int],
+    window: Window,
+    finish: Callable[[Surface], Process],
+    one: float,
+) -> None:
+    """A sum over windows as a convolution with kernels of ``one``, channel block by channel block; ``finish`` gives the
+    SDP's part for the place of a result."""
+    if lowering.level and _at_once(lowering, group, source, destination, kernel, finish, one):
         return
-    block = _channels_together(lowering, destination, rows * columns)
+    block = _channels_together(lowering, destination, kernel[0] * kernel[1])
     for first in range(0, source.channels, block):
         count = min(block, source.channels - first)
-        weights = np.zeros((count, count, rows, columns))
-        weights[np.arange(count), np.arange(count)] = 1.0 if lowering.integer else 1.0 / (rows * columns)
-        convert = Convert(*fixed_point(1.0 / (rows * columns))) if lowering.integer else Convert()
-        process = Process(group.name, None, destination.channel_range(first, count), convert=convert)
-        lowering.operations.append(
-            Convolve(
-                group.name,
-                source.channel_range(first, count),
-                weights.astype(DTYPES[lowering.precision]),
-                window.stride,
-                window.padding,
-                (1, 1),
-                process,
-            )
-        )
+        weights = np.zeros((count, count, *kernel))
+        weights[np.arange(count), np.arange(count)] = one
+        elements = weights.astype(DTYPES[lowering.precision])
+        part, process = source.channel_range(first, count), finish(destination.channel_range(first, count))
+        lowering.operations.append(Convolve(group.name, part, elements, window.stride, window.padding, (1, 1), process))
 
 
-def _at_once(lowering: Lowering, group: Group, source: Surface, destination: Surface) -> bool:
+def _at_once(
+    lowering: Lowering,
+    group: Group,
+    source: Surface,
+    destination: Surface,
+    kernel: tuple[int, int],
+    finish: Callable[[Surface], Process],
+    one: float,
+) -> bool:
     """A global average as one 1x1 convolution, where that is possible.
 
     The positions become channels of a cube whose lines are the tensor's surfaces: its kernels, one for each channel of
@@ -240,7 +260,7 @@ def _at_once(lowering: Lowering, group: Group, source: Surface, destination: Sur
     """
     atom, positions = lowering.atom_channels, source.height * source.width
     whole = source.root.whole.shape == source.shape and destination.root.whole.shape == destination.shape
-    if not whole or destination.shape[1:] != (1, 1) or group.layer.kernel != source.shape[1:]:
+    if not whole or destination.shape[1:] != (1, 1) or kernel != source.shape[1:]:
         return False
     if source.root.pixels is not None or source.channels <= atom or positions * atom > MAX_SIZE:
         return False
@@ -249,12 +269,8 @@ def _at_once(lowering: Lowering, group: Group, source: Surface, destination: Sur
     rows = ceil_div(source.channels, atom)
     cube = PositionSurface(source.root, 0, positions * atom, 0, 1, rows, 0, 1, 1)
     target = AtomSurface(destination.root, 0, atom, 0, 1, rows, 0, 1, 1)
-    ones = np.tile(np.eye(atom), (1, positions))[:, :, None, None]
-    weights = ones if lowering.integer else ones / positions
-    convert = Convert(*fixed_point(1.0 / positions)) if lowering.integer else Convert()
-    process = Process(group.name, None, target, convert=convert)
-    elements = weights.astype(DTYPES[lowering.precision])
-    operation = Convolve(group.name, cube, elements, (1, 1), (0, 0, 0, 0), (1, 1), process)
+    elements = np.tile(one * np.eye(atom), (1, positions))[:, :, None, None].astype(DTYPES[lowering.precision])
+    operation = Convolve(group.name, cube, elements, (1, 1), (0, 0, 0, 0), (1, 1), finish(target))
     try:
         fit(operation, lowering.config)
     except BuildError:
@@ -272,7 +288,11 @@ def _channels_together(lowering: Lowering, destination: Surface, taps: int) -> i
     least = max(lowering.atom_channels, lowering.config.mac_atomic_c)
     if destination.shape[1:] != (1, 1):
         return least
-    buffer = buffer_of(lowering.config)
-    room = 3 * buffer.banks * buffer.bank_bytes // 4
-    most = isqrt(room // (taps * BYTES[lowering.precision]))
-    return max(least, most // lowering.atom_channels * lowering.atom_channels)
+    most = isqrt(room_for_ones(lowering.config) // (taps * BYTES[lowering.precision]))
+    return max(lowering.atom_channels, most // lowering.atom_channels * lowering.atom_channels)
+
+
+def room_for_ones(config: Configuration) -> int:
+    """Bytes of the convolution buffer that kernels of one such convolution may take."""
+    buffer = buffer_of(config)
+    return 3 * buffer.banks * buffer.bank_bytes // 4

@@ -21,7 +21,8 @@ def arithmetic(graph: Graph, node: Node) -> GraphValue:
     A constant number or a number a channel joins the convolution before it; a constant of any other shape lies in the
     loadable as a tensor. Two computed tensors of different shapes are brought to one shape on the accelerator (the
     smaller is repeated). Div by a constant multiplies by its reciprocal; a constant divided by a tensor of one number
-    each is a table; two computed tensors cannot be divided. x * f(x) with functions of the same x is one table.
+    each is a table; two computed tensors cannot be divided. x * f(x) with functions of the same x is one table; in
+    int8, whose tables are exact, also where f is made of other things than tables: x * clip(x + 3, 0, 6) / 6 is one.
     """
     computed = node.computed()
     if (len(computed) == 2 and node.inputs[0] == node.inputs[1]) or (len(computed) == 2 and _same_base(graph, node)):
@@ -38,7 +39,9 @@ def _same_base(graph: Graph, node: Node) -> bool:
     first, second = derived(one)[0], derived(other)[0]
     if one.shape != other.shape or first.name != second.name:
         return False
-    return first.index is None and second.index is None and (is_table(one) or is_table(other) or one is other)
+    if first.index is not None or second.index is not None:
+        return False
+    return is_table(one) or is_table(other) or one is other or (graph.precision == "int8" and node.op == "Mul")
 
 
 def _of_one(graph: Graph, node: Node) -> GraphValue:

@@ -92,7 +92,9 @@ def average_pool(graph: Graph, node: Node) -> GraphValue:
     counted = plain.padding if counts else (0, 0, 0, 0)
     cube = graph.cube(value)
     name = graph.label(node)
-    if counted == window.padding:
+    if window.kernel == cube.shape[1:] and not any(window.padding):
+        made = mean(graph, name, cube)
+    elif counted == window.padding:
         made = graph.network.average_pool(name, cube, window.kernel, window.stride, window.padding)
     else:
         made = graph.network.average_pool(name, cube, window.kernel, window.stride, window.padding, counted)
@@ -104,16 +106,24 @@ def _pads(node: Node) -> bool:
     return bool(any(node.get("pads", ())) or node.get("ceil_mode", 0) or node.get("auto_pad", "NOTSET") != "NOTSET")
 
 
-@operator("GlobalAveragePool", "GlobalMaxPool", note="PDP")
+@operator("GlobalAveragePool", "GlobalMaxPool", note="PDP, means in integers as convolutions")
 def global_pool(graph: Graph, node: Node) -> GraphValue:
-    """One window over the whole map; averages whose windows do not factor become convolutions."""
+    """One window over the whole map. Means in integers are convolutions with ones, so that they have a scale of their
+    own."""
     value = graph.source(node)
     cube = graph.cube(value)
     if node.op == "GlobalMaxPool":
         made = graph.tie(graph.network.global_max_pool(graph.label(node), cube), cube)
     else:
-        made = graph.network.global_average_pool(graph.label(node), cube)
+        made = mean(graph, graph.label(node), cube)
     return graph.result(node, made)
+
+
+def mean(graph: Graph, name: str, cube: NetworkTensor) -> NetworkTensor:
+    """The mean of each channel: in integers with a scale of its own, in halves by the PDP."""
+    return (
+        graph.network.global_average_pool(name, cube) if graph.precision == "fp16" else graph.network.mean(name, cube)
+    )
 
 
 @operator("LpPool", "GlobalLpPool", note="table and convolution")

@@ -8,6 +8,7 @@ import numpy as np
 
 from nvdla.builder import NetworkTensor
 from nvdla.frontend.graph import Cut, Function, Graph, GraphValue, Node, canonical
+from nvdla.frontend.operators.pooling import mean as global_mean
 from nvdla.frontend.operators.registry import operator
 
 MAX_KERNEL = 32
@@ -102,6 +103,8 @@ def _over_space(graph: Graph, name: str, cube: NetworkTensor, window: tuple[int,
     if kind in ("max", "min"):
         pool = net.max_pool if kind == "max" else net.min_pool
         return graph.tie(pool(name, cube, window, window), cube)
+    if kind == "mean" and window == cube.shape[1:]:
+        return global_mean(graph, name, cube)
     if kind == "mean":
         return net.average_pool(name, cube, window, window)
     if max(window) > MAX_KERNEL:

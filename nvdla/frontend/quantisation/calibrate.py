@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.builder import Calibration, Network, Recipe, Refined, refine
-from nvdla.builder.groups import group_layers
+from nvdla.builder.groups import Group, group_layers
 from nvdla.builder.layer_types import layer_type, own_scale
 from nvdla.builder.refine import divided
 from nvdla.errors import BuildError, FormatError
@@ -165,12 +165,22 @@ def _spread(network: Network, magnitudes: dict[str, float]) -> None:
     """Tensors that keep the scale of their neighbours take it."""
     groups = group_layers(network)
     keepers = [group for group in groups if layer_type(group.layer.kind).keeps_scale]
+    _within(groups, magnitudes)
     for group in [*keepers, *reversed(keepers), *keepers]:
         names = [group.output.name, *(tensor.name for tensor in group.layer.inputs)]
         found = [magnitudes[name] for name in names if name in magnitudes]
         if found:
             for name in names:
                 magnitudes.setdefault(name, max(found))
+    _within(groups, magnitudes)
+
+
+def _within(groups: list[Group], magnitudes: dict[str, float]) -> None:
+    """Results that lie within the range of their source take its scale where they have none."""
+    for group in groups:
+        source = group.layer.inputs[0].name if group.layer.inputs else ""
+        if layer_type(group.layer.kind).stays_within and source in magnitudes:
+            magnitudes.setdefault(group.output.name, magnitudes[source])
 
 
 def _check_complete(network: Network, magnitudes: Mapping[str, float]) -> None:

@@ -229,6 +229,10 @@ def _pool(exporter: Exporter, group: Group, output: str) -> str:
     return exporter.node("Neg", [largest], output)
 
 
+def _mean(exporter: Exporter, group: Group, output: str) -> str:
+    return exporter.node("GlobalAveragePool", [_source(exporter, group)], output)
+
+
 def _lrn(exporter: Exporter, group: Group, output: str) -> str:
     layer = group.layer
     settings = {"size": layer.size, "alpha": layer.alpha, "beta": layer.beta, "bias": layer.k}
@@ -280,6 +284,7 @@ FORMS: dict[str, Callable[..., str]] = {
     "concat": _concat,
     "join": _concat,
     "pool": _pool,
+    "mean": _mean,
     "lrn": _lrn,
     "upsample": _upsample,
     "softmax": _softmax,
