@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nvdla.builder.fuse import Group
+from nvdla.builder.groups import Group
 from nvdla.builder.ir import BYTES, Convert, Pool, Process, Stage, Surface
 from nvdla.builder.layer_types import LayerType, layer_type
 from nvdla.builder.lower.convolution import MAX_KERNEL, Window

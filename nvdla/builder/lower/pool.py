@@ -288,8 +288,8 @@ def _channels_together(lowering: Lowering, destination: Surface, taps: int) -> i
     least = max(lowering.atom_channels, lowering.config.mac_atomic_c)
     if destination.shape[1:] != (1, 1):
         return least
-    most = isqrt(room_for_ones(lowering.config) // (taps * BYTES[lowering.precision]))
-    return max(lowering.atom_channels, most // lowering.atom_channels * lowering.atom_channels)
+    atom, room = lowering.atom_channels, room_for_ones(lowering.config) // (taps * BYTES[lowering.precision])
+    return max(least if least * atom <= room else atom, isqrt(room) // atom * atom)
 
 
 def room_for_ones(config: Configuration) -> int:
