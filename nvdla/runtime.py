@@ -320,7 +320,8 @@ class Runtime:
             def link(flat: bool) -> LinkedLoadable:
                 return LinkedLoadable(loadable, limit, strides, flat)
 
-            setup = Setup(link, self._decode_tasks, self.config, self.threads, self.limits, self._hardware_only)
+            ways = self._hardware_only, self._strict
+            setup = Setup(link, self._decode_tasks, self.config, self.threads, self.limits, *ways)
             self._injector = Injector(setup)
         return self._injector
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shlex
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import numpy as np
 
 import nvdla
 from nvdla.cli.numbers import reals, whole
+from nvdla.cli.output import say
 from nvdla.errors import FormatError
 from nvdla.tensors.images import ORDERS, PixelConversion
 from nvdla.tensors.real import ScaleMissing
@@ -32,6 +34,17 @@ def add_machine_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--threads", type=whole(1), default=None, metavar="N", help="threads of the kernels (default: all)"
     )
+
+
+def add_strict_option(parser: argparse.ArgumentParser) -> None:
+    """``--strict`` of commands that run a network."""
+    parser.add_argument("--strict", action="store_true", help="refuse accesses that leave their region of memory")
+
+
+def tell_warnings(path: str, warnings: Iterable[str]) -> None:
+    """What hardware does in silence though the file can hardly mean it: one line each on standard error."""
+    for warning in warnings:
+        say(f"{path}: warning: {warning}", sys.stderr)
 
 
 def add_input_options(parser: argparse.ArgumentParser) -> None:

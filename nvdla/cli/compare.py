@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import nvdla
-from nvdla.cli.arguments import add_input_options, add_machine_options, surfaces_of_runs
+from nvdla.cli.arguments import (
+    add_input_options,
+    add_machine_options,
+    add_strict_option,
+    surfaces_of_runs,
+    tell_warnings,
+)
 from nvdla.cli.numbers import real, whole
 from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.cli.rows import Place, add_row_options, chosen
@@ -40,6 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("other", nargs="?", help="another loadable to run and compare with")
     add_input_options(parser)
     add_machine_options(parser)
+    add_strict_option(parser)
     against = parser.add_argument_group("what to compare with")
     against.add_argument("--golden", metavar="PATH", help="a folder of golden files, or one")
     against.add_argument("--onnx", metavar="MODEL", help="a float model (needs nvdla[onnx])")
@@ -69,7 +75,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the command; returns its exit code."""
     names = names_for(args.loadable, args.layers, args.scales)
-    runtime = nvdla.Runtime(nvdla.load(args.loadable), args.config, args.abi, args.threads)
+    runtime = nvdla.Runtime(nvdla.load(args.loadable), args.config, args.abi, args.threads, strict=args.strict)
     runs = surfaces_of_runs(runtime, args)
     if len(runs) > 1:
         raise FormatError(f"{len(runs)} inputs were given; one run is compared at a time")
@@ -77,8 +83,10 @@ def run(args: argparse.Namespace) -> int:
     limits = Tolerances(args.tolerance, args.min_cosine, args.min_snr)
     with working(f"comparing {args.loadable}"):
         found = compare_run(runtime, runs[0], reference, names.layers, limits, args.fail_fast)
-    for warning in runtime.warnings:
-        say(f"{args.loadable}: warning: {warning}", sys.stderr)
+    tell_warnings(args.loadable, runtime.warnings)
+    other = getattr(reference, "runtime", None)
+    if other is not None and args.other:
+        tell_warnings(args.other, other.warnings)
     if not found.rows:
         raise FormatError(
             f"nothing could be compared: no tensor of {args.loadable} has a counterpart; name the layers with --layers"
@@ -185,6 +193,7 @@ def _other_run(args: argparse.Namespace, runtime: Any, surfaces: list[bytes], na
         args.other_config or args.config,
         args.other_abi or args.abi,
         args.threads if args.other_threads is None else args.other_threads,
+        strict=args.strict,
     )
     other_names = names_for(args.other) if args.other else names
     if args.other_input:

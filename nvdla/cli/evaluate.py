@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from nvdla.cli.arguments import add_image_options, preprocessing_of
+from nvdla.cli.arguments import add_image_options, preprocessing_of, tell_warnings
 from nvdla.cli.campaigns import add_campaign_options, journal_of, run_with_progress
 from nvdla.cli.output import print_document, print_table, say
 from nvdla.errors import FormatError
@@ -25,6 +25,9 @@ DATA: a folder with a sub-folder a class, a .csv or .jsonl manifest (path, label
 --labels FILE.npy, or module:function that yields (sample, label)."""
 
 
+_STRICT_HELP = "a sample that cannot be read, or an access that leaves its region of memory, ends the run"
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("network", help="a loadable, or a package of nvdla compile")
@@ -38,7 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--against", metavar="MODEL.onnx", help="float model: how often both agree, SNR")
     parser.add_argument("--metric", metavar="MODULE:FUNCTION", help="a metric of yours: f(outputs, label) -> number")
     parser.add_argument("--predict-only", action="store_true", help="no labels: results go to --samples")
-    parser.add_argument("--strict", action="store_true", help="a sample that cannot be read ends the run")
+    parser.add_argument("--strict", action="store_true", help=_STRICT_HELP)
     parser.add_argument("--input-scale", type=float, metavar="S", help="real number of one unit of the input")
     parser.add_argument("--report", metavar="PAGE.html", help="a page with the confusion matrix")
     add_image_options(parser)
@@ -55,7 +58,8 @@ def run(args: argparse.Namespace) -> int:
         raise FormatError(f"--limit {args.limit}: must be at least 1")
     source = open_source(args.data, args.labels)
     pixels = preprocessing_of(args) or PixelConversion()
-    open_network(args.network, args.config, 1, pixels, args.input_scale)  # what is wrong is said here, once
+    network = open_network(args.network, args.config, 1, pixels, args.input_scale, args.strict)
+    tell_warnings(args.network, network.warnings())  # what is wrong is said here, once
     table = Evaluation(
         str(Path(args.network).resolve()),
         source,
@@ -71,14 +75,14 @@ def run(args: argparse.Namespace) -> int:
     )
     count = len(source)
     total = None if count == sys.maxsize else min(count, args.limit or count)
-    if args.limit and (total is None or total < count):
-        print(f"nvdla evaluate: only {args.limit} samples: the figures are those of a sample", file=sys.stderr)
     with journal_of(table, args) as journal:
         run_with_progress(table, journal, args, total)
         summary = summarise(read(journal.path)).document(source.classes)
     if not summary["samples"]:
         first = summary.get("problems", [{"id": "-", "error": "no sample came"}])[0]
         raise FormatError(f"no sample could be judged; the first: {first['id']}: {first['error']}")
+    if args.limit and (total is None or total < count):
+        print(f"nvdla evaluate: only {args.limit} samples: the figures are those of a sample", file=sys.stderr)
     document = {
         "format": "nvdla-evaluation",
         "version": 1,

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import io
 import json
 from pathlib import Path
 from typing import Any
 
+from nvdla.cli.arguments import add_strict_option, tell_warnings
 from nvdla.cli.campaigns import add_campaign_options, journal_of, run_with_progress
 from nvdla.cli.output import print_document, print_table, say
-from nvdla.errors import FormatError
+from nvdla.errors import ConfigError, DescriptorError, FormatError
 from nvdla.files import write_file
 from nvdla.hardware.configuration import configuration
-from nvdla.loadable import load
+from nvdla.loadable import Loadable, load
+from nvdla.program import Program
 
 COMMAND = "explore"
 HELP = """The design space: cycles, frames a second, traffic, accuracy of one network over configurations and memories.
@@ -56,6 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--limit", type=int, metavar="N", help="samples for accuracy")
     parser.add_argument("--table", metavar="FILE.csv", help="the table as CSV")
     parser.add_argument("--report", metavar="PAGE.html", help="a page with a plot of the best points")
+    add_strict_option(parser)
     add_campaign_options(parser)
 
 
@@ -82,13 +86,25 @@ def run(args: argparse.Namespace) -> int:
     if table.compiles and args.config == "auto":
         raise FormatError("a model has no configuration of its own: name some with --config A,B")
     if not table.compiles:
-        load(args.network)  # what is wrong with it is said here, once
+        loadable = load(args.network)  # what is wrong with it is said here, once
+        if table.source is not None:
+            _tell_warnings(args, loadable)
     with journal_of(table, args) as journal:
         run_with_progress(table, journal, args, len(table.points))
         records = [{name: each[name] for name in each if name != "key"} for each in read(journal.path)]
     document = {"format": "nvdla-exploration", "version": 1, "network": args.network, "points": records}
     _tell(document, args)
     return 1 if any("error" in each for each in records) else 0
+
+
+def _tell_warnings(args: argparse.Namespace, loadable: Loadable) -> None:
+    """What the runs for accuracy do in silence. A configuration that refuses the file is a row of the table."""
+    from nvdla.lint.dry_run import in_silence
+
+    for config in args.config.split(","):
+        with contextlib.suppress(ConfigError, DescriptorError):
+            program = Program.of(loadable, config)
+            tell_warnings(args.network, in_silence(loadable, program.abi, program.config, args.strict))
 
 
 def _check(args: argparse.Namespace) -> None:

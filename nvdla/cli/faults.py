@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nvdla.cli.arguments import add_image_options, preprocessing_of
+from nvdla.cli.arguments import add_image_options, add_strict_option, preprocessing_of, tell_warnings
 from nvdla.cli.campaigns import add_campaign_options, journal_of, run_with_progress
 from nvdla.cli.output import print_document, print_table, say
 from nvdla.errors import FormatError
@@ -70,6 +70,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--every", action="store_true", help="each fault on every sample, not on one of them")
     parser.add_argument("--table", metavar="FILE.csv", help="one row a fault")
     parser.add_argument("--report", metavar="PAGE.html", help="a page with a picture of layers and bits")
+    add_strict_option(parser)
     add_image_options(parser)
     add_campaign_options(parser)
 
@@ -88,7 +89,9 @@ def run(args: argparse.Namespace) -> int:
         raise FormatError(f"--images {args.images}: must be at least 1")
     source = open_source(args.data, args.labels)
     pixels = preprocessing_of(args) or PixelConversion()
-    network = loadable_of(open_network(args.network, args.config, 1, pixels, args.input_scale), args.network)
+    opened = open_network(args.network, args.config, 1, pixels, args.input_scale, args.strict)
+    network = loadable_of(opened, args.network)
+    tell_warnings(args.network, network.warnings())
     faults = _faults(network, args)
     positions = _positions(len(source), args)
     network.prepare(next(iter(source.payloads(positions)))[1].value if len(source) == sys.maxsize else

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import nvdla
-from nvdla.cli.arguments import add_input_options, add_machine_options, random_surfaces, surfaces_of_runs
+from nvdla.cli.arguments import (
+    add_input_options,
+    add_machine_options,
+    add_strict_option,
+    random_surfaces,
+    surfaces_of_runs,
+    tell_warnings,
+)
 from nvdla.cli.numbers import whole
 from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.errors import FormatError
@@ -38,6 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--serial", action="store_true", help="one chain of engines at a time (default: as the firmware)"
     )
     add_machine_options(parser)
+    add_strict_option(parser)
     add_input_options(parser)
     place = parser.add_argument_group("addresses")
     for option, text in (
@@ -75,13 +83,12 @@ def run(args: argparse.Namespace) -> int:
     form = printer(args.format)
     options = _options(args, form)
     name = args.name or _identifier(Path(args.loadable).name)
-    runtime = nvdla.Runtime(nvdla.load(args.loadable), args.config, args.abi, args.threads)
+    runtime = nvdla.Runtime(nvdla.load(args.loadable), args.config, args.abi, args.threads, strict=args.strict)
     inputs = _inputs(runtime, args)
     scales = names_for(args.loadable).scales
     parts = getattr(form, "CHECKS_MEMORY", False)
     recording = record(runtime, inputs, serial=args.serial, name=name, scales=scales, parts=parts)
-    for warning in runtime.warnings:
-        say(f"{args.loadable}: warning: {warning}", sys.stderr)
+    tell_warnings(args.loadable, runtime.warnings)
     given = {Space.DRAM: args.dram_base, Space.CVSRAM: args.cvsram_base}
     bases = checked_bases(recording.program, {space: base for space, base in given.items() if base is not None})
     made = export(recording, args.output or f"{name}_{args.format}", bases, options)

@@ -10,7 +10,15 @@ from typing import Any
 import numpy as np
 
 import nvdla
-from nvdla.cli.arguments import add_input_options, scales_of, split_name, surfaces_of_runs, whole_command
+from nvdla.cli.arguments import (
+    add_input_options,
+    add_strict_option,
+    scales_of,
+    split_name,
+    surfaces_of_runs,
+    tell_warnings,
+    whole_command,
+)
 from nvdla.cli.numbers import real, whole
 from nvdla.cli.output import add_format_options, print_document, print_table, say
 from nvdla.cli.times import Times
@@ -51,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--threads", type=whole(1), default=None, metavar="N", help="threads of the kernels (default: all)"
     )
     parser.add_argument("--hardware-only", action="store_true", help=_HARDWARE_ONLY_HELP)
-    parser.add_argument("--strict", action="store_true", help="refuse accesses that leave their region of memory")
+    add_strict_option(parser)
     add_format_options(parser)
     add_input_options(parser)
     parser.add_argument(
@@ -119,8 +127,7 @@ def run(args: argparse.Namespace) -> int:
         raws = _run_all(runtime, images, watcher.callback, accesses)
     if accesses is not None:
         write_file(args.csb_log, "".join(_access(each) for each in accesses).encode())
-    for warning in runtime.warnings:
-        say(f"{args.loadable}: warning: {warning}", sys.stderr)
+    tell_warnings(args.loadable, runtime.warnings)
     rows = [] if args.profile is None else profile(runtime, images[0], args.profile)
     with whole_command(args):
         each = [runtime.unpack(raw, real=args.real) for raw in raws]

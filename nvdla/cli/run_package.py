@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nvdla.cli.arguments import split_name
+from nvdla.cli.arguments import split_name, tell_warnings
 from nvdla.cli.output import plain, print_document, print_table, say
 from nvdla.cli.times import Times
 from nvdla.errors import FormatError
@@ -36,12 +35,11 @@ def run_package(args: argparse.Namespace) -> int:
             raise FormatError(f"{path}: an output of a package is written as {' or '.join(OUTPUTS)}")
     feeds = {name: _read(package, name, path) for name, path in files.items()}
     times = Times()
-    machine = package.machine()
+    machine = package.machine(strict=args.strict)
     times.linked()
     with times.running():
         results = machine.run(feeds)
-    for warning in machine.warnings():
-        say(f"{args.loadable}: warning: {warning}", sys.stderr)
+    tell_warnings(args.loadable, machine.warnings())
     for name, path in outputs.items():
         write_file(path, _written(path, results[name]))
     _report(args, package, results, times)

@@ -15,6 +15,7 @@ import numpy as np
 import nvdla
 from nvdla.errors import FormatError
 from nvdla.files import read_file, require_file
+from nvdla.lint.dry_run import in_silence
 from nvdla.program.naming import names_for
 from nvdla.tensors.files import IMAGE_ENDINGS, fit
 from nvdla.tensors.images import PixelConversion, convert_pixels
@@ -46,6 +47,11 @@ class EvaluatedNetwork(ABC):
         """Results (samples, outputs) of prepared samples."""
 
     @abstractmethod
+    def warnings(self) -> list[str]:
+        """What a run would do in silence though the file can hardly mean it, known before one. Raises LinkError for an
+        access that leaves its memory where the network is ``strict``."""
+
+    @abstractmethod
     def real(self, sample: np.ndarray) -> np.ndarray:
         """A prepared sample as the real numbers that a float model takes."""
 
@@ -58,11 +64,17 @@ class LoadableNetwork(EvaluatedNetwork):
     """
 
     def __init__(
-        self, path: str, config: str, threads: int | None, pixels: PixelConversion, scale: float | None = None
+        self,
+        path: str,
+        config: str,
+        threads: int | None,
+        pixels: PixelConversion,
+        scale: float | None = None,
+        strict: bool = False,
     ) -> None:
         if scale is not None and not 0 < scale < np.inf:
             raise FormatError(f"--input-scale {scale:g}: must be a positive number, the value of one unit")
-        self.runtime = nvdla.Runtime(path, config, threads=threads)
+        self.runtime, self._strict = nvdla.Runtime(path, config, threads=threads, strict=strict), strict
         if len(self.runtime.inputs) != 1 or not self.runtime.outputs:
             names = ", ".join(each.name for each in self.runtime.inputs) or "none"
             raise FormatError(f"{path}: evaluation feeds one input, the network has {names}")
@@ -139,6 +151,10 @@ class LoadableNetwork(EvaluatedNetwork):
         """The outputs of samples, one row each."""
         return self.rows(self.runtime.run_many([[surface] for surface in self.surfaces(samples)]))
 
+    def warnings(self) -> list[str]:
+        """What a run would do in silence."""
+        return _in_silence(self.runtime, self._strict)
+
     def warm(self) -> None:
         """Load what runs need (the program's steps, kernels for one image and for several), with an input of zeros."""
         zeros = np.zeros(self._input.shape, self._input.dtype)
@@ -166,11 +182,11 @@ class LoadableNetwork(EvaluatedNetwork):
 class PackageNetwork(EvaluatedNetwork):
     """A package of ``nvdla compile``: real numbers in and out, the first output is the result."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, strict: bool = False) -> None:
         from nvdla.frontend.package import unpack
 
         package = unpack(path)
-        self._machine = package.machine()
+        self._machine, self._strict = package.machine(strict), strict
         names = list(package.manifest["inputs"])
         if len(names) != 1:
             raise FormatError(f"{path}: evaluation feeds one input, the package has {', '.join(names)}")
@@ -196,6 +212,10 @@ class PackageNetwork(EvaluatedNetwork):
             raise FormatError(f"a sample has the shape {array.shape}, the model takes {self._whole}")
         return array.astype(np.float32).reshape(self._whole)
 
+    def warnings(self) -> list[str]:
+        """What a run of any part would do in silence."""
+        return [each for runtime in self._machine.runtimes() for each in _in_silence(runtime, self._strict)]
+
     def run(self, samples: Sequence[np.ndarray]) -> np.ndarray:
         """The outputs of samples, one row each."""
         rows = [np.ravel(self._machine.run({self._name: sample})[self._output]) for sample in samples]
@@ -213,16 +233,23 @@ def open_network(
     threads: int | None = None,
     pixels: PixelConversion | None = None,
     scale: float | None = None,
+    strict: bool = False,
 ) -> EvaluatedNetwork:
-    """A loadable or a package, in a file: every worker reads it. Raises NvdlaError."""
+    """A loadable or a package, in a file: every worker reads it. ``strict``: as of a Runtime. Raises NvdlaError."""
     from nvdla.frontend.package import is_package
 
     require_file(path, "network")
     return (
-        PackageNetwork(path)
+        PackageNetwork(path, strict)
         if is_package(path)
-        else LoadableNetwork(path, config, threads, pixels or PixelConversion(), scale)
+        else LoadableNetwork(path, config, threads, pixels or PixelConversion(), scale, strict)
     )
+
+
+def _in_silence(runtime: nvdla.Runtime, strict: bool) -> list[str]:
+    from nvdla.descriptors.abi import abi_named
+
+    return in_silence(runtime.loadable, abi_named(runtime.abi), runtime.config, strict)
 
 
 def _preprocessing_of(path: str) -> Any:

@@ -24,7 +24,7 @@ KEY_DIGITS = 9
 class Evaluation(Table):
     """``network``: path of a loadable or package; ``metric``: ``module:function`` of (outputs, label) -> number;
     ``against``: an ONNX model for agreement; ``limit`` and ``shuffle`` choose samples; ``strict``: a sample that cannot
-    be read ends the run."""
+    be read ends the run, and an access that leaves its region of memory."""
 
     network: str
     source: SampleSource
@@ -77,7 +77,7 @@ class Evaluation(Table):
         return _Worker(self, self._network or self._opened()).records
 
     def _opened(self) -> EvaluatedNetwork:
-        return open_network(self.network, self.config, worker.threads, self.pixels, self.input_scale)
+        return open_network(self.network, self.config, worker.threads, self.pixels, self.input_scale, self.strict)
 
     def __getstate__(self) -> dict[str, Any]:
         """Workers that are no copies open the network themselves."""

@@ -74,6 +74,8 @@ class StruckNetwork:
         try:
             return cls._recorded(setup, inputs, flat=False)
         except LeavesRegion:
+            if setup.strict:
+                raise
             return cls._recorded(setup, inputs, flat=True)
 
     @classmethod

@@ -16,7 +16,8 @@ TaskList = list[FirmwareTask | CpuTask]
 
 @dataclass(frozen=True)
 class Setup:
-    """``link(flat)`` lays the loadable into new memory, ``decode`` reads the tasks from there."""
+    """``link(flat)`` lays the loadable into new memory, ``decode`` reads the tasks from there. ``strict``: no access
+    may leave its region of memory."""
 
     link: Callable[[bool], LinkedLoadable]
     decode: Callable[[LinkedLoadable], TaskList]
@@ -24,3 +25,4 @@ class Setup:
     threads: int | None
     limits: Limits
     hardware_only: bool
+    strict: bool = False

@@ -27,6 +27,7 @@ from nvdla.frontend.unpacking import FORMAT, VERSION, PackedPart, read_members
 
 if TYPE_CHECKING:
     from nvdla.frontend.compiler import Compiled
+    from nvdla.runtime import Runtime
 
 MAX_PACKAGE = 4 << 30
 _EPOCH = (1980, 1, 1, 0, 0, 0)
@@ -111,9 +112,10 @@ class Package:
     parts: list[PackedPart]
     constants: dict[str, np.ndarray]
 
-    def machine(self) -> HostMachine:
-        """A machine that runs the parts one after the other."""
-        return HostMachine(self.parts, list(self.manifest["inputs"]), list(self.manifest["outputs"]), self.constants)
+    def machine(self, strict: bool = False) -> HostMachine:
+        """A machine that runs the parts one after the other. ``strict``: as of a Runtime."""
+        inputs, outputs = list(self.manifest["inputs"]), list(self.manifest["outputs"])
+        return HostMachine(self.parts, inputs, outputs, self.constants, strict=strict)
 
 
 def is_package(path: str | os.PathLike[str]) -> bool:
@@ -156,10 +158,11 @@ class HostMachine:
         outputs: Sequence[str],
         constants: Mapping[str, np.ndarray],
         config: str = "auto",
+        strict: bool = False,
     ) -> None:
         self.inputs, self.outputs, self.constants = list(inputs), list(outputs), dict(constants)
         self.parts = [
-            _Accelerator(part, config) if part.kind == "accelerator" else _Host(part, f"host part {number}")
+            _Accelerator(part, config, strict) if part.kind == "accelerator" else _Host(part, f"host part {number}")
             for number, part in enumerate(parts)
         ]
 
@@ -183,7 +186,11 @@ class HostMachine:
 
     def warnings(self) -> list[str]:
         """What hardware does in silence though the files can hardly mean it, of all parts."""
-        return [each for part in self.parts if isinstance(part, _Accelerator) for each in part.runtime.warnings]
+        return [each for runtime in self.runtimes() for each in runtime.warnings]
+
+    def runtimes(self) -> list[Runtime]:
+        """Those of the accelerator's parts."""
+        return [part.runtime for part in self.parts if isinstance(part, _Accelerator)]
 
 
 class _Host:
@@ -197,10 +204,10 @@ class _Host:
 class _Accelerator:
     """An accelerator part on the emulator."""
 
-    def __init__(self, part: Any, config: str) -> None:
+    def __init__(self, part: Any, config: str, strict: bool) -> None:
         from nvdla.runtime import Runtime
 
-        self.part, self.runtime = part, Runtime(part.loadable, config)
+        self.part, self.runtime = part, Runtime(part.loadable, config, strict=strict)
 
     def elements(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Bound inputs (images, C, H, W) in the hardware's element type."""

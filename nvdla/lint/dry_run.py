@@ -4,7 +4,7 @@ the dependency graph is followed to its end."""
 from __future__ import annotations
 
 from nvdla.descriptors.abi import Abi
-from nvdla.errors import NvdlaError, ScheduleError
+from nvdla.errors import LinkError, NvdlaError, ScheduleError
 from nvdla.firmware.budget import check_budget
 from nvdla.firmware.scheduler import Scheduler
 from nvdla.firmware.task import FirmwareTask
@@ -40,3 +40,14 @@ def dry_run(loadable: Loadable, abi: Abi, config: Configuration, flat: bool = Fa
     except NvdlaError as error:
         return str(error), warnings
     return None, warnings
+
+
+def in_silence(loadable: Loadable, abi: Abi, config: Configuration, strict: bool = False) -> list[str]:
+    """What a run would do without a word though the file can hardly mean it, known before: what ``Runtime.warnings``
+    has after one. With ``strict`` an access that leaves its memory is a LinkError."""
+    problem, warnings = dry_run(loadable, abi, config, flat=True)
+    if strict and problem is None and warnings:
+        problem = dry_run(loadable, abi, config)[0]
+        if problem is not None:
+            raise LinkError(problem)
+    return warnings

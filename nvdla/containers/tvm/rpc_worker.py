@@ -21,7 +21,7 @@ import numpy as np
 
 import nvdla
 from nvdla import errors
-from nvdla.errors import FormatError, NvdlaError
+from nvdla.errors import FormatError, NvdlaError, printable
 from nvdla.limits import Limits
 from nvdla.threads import interrupts_kept
 
@@ -133,6 +133,7 @@ class _Networks:
         self._threads = threads
         self._limits = limits
         self._loaded: dict[int, nvdla.Runtime] = {}
+        self._told: set[int] = set()
         self._next = 0
 
     def load(self, data: bytes, config: str, abi: str, limit: int) -> dict[str, Any]:
@@ -150,10 +151,20 @@ class _Networks:
     def run(self, number: int, inputs: list[np.ndarray]) -> list[np.ndarray]:
         runtime = self._loaded[number]
         result = runtime.run(inputs)
+        self._tell(number)
         return [np.asarray(result[tensor.name]) for tensor in runtime.outputs]
 
     def run_raw(self, number: int, surfaces: list[bytes]) -> list[bytes]:
-        return [bytes(surface) for surface in self._loaded[number].run_raw(surfaces)]
+        result = [bytes(surface) for surface in self._loaded[number].run_raw(surfaces)]
+        self._tell(number)
+        return result
+
+    def _tell(self, number: int) -> None:
+        """What hardware does in silence, once a network, where the server was started."""
+        if number not in self._told:
+            self._told.add(number)
+            for warning in self._loaded[number].warnings:
+                print(f"nvdla serve: network {number}: warning: {printable(warning)}", file=sys.stderr, flush=True)
 
     def free(self, number: int) -> None:
         del self._loaded[number]
