@@ -21,7 +21,7 @@ FLATC_VERSION = "2.0.8"
 HERE = Path(__file__).resolve().parent
 
 #: schema in this folder -> folder of its bindings, relative to the repository
-SCHEMAS = {"loadable.fbs": "tests/support/bindings"}
+SCHEMAS = {"loadable.fbs": "nvdla/loadable/generated"}
 
 
 def flatc_version() -> str | None:

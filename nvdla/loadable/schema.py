@@ -79,7 +79,6 @@ class TableSchema:
 
 
 U8, U16, S16, U32, S32, U64 = (Scalar(code) for code in "BHhIiQ")
-OFFSET = Scalar("I")  # where a string or table lies, from here
 STRING = String()
 VERSION = Struct("Version", "BBB", 1)
 

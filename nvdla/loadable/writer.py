@@ -1,4 +1,4 @@
-"""Model -> bytes, with the FlatBuffers builder, by the schema (:mod:`nvdla.loadable.schema`).
+"""Model -> bytes, with the FlatBuffers builder and the generated bindings.
 
 What is written reads back as an equal model. Default values are left out, as FlatBuffers does; empty lists and names
 are written, so that NVIDIA's runtime (which does not ask whether a list is there) can read the file.
@@ -6,7 +6,7 @@ are written, so that NVIDIA's runtime (which does not ask whether a list is ther
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,26 +15,14 @@ import flatbuffers
 from nvdla.errors import FormatError, LoadableError
 from nvdla.files import write_file
 from nvdla.loadable import schema
-from nvdla.loadable.schema import Scalar, String, Struct, TableSchema, Vector
+from nvdla.loadable.generated import loadable_generated as fb
+from nvdla.loadable.schema import Scalar, String, Struct, TableSchema
 
 if TYPE_CHECKING:
     from nvdla.loadable import model
 
 #: FlatBuffers address at most 2 GiB
 MAX_BYTES = (1 << 31) - 1
-#: lists of the model in the order of the root's slots
-_TABLES: tuple[tuple[str, TableSchema], ...] = (
-    ("tasks", schema.TASK),
-    ("memories", schema.MEMORY),
-    ("addresses", schema.ADDRESS),
-    ("events", schema.EVENT),
-    ("blobs", schema.BLOB),
-    ("tensors", schema.TENSOR),
-    ("relocs", schema.RELOC),
-    ("submits", schema.SUBMIT),
-)
-_NAMES = {"B": "Uint8", "H": "Uint16", "I": "Uint32", "Q": "Uint64", "h": "Int16", "i": "Int32"}
-_BITS = {"B": (0, 8), "H": (0, 16), "I": (0, 32), "Q": (0, 64), "h": (1, 16), "i": (1, 32)}
 
 
 def to_bytes(loadable: model.Loadable) -> bytes:
@@ -45,16 +33,22 @@ def to_bytes(loadable: model.Loadable) -> bytes:
     _check_ranges(loadable)
     builder = flatbuffers.Builder(total + 4096)
     try:
-        lists = [
-            _vector(builder, [_entry(builder, table, each) for each in getattr(loadable, name)], schema.OFFSET)
-            for name, table in _TABLES
-        ]
-        builder.StartObject(1 + len(lists))
-        for slot, offset in enumerate(lists, 1):
-            builder.PrependUOffsetTRelativeSlot(slot, offset, 0)
-        builder.PrependStructSlot(0, _version(builder, loadable.version), 0)
+        lists = {
+            "TaskList": _tables(builder, loadable.tasks, _task),
+            "MemoryList": _tables(builder, loadable.memories, _memory),
+            "AddressList": _tables(builder, loadable.addresses, _address),
+            "EventList": _tables(builder, loadable.events, _event),
+            "Blobs": _tables(builder, loadable.blobs, _blob),
+            "TensorDescList": _tables(builder, loadable.tensors, _tensor),
+            "RelocList": _tables(builder, loadable.relocs, _reloc),
+            "SubmitList": _tables(builder, loadable.submits, _submit),
+        }
+        fb.LoadableStart(builder)
+        for name, offset in lists.items():
+            getattr(fb, f"LoadableAdd{name}")(builder, offset)
+        fb.LoadableAddVersion(builder, _version(builder, loadable.version))
         identifier = loadable.identifier.encode()
-        builder.Finish(builder.EndObject(), file_identifier=identifier if len(identifier) == 4 else None)
+        builder.Finish(fb.LoadableEnd(builder), file_identifier=identifier if len(identifier) == 4 else None)
     except flatbuffers.builder.BuilderSizeError as error:
         raise LoadableError(f"the loadable does not fit a FlatBuffer: {error}") from None
     return bytes(builder.Output())
@@ -69,54 +63,146 @@ def save(loadable: model.Loadable, path: str | Path) -> None:
         raise LoadableError(str(error)) from None
 
 
-# ---- tables by their schema
+# ---- one function a table
 
 
-def _entry(builder: Any, table: TableSchema, entry: Any) -> int:
-    """A table: what it points at comes first, then its fields by slot."""
-    values = [_value(entry, field.name) for field in table.fields]
-    made = [_outside(builder, field.type, value) for field, value in zip(table.fields, values, strict=True)]
-    builder.StartObject(len(table.fields))
-    for slot, (field, value) in enumerate(zip(table.fields, made, strict=True)):
-        if isinstance(field.type, Scalar):
-            getattr(builder, f"Prepend{_NAMES[field.type.code]}Slot")(slot, value, 0)
-        elif not isinstance(field.type, Struct):
-            builder.PrependUOffsetTRelativeSlot(slot, value, 0)
-        elif value is not None:
-            builder.PrependStructSlot(slot, _version(builder, value), 0)
-    return int(builder.EndObject())
+def _tables(builder: Any, entries: Sequence[Any], write: Callable[[Any, Any], int]) -> int:
+    return _vector(builder, [write(builder, entry) for entry in entries], 4, builder.PrependUOffsetTRelative)
 
 
-def _outside(builder: Any, kind: Any, value: Any) -> Any:
-    """The offset of a string or vector; numbers and structs lie within their table."""
-    if isinstance(kind, String):
-        return builder.CreateString(value)
-    if not isinstance(kind, Vector):
-        return value
-    if kind.element == schema.U8:
-        return builder.CreateByteVector(bytes(value))
-    if isinstance(kind.element, String):
-        return _vector(builder, [builder.CreateString(each) for each in value], schema.OFFSET)
-    return _vector(builder, value, kind.element)
-
-
-def _vector(builder: Any, values: Sequence[int], element: Any) -> int:
-    builder.StartVector(element.size, len(values), element.size)
-    name = "UOffsetTRelative" if element is schema.OFFSET else _NAMES[element.code]
-    prepend = getattr(builder, f"Prepend{name}")
+def _vector(builder: Any, values: Sequence[int], size: int, prepend: Callable[[int], None]) -> int:
+    builder.StartVector(size, len(values), size)
     for value in reversed(values):
         prepend(value)
-    return int(builder.EndVector())
+    return builder.EndVector()
+
+
+def _strings(builder: Any, values: Sequence[str]) -> int:
+    offsets = [builder.CreateString(value) for value in values]
+    return _vector(builder, offsets, 4, builder.PrependUOffsetTRelative)
 
 
 def _version(builder: Any, version: model.Version) -> int:
-    builder.Prep(1, schema.VERSION.size)
-    for number in (version.sub_minor, version.minor, version.major):
-        builder.PrependUint8(number)
-    return int(builder.Offset())
+    return fb.CreateVersion(builder, version.major, version.minor, version.sub_minor)
+
+
+def _task(builder: Any, task: model.TaskEntry) -> int:
+    addresses = _vector(builder, task.address_list, 2, builder.PrependUint16)
+    before = _vector(builder, task.pre_actions, 2, builder.PrependUint16)
+    after = _vector(builder, task.post_actions, 2, builder.PrependUint16)
+    fb.TaskListEntryStart(builder)
+    fb.TaskListEntryAddId(builder, task.id)
+    fb.TaskListEntryAddInterface(builder, task.interface)
+    fb.TaskListEntryAddInstance(builder, task.instance)
+    fb.TaskListEntryAddAddressList(builder, addresses)
+    fb.TaskListEntryAddPreActions(builder, before)
+    fb.TaskListEntryAddPostActions(builder, after)
+    return fb.TaskListEntryEnd(builder)
+
+
+def _memory(builder: Any, memory: model.MemoryEntry) -> int:
+    contents = _strings(builder, memory.contents)
+    offsets = _vector(builder, memory.offsets, 8, builder.PrependUint64)
+    fb.MemoryListEntryStart(builder)
+    fb.MemoryListEntryAddId(builder, memory.id)
+    fb.MemoryListEntryAddDomain(builder, memory.domain)
+    fb.MemoryListEntryAddFlags(builder, memory.flags)
+    fb.MemoryListEntryAddSize(builder, memory.size)
+    fb.MemoryListEntryAddAlignment(builder, memory.alignment)
+    fb.MemoryListEntryAddContents(builder, contents)
+    fb.MemoryListEntryAddOffsets(builder, offsets)
+    fb.MemoryListEntryAddBindId(builder, memory.bind_id)
+    fb.MemoryListEntryAddTensorDescId(builder, memory.tensor_desc_id)
+    return fb.MemoryListEntryEnd(builder)
+
+
+def _address(builder: Any, address: model.AddressEntry) -> int:
+    fb.AddressListEntryStart(builder)
+    fb.AddressListEntryAddId(builder, address.id)
+    fb.AddressListEntryAddMemId(builder, address.mem_id)
+    fb.AddressListEntryAddOffset(builder, address.offset)
+    fb.AddressListEntryAddSize(builder, address.size)
+    return fb.AddressListEntryEnd(builder)
+
+
+def _event(builder: Any, event: model.EventEntry) -> int:
+    fb.EventListEntryStart(builder)
+    fb.EventListEntryAddId(builder, event.id)
+    fb.EventListEntryAddType(builder, event.type)
+    fb.EventListEntryAddTarget(builder, event.target)
+    fb.EventListEntryAddVal(builder, event.val)
+    fb.EventListEntryAddOp(builder, event.op)
+    return fb.EventListEntryEnd(builder)
+
+
+def _blob(builder: Any, blob: model.Blob) -> int:
+    name = builder.CreateString(blob.name)
+    data = builder.CreateByteVector(bytes(blob.data))
+    fb.BlobStart(builder)
+    fb.BlobAddName(builder, name)
+    fb.BlobAddSize(builder, blob.size)
+    fb.BlobAddInterface(builder, blob.interface)
+    fb.BlobAddSubInterface(builder, blob.sub_interface)
+    if blob.version is not None:
+        fb.BlobAddVersion(builder, _version(builder, blob.version))
+    fb.BlobAddData(builder, data)
+    return fb.BlobEnd(builder)
+
+
+def _tensor(builder: Any, tensor: model.TensorDesc) -> int:
+    name = builder.CreateString(tensor.name)
+    fb.TensorDescListEntryStart(builder)
+    fb.TensorDescListEntryAddName(builder, name)
+    fb.TensorDescListEntryAddId(builder, tensor.id)
+    fb.TensorDescListEntryAddMemId(builder, tensor.mem_id)
+    fb.TensorDescListEntryAddSize(builder, tensor.size)
+    fb.TensorDescListEntryAddOffset(builder, tensor.offset)
+    fb.TensorDescListEntryAddDataFormat(builder, tensor.data_format)
+    fb.TensorDescListEntryAddDataType(builder, tensor.data_type)
+    fb.TensorDescListEntryAddDataCategory(builder, tensor.data_category)
+    fb.TensorDescListEntryAddPixelFormat(builder, tensor.pixel_format)
+    fb.TensorDescListEntryAddPixelMapping(builder, tensor.pixel_mapping)
+    fb.TensorDescListEntryAddN(builder, tensor.n)
+    fb.TensorDescListEntryAddC(builder, tensor.c)
+    fb.TensorDescListEntryAddH(builder, tensor.h)
+    fb.TensorDescListEntryAddW(builder, tensor.w)
+    for index, stride in enumerate(tensor.strides):
+        getattr(fb, f"TensorDescListEntryAddStride{index}")(builder, stride)
+    return fb.TensorDescListEntryEnd(builder)
+
+
+def _reloc(builder: Any, reloc: model.RelocEntry) -> int:
+    fb.RelocListEntryStart(builder)
+    fb.RelocListEntryAddAddressId(builder, reloc.address_id)
+    fb.RelocListEntryAddWriteId(builder, reloc.write_id)
+    fb.RelocListEntryAddOffset(builder, reloc.offset)
+    fb.RelocListEntryAddInterface(builder, reloc.interface)
+    fb.RelocListEntryAddSubInterface(builder, reloc.sub_interface)
+    fb.RelocListEntryAddRelocType(builder, reloc.reloc_type)
+    return fb.RelocListEntryEnd(builder)
+
+
+def _submit(builder: Any, submit: model.SubmitEntry) -> int:
+    tasks = _vector(builder, submit.task_ids, 2, builder.PrependUint16)
+    fb.SubmitListEntryStart(builder)
+    fb.SubmitListEntryAddId(builder, submit.id)
+    fb.SubmitListEntryAddTaskId(builder, tasks)
+    return fb.SubmitListEntryEnd(builder)
 
 
 # ---- does everything fit its field?
+
+_TABLES: tuple[tuple[str, TableSchema], ...] = (
+    ("tasks", schema.TASK),
+    ("memories", schema.MEMORY),
+    ("addresses", schema.ADDRESS),
+    ("events", schema.EVENT),
+    ("blobs", schema.BLOB),
+    ("tensors", schema.TENSOR),
+    ("relocs", schema.RELOC),
+    ("submits", schema.SUBMIT),
+)
+_BITS = {"B": (0, 8), "H": (0, 16), "I": (0, 32), "Q": (0, 64), "h": (1, 16), "i": (1, 32)}
 
 
 def _check_ranges(loadable: model.Loadable) -> None:

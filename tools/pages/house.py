@@ -15,7 +15,8 @@ BEGIN, END = "<!-- house: made by tools/pages/house.py -->", "<!-- /house -->"
 
 def modules() -> dict[str, Path]:
     """{dotted name: file} of the project's own modules."""
-    return {name_of(path): path for path in [*ROOT.glob("nvdla/**/*.py"), *ROOT.glob("kernels/**/*.py")]}
+    found = [path for path in ROOT.glob("nvdla/**/*.py") if "generated" not in path.parts]
+    return {name_of(path): path for path in [*found, *ROOT.glob("kernels/**/*.py")]}
 
 
 def name_of(path: Path) -> str:
