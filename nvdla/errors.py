@@ -6,10 +6,17 @@ thing (table, entry, field, byte offset), its value, the limit, and what to do a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 def counted(number: int, what: str) -> str:
     """A number of things in words: "1 bank", "2 banks"."""
     return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def shape_text(shape: Iterable[int]) -> str:
+    """A shape as every output has it: "1x3x224x224"."""
+    return "x".join(map(str, shape)) or "scalar"
 
 
 def printable(text: str) -> str:

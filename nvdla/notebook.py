@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from nvdla.errors import printable
+from nvdla.errors import printable, shape_text
 
 #: rows that a notebook shows; a table of a large network would fill the page
 MOST_ROWS = 200
@@ -27,7 +27,7 @@ def text(value: Any) -> str:
     if value is None:
         return ""
     if isinstance(value, (tuple, list)):
-        value = "x".join(map(str, value))
+        value = shape_text(value)
     elif isinstance(value, float):
         value = f"{value:.6g}"
     elif isinstance(value, int) and not isinstance(value, bool):

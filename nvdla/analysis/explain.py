@@ -6,7 +6,7 @@ from typing import Any
 
 from nvdla.analysis.study import Study
 from nvdla.descriptors.enums import ConvMode, OpType, WeightFormat
-from nvdla.errors import DescriptorError, counted
+from nvdla.errors import DescriptorError, counted, shape_text
 from nvdla.program.operation import Operation
 from nvdla.rounding import ceil_div
 
@@ -76,7 +76,7 @@ def _share(count: int, cells: int) -> float:
 
 def sentences(row: dict[str, Any]) -> list[str]:
     """A document in words, line by line."""
-    shape = " to ".join("x".join(map(str, row[side])) for side in ("input", "output") if row[side])
+    shape = " to ".join(shape_text(row[side]) for side in ("input", "output") if row[side])
     used, room = row["data_entries"]
     lines = [f"{row['operation']} {row['layer'] or ''}: {row['mode']} convolution, {shape} (channels x height x width)"]
     if row["tile"][1] > 1:

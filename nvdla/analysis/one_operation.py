@@ -8,7 +8,7 @@ from typing import Any
 from nvdla.analysis.graph.document import tensor_name
 from nvdla.analysis.study import Study
 from nvdla.descriptors.fields import fields
-from nvdla.errors import DescriptorError
+from nvdla.errors import DescriptorError, shape_text
 from nvdla.program.operation import Operation
 
 Row = dict[str, Any]
@@ -83,7 +83,7 @@ def lines(row: Row, width: int) -> Iterator[str]:
     """A document as lines no wider than ``width``, fields side by side where there is room."""
     layer = f" {row['layer']}" if row["layer"] else ""
     yield f"{row['operation']} {row['engine']}{layer}: {row['what']}"
-    shape = " to ".join("x".join(map(str, row[side])) for side in ("input", "output") if row[side])
+    shape = " to ".join(shape_text(row[side]) for side in ("input", "output") if row[side])
     yield f"    {', '.join(filter(None, (shape, row['precision'])))}"
     if row["on_the_fly_with"]:
         yield f"    on the fly with {', '.join(row['on_the_fly_with'])}"

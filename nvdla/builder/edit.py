@@ -14,7 +14,7 @@ import numpy as np
 
 from nvdla.descriptors.enums import DataFormat, OpType, Precision, SdpMode, SdpType, WeightFormat
 from nvdla.descriptors.task import DlaOperation, DlaTask
-from nvdla.errors import BuildError, DescriptorError
+from nvdla.errors import BuildError, DescriptorError, shape_text
 from nvdla.hardware.configuration import Configuration, configuration
 from nvdla.loadable.enums import Interface
 from nvdla.loadable.model import Blob, Loadable, MemoryEntry
@@ -41,7 +41,9 @@ def replace_weights(loadable: Loadable, task: int, operation: int, weights: np.n
     dtype = Precision(op.out_precision).dtype
     weights = np.asarray(weights)
     if weights.shape != shape or weights.dtype != dtype:
-        raise BuildError(f"{where}: weights {weights.shape} {weights.dtype} must be {shape} {dtype}")
+        raise BuildError(
+            f"{where}: weights {shape_text(weights.shape)} {weights.dtype} must be {shape_text(shape)} {dtype}"
+        )
     return _overwrite(loadable, decoded, found.surface.weight_data, _packed(weights, chosen), where)
 
 
@@ -78,7 +80,9 @@ def replace_operands(
     for values in wanted:
         values = np.asarray(values)
         if values.shape != (cube.channel,) or values.dtype != dtype:
-            raise BuildError(f"{where}: operands {values.shape} {values.dtype} must be ({cube.channel},) {dtype}")
+            raise BuildError(
+                f"{where}: operands {shape_text(values.shape)} {values.dtype} must be {cube.channel} {dtype}"
+            )
         columns.append(values)
     return _overwrite(loadable, decoded, cube, np.stack(columns, axis=1).tobytes(), where)
 

@@ -10,7 +10,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from nvdla.builder.layer_types import layer_type
 from nvdla.builder.network import Layer, Network
 from nvdla.builder.shapes import reach
-from nvdla.errors import BuildError
+from nvdla.errors import BuildError, shape_text
 
 
 def run(network: Network, inputs: Mapping[str, np.ndarray] | np.ndarray) -> dict[str, np.ndarray]:
@@ -42,7 +42,7 @@ def _inputs(network: Network, inputs: Mapping[str, np.ndarray] | np.ndarray) -> 
         array = array[None] if array.ndim == 3 else array
         if array.shape[1:] != tensor.shape:
             raise BuildError(
-                f"input {tensor.name} has shape {array.shape}, must be (N, {', '.join(map(str, tensor.shape))})"
+                f"input {tensor.name} has shape {shape_text(array.shape)}, must be Nx{shape_text(tensor.shape)}"
             )
         values[tensor.name] = array
     return values

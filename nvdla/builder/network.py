@@ -23,7 +23,7 @@ import numpy as np
 
 from nvdla.builder.layer_types import layer_type
 from nvdla.builder.shapes import Padding, numbers_of
-from nvdla.errors import BuildError
+from nvdla.errors import BuildError, shape_text
 
 # Largest width, height and channel count of a data cube (13-bit size registers).
 MAX_SIZE = 8192
@@ -122,7 +122,9 @@ class Network:
         weights = np.asarray(weights)
         size = int(np.prod(self._own(source, name).shape))
         if weights.ndim != 2 or weights.shape[1] != size:
-            raise BuildError(f"layer {name}: weights {weights.shape} must be (kernels, {size}) for input {source}")
+            raise BuildError(
+                f"layer {name}: weights {shape_text(weights.shape)} must be (kernels, {size}) for input {source}"
+            )
         return self.convolution(name, source, weights.reshape(weights.shape[0], *source.shape), bias)
 
     def deconvolution(
@@ -360,7 +362,7 @@ class Network:
             raise BuildError(f"layer {name}: another layer has this name; names must be unique")
         if len(shape) != 3 or any(not 1 <= int(size) <= MAX_SIZE for size in shape):
             raise BuildError(
-                f"layer {name}: shape {tuple(shape)} must be (channels, height, width), each 1 to {MAX_SIZE}; "
+                f"layer {name}: shape {shape_text(shape)} must be (channels, height, width), each 1 to {MAX_SIZE}; "
                 "make the tensor smaller or split the layer"
             )
         layer = Layer(name, kind, inputs, settings or {})

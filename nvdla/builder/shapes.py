@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.errors import BuildError
+from nvdla.errors import BuildError, shape_text
 
 Shape = tuple[int, int, int]
 Padding = int | tuple[int, int] | tuple[int, int, int, int]
@@ -52,7 +52,9 @@ def weights_of(name: str, weights: np.ndarray) -> np.ndarray:
     if weights.dtype != np.float32:  # which stay as they are: large networks take half the memory
         weights = weights.astype(np.float64)
     if weights.ndim != 4 or weights.size == 0:
-        raise BuildError(f"layer {name}: weights {weights.shape} must have four dimensions, none of them zero")
+        raise BuildError(
+            f"layer {name}: weights {shape_text(weights.shape)} must have four dimensions, none of them zero"
+        )
     if not np.all(np.isfinite(weights)):
         raise BuildError(f"layer {name}: weights hold NaN or infinity")
     return weights

@@ -16,6 +16,7 @@ import numpy as np
 from nvdla.caffe.network import CaffeLayer
 from nvdla.caffe.onnx_graph import CaffeGraph, CaffeValue
 from nvdla.caffe.text import TextMessage
+from nvdla.errors import shape_text
 from nvdla.rounding import ceil_div
 
 ONE = range(1, 2)
@@ -70,7 +71,7 @@ def _blob(layer: CaffeLayer, index: int, count: int, shape: Sequence[int], what:
         raise layer.fail(f"needs {count} weight blobs, the .caffemodel {known}")
     blob = layer.blobs[index]
     if _plain(blob.shape) != _plain(shape):
-        raise layer.fail(f"{what}: {_by(blob.shape)} in the .caffemodel, the network says {_by(shape)}")
+        raise layer.fail(f"{what}: {shape_text(blob.shape)} in the .caffemodel, the network says {shape_text(shape)}")
     return blob.reshape(shape)
 
 
@@ -80,13 +81,9 @@ def _plain(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(shape[first:])
 
 
-def _by(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape)) or "a single number"
-
-
 def _image(layer: CaffeLayer, value: CaffeValue) -> tuple[int, int, int, int]:
     if len(value.shape) != 4:
-        raise layer.fail(f"its bottom is {_by(value.shape)}, must have the 4 axes N, C, H, W")
+        raise layer.fail(f"its bottom is {shape_text(value.shape)}, must have the 4 axes N, C, H, W")
     batch, channels, height, width = value.shape
     return batch, channels, height, width
 
@@ -123,7 +120,7 @@ def _window(layer: CaffeLayer, settings: TextMessage, kernel: tuple[int, int] | 
     stride = _pair(layer, settings, "stride", ("stride_h", "stride_w"), 1)
     pad = _pair(layer, settings, "pad", ("pad_h", "pad_w"), 0)
     if 0 in kernel or 0 in stride:
-        raise layer.fail(f"kernel {_by(kernel)}, stride {_by(stride)}: none may be 0")
+        raise layer.fail(f"kernel {shape_text(kernel)}, stride {shape_text(stride)}: none may be 0")
     return _Window(kernel, stride, pad)
 
 
@@ -243,7 +240,7 @@ def _pooling(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[Ca
     if whole and (window.pad != (0, 0) or window.stride != (1, 1)):
         raise layer.fail("global_pooling takes no pad and no stride")
     if any(pad >= kernel for pad, kernel in zip(window.pad, window.kernel, strict=True)):
-        raise layer.fail(f"pad {_by(window.pad)} must be less than the kernel {_by(window.kernel)}")
+        raise layer.fail(f"pad {shape_text(window.pad)} must be less than the kernel {shape_text(window.kernel)}")
     return [_pooled(graph, value, window, settings["pool"], settings["round_mode"] == "CEIL")]
 
 
@@ -256,7 +253,7 @@ def _pooled(graph: CaffeGraph, value: CaffeValue, window: _Window, pool: str, ce
     shape = (batch, channels, *size)
     graph.allow(shape)
     if max(size) > LARGEST_SIDE:
-        raise graph.fail(f"its result would be {_by(shape)}; height and width are {LARGEST_SIDE} at most")
+        raise graph.fail(f"its result would be {shape_text(shape)}; height and width are {LARGEST_SIDE} at most")
     padding = [0, 0, 0, 0]
     areas = []
     for axis, ((n, k, s, p), count) in enumerate(zip(axes, size, strict=True)):
@@ -299,7 +296,7 @@ def _relu(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[Caffe
 @_layer("PReLU", "prelu_param")
 def _prelu(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
     if len(value.shape) < 2:
-        raise layer.fail(f"its bottom is {_by(value.shape)}, must have channels")
+        raise layer.fail(f"its bottom is {shape_text(value.shape)}, must have channels")
     channels = 1 if layer.message["prelu_param"]["channel_shared"] else value.shape[1]
     slope = _blob(layer, 0, 1, (channels,), "slopes").reshape(channels, *[1] * (len(value.shape) - 2))
     return [_operator(graph, "PRelu", value, graph.constant(slope))]
@@ -369,7 +366,7 @@ def _batch_norm(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list
     if settings["use_global_stats"] is False:
         raise layer.fail("use_global_stats: false takes the batch's own mean and variance; no loadable can")
     if len(value.shape) < 2:
-        raise layer.fail(f"its bottom is {_by(value.shape)}, must have channels")
+        raise layer.fail(f"its bottom is {shape_text(value.shape)}, must have channels")
     channels = (value.shape[1],)
     mean, variance = (_blob(layer, place, 3, channels, name) for place, name in enumerate(("mean", "variance")))
     factor = float(_blob(layer, 2, 3, (1,), "factor")[0])
@@ -422,7 +419,7 @@ def _trailing(layer: CaffeLayer, settings: TextMessage, value: CaffeValue, shape
     """A shape with axes of 1 behind it, so that it meets the bottom from ``axis`` on."""
     axis = _axis(layer, settings["axis"], len(value.shape)) if shape else len(value.shape)
     if value.shape[axis : axis + len(shape)] != shape:
-        raise layer.fail(f"{_by(shape)} does not fit to {_by(value.shape)} from axis {axis} on")
+        raise layer.fail(f"{shape_text(shape)} does not fit to {shape_text(value.shape)} from axis {axis} on")
     return (*shape, *[1] * (len(value.shape) - axis - len(shape)))
 
 
@@ -467,7 +464,9 @@ def _eltwise(graph: CaffeGraph, layer: CaffeLayer, *values: CaffeValue) -> list[
     operation, factors = settings["operation"], settings["coeff"]
     for each in values[1:]:
         if each.shape != values[0].shape:
-            raise layer.fail(f"its bottoms are {_by(values[0].shape)} and {_by(each.shape)}, must be alike")
+            raise layer.fail(
+                f"its bottoms are {shape_text(values[0].shape)} and {shape_text(each.shape)}, must be alike"
+            )
     if factors and (operation != "SUM" or len(factors) != len(values)):
         raise layer.fail(f"{len(factors)} coefficients of {operation}; SUM takes one for each of {len(values)} bottoms")
     factors = factors or [1.0] * len(values)
@@ -486,7 +485,9 @@ def _concat(graph: CaffeGraph, layer: CaffeLayer, *values: CaffeValue) -> list[C
         if len(each.shape) != len(first) or any(
             a != b for place, (a, b) in enumerate(zip(each.shape, first, strict=True)) if place != axis
         ):
-            raise layer.fail(f"its bottoms are {_by(first)} and {_by(each.shape)}, must be alike except on axis {axis}")
+            raise layer.fail(
+                f"its bottoms are {shape_text(first)} and {shape_text(each.shape)}, must be alike except on axis {axis}"
+            )
     size = sum(each.shape[axis] for each in values)
     return [graph.node("Concat", values, (*first[:axis], size, *first[axis + 1 :]), axis=axis)]
 
@@ -535,7 +536,7 @@ def _crop(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue, like: CaffeVa
     offsets = offsets * (axes - axis) if len(offsets) == 1 else offsets
     ranges = {a: (begin, begin + like.shape[a]) for a, begin in zip(range(axis, axes), offsets, strict=True)}
     if any(end > value.shape[a] for a, (_, end) in ranges.items()):
-        raise layer.fail(f"{_by(like.shape)} at {offsets} lies not inside {_by(value.shape)}")
+        raise layer.fail(f"{shape_text(like.shape)} at {offsets} lies not inside {shape_text(value.shape)}")
     return [_cut(graph, value, ranges)]
 
 
@@ -566,5 +567,7 @@ def _reshape(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[Ca
         dims[dims.index(-1)] = value.size // rest
     made = (*shape[:begin], *dims, *shape[begin + count :])
     if any(size <= 0 for size in made) or math.prod(made) != value.size:
-        raise layer.fail(f"{_by(shape)} cannot become {_by(settings['shape']['dim'])}: not as many elements")
+        raise layer.fail(
+            f"{shape_text(shape)} cannot become {shape_text(settings['shape']['dim'])}: not as many elements"
+        )
     return [_reshaped(graph, value, made)]

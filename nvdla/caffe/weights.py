@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from nvdla.caffe.wire import BYTES, WirePart
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.files import read_file
 
 MAX_FILE = (2 << 30) - 1  # a protobuf message cannot be longer
@@ -97,8 +97,8 @@ def _few(part: WirePart, left: int) -> Iterator[int] | list[int]:
 
 def _shaped(blob: WirePart, data: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     if any(size < 0 for size in shape):
-        raise blob.fail(f"shape {shape} has a negative dimension")
+        raise blob.fail(f"shape {shape_text(shape)} has a negative dimension")
     count = math.prod(shape)
     if count != data.size or math.prod(size or 1 for size in shape) > MAX_FILE:  # of the latter, none has elements
-        raise blob.fail(f"shape {'x'.join(map(str, shape)) or '()'} has {count} elements, the data {data.size}")
+        raise blob.fail(f"shape {shape_text(shape)} has {count} elements, the data {data.size}")
     return data.reshape(shape)

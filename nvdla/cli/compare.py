@@ -278,7 +278,7 @@ def _cells(row: Row) -> dict[str, Any]:
         "operation": row.place if row.kind == "output" else f"{row.task}/{row.operation} {str(row.engine).upper()}",
         "layer": row.name if row.kind == "operation" else None,
         "against": None if row.against == own else row.against,
-        "shape": "x".join(map(str, row.shape)),
+        "shape": row.shape,
         "result": result,
         "note": row.note,
     }

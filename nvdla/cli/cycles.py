@@ -8,6 +8,7 @@ from typing import Any
 from nvdla.cli.output import add_format_options, print_document, print_table, say, sized
 from nvdla.cli.rows import add_row_options, chosen
 from nvdla.cli.study import add_study_options, board_notes, study_of
+from nvdla.errors import shape_text
 
 HELP = """Cycles of every operation, by a model that was calibrated on cycle-accurate simulation of NVIDIA's RTL.
 
@@ -71,7 +72,7 @@ def _row(row: dict[str, Any], total: int) -> dict[str, Any]:
     """Cycles stand at the first operation of a chain; those behind it on the fly have an arrow."""
     leads = row["leader"] == row["operation"]
     cells = {key: row[key] for key in ("operation", "engine", "layer")}
-    cells |= {key: "x".join(map(str, row[key])) if row[key] else None for key in ("input", "output")}
+    cells |= {key: shape_text(row[key]) if row[key] else None for key in ("input", "output")}
     share = row["cycles"] / total if leads and row["cycles"] and total else None
     return cells | {
         "macs": row["macs"] or None,

@@ -92,7 +92,7 @@ def _tensor(each: dict[str, Any]) -> dict[str, Any]:
     return {
         "operation": f"{each['task']}/{each['operation']} {each['engine'].upper()}",
         "layer": each["layer"],
-        "shape": "x".join(map(str, each["shape"][1:])),
+        "shape": each["shape"][1:],
         "type": each["dtype"],
         "min": each["min"],
         "max": each["max"],

@@ -116,7 +116,7 @@ def _print(document: dict[str, Any], hidden: int) -> None:
 def _buffer(row: dict[str, Any], steps: list[dict[str, Any]]) -> dict[str, Any]:
     keys = ("buffer", "name", "kind", "memory", "address", "size", "aligned_to")
     return _hex({key: row[key] for key in keys}) | {
-        "shape": "x".join(map(str, row["shape"])) if row["shape"] else None,
+        "shape": row["shape"] or None,
         "written": row["written_by"] or "before",
         "last_read": _step(row["last"], steps) if row["read_by"] or row["kind"] == "output" else "never",
     }

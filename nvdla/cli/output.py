@@ -16,7 +16,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TextIO
 
-from nvdla.errors import printable
+from nvdla.errors import printable, shape_text
 
 PIPE_WIDTH = 160
 WRAPPED = 36  # a cell in a part of a table may be as wide before it is wrapped
@@ -152,7 +152,7 @@ def _as_people_write(row: Mapping[str, Any]) -> Mapping[str, Any]:
     if isinstance(row.get("engine"), str):
         changed["engine"] = row["engine"].upper()
     if isinstance(row.get("shape"), (list, tuple)):
-        changed["shape"] = "x".join(map(str, row["shape"])) or "scalar"
+        changed["shape"] = shape_text(row["shape"])
     return changed
 
 

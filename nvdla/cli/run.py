@@ -24,7 +24,7 @@ from nvdla.cli.output import add_format_options, print_document, print_table, sa
 from nvdla.cli.times import Times
 from nvdla.cli.working import compiling
 from nvdla.compare import Difference, compare
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.execution.profile import ProfileRow, profile
 from nvdla.files import read_file, write_file
 from nvdla.firmware.csb import CsbLog
@@ -216,7 +216,9 @@ def compare_with(path: str, tensor: np.ndarray, raw: bytes) -> Difference:
         if suffix == ".dimg" and golden.dtype == np.int16 and tensor.dtype == np.float16:
             golden = golden.view(np.float16)  # NVIDIA's runtime marks a CPU task's halves as integers
     if golden.size != actual.size:
-        raise FormatError(f"{path}: {golden.size} elements, but the output has {actual.size} (shape {actual.shape})")
+        raise FormatError(
+            f"{path}: {golden.size} elements, but the output has {actual.size} (shape {shape_text(actual.shape)})"
+        )
     return compare(golden.reshape(actual.shape), actual)
 
 
@@ -309,7 +311,7 @@ def _report(
     if print_document(document, args):
         return
     for name, tensor in tensors.items():
-        shape = "x".join(map(str, tensor.shape))
+        shape = shape_text(tensor.shape)
         say(f"{name}: {shape} {tensor.dtype} on {runtime.config.name} in {times.run * 1e3:.1f} ms")
         for number, image in enumerate(ranks.get(name, [])):
             _print_ranks(number if len(tensor) > 1 else None, image)

@@ -12,7 +12,7 @@ import numpy as np
 from nvdla.cli.arguments import split_name, tell_warnings
 from nvdla.cli.output import plain, print_document, print_table, say
 from nvdla.cli.times import Times
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.files import write_file
 from nvdla.frontend.data import IMAGES
 from nvdla.frontend.package import Package, unpack
@@ -67,7 +67,7 @@ def _read(package: Package, name: str, path: str) -> np.ndarray:
         raise FormatError(f"{path}: an input of a package is an image or .npy with the model's real numbers")
     array = read_npy(path)
     if array.size != int(np.prod(shape)):
-        raise FormatError(f"{path}: {array.size} elements for input {name} of shape {list(shape)}")
+        raise FormatError(f"{path}: {array.size} elements for input {name} of shape {shape_text(shape)}")
     return array.reshape(shape)
 
 
@@ -95,7 +95,7 @@ def _report(args: argparse.Namespace, package: Package, results: dict[str, Any],
         return
     print_table(f"{document['model']} on {document['config']}", parts, ["part", "kind", "nodes"])
     for name, row in rows.items():
-        say(f"{name} {row['shape']} {row['dtype']}")
+        say(f"{name}: {shape_text(row['shape'])} {row['dtype']}")
         for each in row["top"]:
             print(f"  {each['index']:>5}  {each['value']:g}")
     times.tell(args.quiet)

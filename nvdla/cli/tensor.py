@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.cli.output import add_format_options, print_document, print_pairs, print_table, say
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.files import read_file, write_file
 from nvdla.tensors.convert import (
     ATOMS,
@@ -109,7 +109,7 @@ def _convert(args: argparse.Namespace) -> int:
     if not print_document(document, args):
         for side in ("input", "output"):
             facts = document[side]
-            shape = "x".join(map(str, facts["shape"]))
+            shape = shape_text(facts["shape"])
             say(f"{facts['file']}: {shape} {facts['dtype']} {facts['layout'] or ''}".rstrip())
     return 0
 
@@ -185,7 +185,7 @@ def _target(args: argparse.Namespace, form: Form | None, array: np.ndarray) -> F
     if form is None:
         raise FormatError(f"{args.output}: raw bytes need --to-layout (or --tensor LOADABLE:NAME)")
     if form.shape != array.shape:
-        raise FormatError(f"the tensor is {array.shape}, the raw output {form.shape}")
+        raise FormatError(f"the tensor is {shape_text(array.shape)}, the raw output {shape_text(form.shape)}")
     return form
 
 
@@ -239,7 +239,7 @@ def _info(args: argparse.Namespace) -> int:
     }
     if not print_document(document, args):
         shown = {key: value for key, value in document.items() if key not in ("format", "version", "file")}
-        print_pairs(args.input, shown | {"shape": "x".join(map(str, array.shape))})
+        print_pairs(args.input, shown | {"shape": array.shape})
     return 0
 
 
@@ -263,7 +263,7 @@ def layout_document(form: Form, at: tuple[int, int, int, int] | None = None) -> 
     """A layout as plain data: strides, size, the formula, and where some elements lie."""
     filled = form.filled()
     if at and not all(0 <= place < side for place, side in zip(at, form.shape, strict=True)):
-        raise FormatError(f"--at {at}: the tensor is {form.shape}")
+        raise FormatError(f"--at {at}: the tensor is {shape_text(form.shape)}")
     places = [at] if at else _sample(form)
     atom = ATOMS.get(form.layout)
     return {

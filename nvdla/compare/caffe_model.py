@@ -13,7 +13,7 @@ from nvdla.caffe.network import CaffeNetwork, read_network
 from nvdla.caffe.text import one_line
 from nvdla.caffe.weights import read_weights
 from nvdla.compare.onnx_model import modules, run_model, without_spare_channels
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 
 
 def caffe_tensors(
@@ -54,7 +54,7 @@ def _feeds(network: CaffeNetwork, inputs: Mapping[str, np.ndarray]) -> dict[str,
         if shape is None or shape[1:] == array.shape[1:]:
             feeds[name] = array
         elif any(size <= 0 for size in shape) or math.prod(shape[1:]) != math.prod(array.shape[1:]):
-            theirs, ours = ("x".join(map(str, each)) for each in (shape, array.shape))
+            theirs, ours = (shape_text(each) for each in (shape, array.shape))
             raise FormatError(f"{network.file}: input {one_line(name)} is {theirs}, that of the loadable {ours}")
         else:
             feeds[name] = array.reshape(array.shape[0], *shape[1:])

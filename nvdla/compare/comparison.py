@@ -11,7 +11,7 @@ import numpy as np
 
 from nvdla.compare.metrics import AXES, Difference, compare
 from nvdla.compare.observation import Observation, Observer
-from nvdla.errors import FormatError, printable
+from nvdla.errors import FormatError, printable, shape_text
 from nvdla.notebook import table
 
 if TYPE_CHECKING:
@@ -286,7 +286,7 @@ def _shaped(golden: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarray
     if golden.dtype.kind not in "iufb":
         raise FormatError(f"{name}: an array of {golden.dtype} is no tensor of numbers")
     if golden.size != int(np.prod(shape, dtype=np.int64)):
-        raise FormatError(f"{name}: shape {golden.shape}, but the tensor is {tuple(shape)}")
+        raise FormatError(f"{name}: shape {shape_text(golden.shape)}, but the tensor is {shape_text(shape)}")
     return golden.reshape(shape)
 
 

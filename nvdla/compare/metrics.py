@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.notebook import table
 
 AXES = "NCHW"
@@ -64,7 +64,7 @@ class Difference:
 def compare(expected: np.ndarray, actual: np.ndarray) -> Difference:
     """Compare two tensors of one shape. Raises FormatError when the shapes differ."""
     if expected.shape != actual.shape:
-        raise FormatError(f"cannot compare shape {actual.shape} with shape {expected.shape}")
+        raise FormatError(f"cannot compare shape {shape_text(actual.shape)} with shape {shape_text(expected.shape)}")
     if expected.dtype == actual.dtype and expected.tobytes() == actual.tobytes():
         return _exact(expected)
     wide_expected, wide_actual = expected.astype(np.float64), actual.astype(np.float64)

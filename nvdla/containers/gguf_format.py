@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from nvdla.containers.parameters import Parameter, element_count, packed_size
 from nvdla.containers.registry import Container, FileFinding, Format, Options, Severity, Source, register
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.rounding import align
 
 MAX_RANK = 8
@@ -132,7 +132,9 @@ class GgufContainer(Container):
         type_name, dtype, block, size = TENSOR_TYPES[kind]
         count = element_count(shape)
         if count % block or (shape and shape[-1] % block):
-            raise FormatError(f"{where}: {type_name} comes in blocks of {block}, shape {shape} does not divide")
+            raise FormatError(
+                f"{where}: {type_name} comes in blocks of {block}, shape {shape_text(shape)} does not divide"
+            )
         length = packed_size(dtype, shape) if dtype else count // block * size
         start = self.data_start + offset
         if start > len(self.source.data) or length > len(self.source.data) - start:

@@ -16,7 +16,7 @@ import numpy as np
 
 from nvdla.containers.parameters import Parameter
 from nvdla.descriptors.enums import ConvMode, DataFormat, MemType, OpType, Precision, SdpAlu, SdpMode, SdpType
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.hardware.convolution.weights import decompress, unpack_direct, unpack_image, unpack_winograd
 from nvdla.loadable.model import Loadable
 from nvdla.memory.weights import pack_direct, pack_image, pack_winograd
@@ -242,8 +242,8 @@ class LoadableParameters:
                 raise FormatError(f"{self.loadable.name}: has no parameter {name!r}; `nvdla container list` shows them")
             if (parameter.dtype, parameter.shape) != (slot.dtype, slot.shape):
                 raise FormatError(
-                    f"{self.loadable.name}: parameter {name!r} is {slot.dtype} {slot.shape}, "
-                    f"{parameter.dtype} {parameter.shape} is given"
+                    f"{self.loadable.name}: parameter {name!r} is {slot.dtype} {shape_text(slot.shape)}, "
+                    f"{parameter.dtype} {shape_text(parameter.shape or ())} is given"
                 )
             content = blobs.setdefault(slot.blob, bytearray(self.loadable.blob(slot.blob).data))
             place = _bytes_of(slot)

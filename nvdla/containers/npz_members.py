@@ -18,7 +18,7 @@ import numpy as np
 
 from nvdla.containers.parameters import ELEMENT_BITS, element_count
 from nvdla.containers.source import MAP_FROM, Source, mapped, pieces_of
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.tensors.npy import MAX_HEADER, read_header
 
 #: Bytes that the deflated members of an archive may unpack to together, and times their size (what deflate can do).
@@ -92,7 +92,8 @@ def _member(source: Source, info: zipfile.ZipInfo) -> Member:
     expected = element_count(shape) * dtype.itemsize
     if expected != info.file_size - start:
         raise FormatError(
-            f"{where}: {dtype} of shape {shape} takes {expected} bytes, {info.file_size - start} follow the header"
+            f"{where}: {dtype} of shape {shape_text(shape)} takes {expected} bytes, "
+            f"{info.file_size - start} follow the header"
         )
     name = info.filename.removesuffix(".npy")
     return Member(name, where, shape, dtype, order, packed, is_deflated, info.file_size, info.CRC, start)
@@ -172,7 +173,7 @@ def shaped(member: Member, data: memoryview) -> np.ndarray:
         values = np.frombuffer(data, member.dtype) if member.length else np.empty(0, member.dtype)
         return values.reshape(member.shape, order=member.order)
     except ValueError as error:  # an empty array of sizes that numpy does not take
-        raise FormatError(f"{member.where}: shape {str(member.shape)[:80]} is not possible: {error}") from None
+        raise FormatError(f"{member.where}: shape {shape_text(member.shape)[:80]} is not possible: {error}") from None
 
 
 def _unpack_to(spool: Any, member: Member) -> None:

@@ -15,7 +15,7 @@ from typing import IO, Any
 import numpy as np
 
 from nvdla.containers.source import write_data
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 
 #: Bytes that the constant (splat) parameters of a file may take together when they are written out in full.
 MATERIALISE_LIMIT = 1 << 28
@@ -146,7 +146,7 @@ class Parameter:
         expected = packed_size(self.dtype, self.shape)
         if expected != len(data):
             raise FormatError(
-                f"parameter {self.name!r}: {self.dtype} of shape {self.shape} takes {expected} bytes, "
+                f"parameter {self.name!r}: {self.dtype} of shape {shape_text(self.shape)} takes {expected} bytes, "
                 f"but {len(data)} are stored"
             )
         if bits < 8:

@@ -9,7 +9,7 @@ from typing import IO, Any, ClassVar, TypeGuard
 
 from nvdla.containers.parameters import Parameter, packed_size
 from nvdla.containers.registry import Container, FileFinding, Format, Options, Severity, Source, register
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 
 #: The reference implementation's limit on the JSON header, in bytes.
 MAX_HEADER = 100_000_000
@@ -56,7 +56,9 @@ class SafetensorsContainer(Container):
             )
         expected = packed_size(DTYPES[dtype], tuple(shape))
         if end - begin != expected:
-            raise FormatError(f"{where}: {dtype} of shape {shape} takes {expected} bytes, not {end - begin}")
+            raise FormatError(
+                f"{where}: {dtype} of shape {shape_text(shape)} takes {expected} bytes, not {end - begin}"
+            )
         extra = self.extra.get(name)
         data = self.source.data[self.data_start + begin : self.data_start + end]
         return Parameter(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import nvdla
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.files import read_file, require_file
 from nvdla.lint.dry_run import in_silence
 from nvdla.program.naming import names_for
@@ -209,7 +209,9 @@ class PackageNetwork(EvaluatedNetwork):
         if _holds_pixels(array) and array.ndim >= 2:
             array = given.numbers(_planes(array, self.shape, PixelConversion(resize=given.resize)).astype(np.float32))
         if array.size != np.prod(self._whole):
-            raise FormatError(f"a sample has the shape {array.shape}, the model takes {self._whole}")
+            raise FormatError(
+                f"a sample has the shape {shape_text(array.shape)}, the model takes {shape_text(self._whole)}"
+            )
         return array.astype(np.float32).reshape(self._whole)
 
     def warnings(self) -> list[str]:
@@ -275,7 +277,9 @@ def read_npy_sample(path: str | os.PathLike[str], shape: tuple[int, ...]) -> np.
 
     array = read_npy(path)
     if array.size != np.prod(shape):
-        raise FormatError(f"{os.fspath(path)}: the array has the shape {array.shape}, the model takes {shape}")
+        raise FormatError(
+            f"{os.fspath(path)}: the array has the shape {shape_text(array.shape)}, the model takes {shape_text(shape)}"
+        )
     return array.astype(np.float32).reshape(shape)
 
 
@@ -292,7 +296,9 @@ def _planes(array: np.ndarray, shape: tuple[int, ...], pixels: PixelConversion) 
     if pixels.resize and array.ndim >= 2 and array.size != channels * height * width:
         array = _resized(array, channels, height, width)
     if array.size != channels * height * width:
-        raise FormatError(f"a sample has the shape {array.shape}, the input takes {channels}x{height}x{width}")
+        raise FormatError(
+            f"a sample has the shape {shape_text(array.shape)}, the input takes {channels}x{height}x{width}"
+        )
     if array.ndim == 3 and array.shape == (height, width, channels) and channels > 1:
         array = array.transpose(2, 0, 1)
     return array.reshape(1, channels, height, width)
@@ -307,7 +313,7 @@ def _resized(array: np.ndarray, channels: int, height: int, width: int) -> np.nd
     elif array.shape[-1] == channels:
         array = array.transpose(2, 0, 1)
     if len(array) != channels:
-        raise FormatError(f"a sample has the shape {array.shape}, the input has {channels} channels")
+        raise FormatError(f"a sample has the shape {shape_text(array.shape)}, the input has {channels} channels")
     planes = [Image.fromarray(plane).resize((width, height), Image.Resampling.BILINEAR) for plane in array]
     return np.stack([np.asarray(plane, np.uint8) for plane in planes])
 

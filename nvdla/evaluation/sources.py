@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.files import read_file, require_file
 from nvdla.tensors.files import INPUT_ENDINGS
 from nvdla.tensors.npy import map_npy
@@ -92,7 +92,7 @@ class Arrays(SampleSource):
 
     def __init__(self, name: str, samples: np.ndarray, labels: np.ndarray | None) -> None:
         if samples.ndim < 2 or not len(samples):
-            raise FormatError(f"{name}: an array of shape {samples.shape} holds no samples (samples first)")
+            raise FormatError(f"{name}: an array of shape {shape_text(samples.shape)} holds no samples (samples first)")
         if labels is not None and len(labels) != len(samples):
             raise FormatError(f"{name}: {len(samples)} samples and {len(labels)} labels")
         self.name, self.samples = name, samples

@@ -27,7 +27,7 @@ from nvdla.analysis.graph.document import graph_document
 from nvdla.analysis.graph.dot import COLORS
 from nvdla.analysis.study import Study
 from nvdla.descriptors.fields import fields
-from nvdla.errors import NvdlaError
+from nvdla.errors import NvdlaError, shape_text
 from nvdla.explorer import node_data
 from nvdla.program.naming import names_for
 from nvdla.report.blocks import blocks
@@ -101,7 +101,7 @@ def _edges(tensor: dict[str, Any], role: str) -> list[graph_builder.IncomingEdge
 
 
 def _about(row: dict[str, Any]) -> list[graph_builder.KeyValue]:
-    shape = "x".join(map(str, row["shape"])) if row["shape"] else ""
+    shape = shape_text(row["shape"]) if row["shape"] else ""
     about = {"__tensor_tag": row["name"], "shape": shape, "bytes": row["bytes"], "memory": row["memory"]}
     return [graph_builder.KeyValue(key, str(value)) for key, value in about.items() if value not in (None, "")]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.containers.npz_members import read_npz
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.files import read_file
 from nvdla.frontend.model import Model
 from nvdla.tensors.npy import parse_npy
@@ -107,7 +107,9 @@ def _sample(model: Model, name: str, array: np.ndarray) -> np.ndarray:
     """One sample as the model takes it: with its batch dimension or without."""
     shape = model.shapes[name]
     if array.size != int(np.prod(shape)) or (array.shape != shape and array.shape != shape[1:]):
-        raise FormatError(f"calibration data of shape {list(array.shape)} for input {name} of shape {list(shape)}")
+        raise FormatError(
+            f"calibration data of shape {shape_text(array.shape)} for input {name} of shape {shape_text(shape)}"
+        )
     made = np.ascontiguousarray(array, dtype=model.types[name]).reshape(shape)
     if made.dtype.kind == "f" and not np.all(np.isfinite(made)):
         raise FormatError(f"calibration data for input {name} holds NaN or infinity")
@@ -128,7 +130,8 @@ def _from_arrays(model: Model, arrays: Mapping[str, np.ndarray], limit: int | No
             array = array[: len(array) // batch * batch].reshape(-1, *shape)
         elif array.shape[1:] != shape:
             raise FormatError(
-                f"calibration data of shape {list(array.shape)} for input {name}: it must be samples of {list(shape)}"
+                f"calibration data of shape {shape_text(array.shape)} for input {name}: "
+                f"it must be samples of {shape_text(shape)}"
             )
         stacks[name] = array
     counts = {len(array) for array in stacks.values()}

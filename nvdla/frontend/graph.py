@@ -10,14 +10,14 @@ outside takes any order for free: a part's inputs are bound in the order in whic
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from nvdla.builder import Network, NetworkTensor
-from nvdla.errors import NvdlaError
+from nvdla.errors import NvdlaError, shape_text
 from nvdla.frontend.arrange import arrange
 from nvdla.frontend.model import Model
 from nvdla.hardware.configuration import Configuration
@@ -185,7 +185,7 @@ class Graph:
             if shape is None:
                 raise Cut(f"tensor {name} has no static shape", "fix the model's shapes (--shape)")
             if math.prod(shape) == 0:
-                raise Cut(f"tensor {name} of shape {list(shape)} is empty")
+                raise Cut(f"tensor {name} of shape {shape_text(shape)} is empty")
             self.values[name] = GraphValue(name, shape, boundary=name)
         return self.values[name]
 
@@ -204,7 +204,7 @@ class Graph:
         shape = node.shape_of(node.outputs[output]) if shape is None else shape
         held = value.size if index is None else index.size
         if held != math.prod(shape):  # onnx's inference believes the shape that a Reshape asks for
-            raise Cut(f"it would make {held} elements a tensor of {list(shape)}")
+            raise Cut(f"it would make {held} elements a tensor of {shape_text(shape)}")
         if index is not None:
             index = np.array(index, order="C").reshape(shape)
         return GraphValue(node.outputs[output], shape, value.tensor, index, value.boundary)
@@ -213,7 +213,7 @@ class Graph:
         """A result that a layer computes."""
         shape = node.shape_of(node.outputs[output])
         if index is None and math.prod(tensor.shape) != math.prod(shape):
-            raise Cut(f"its result would be {tensor}, but the model says {list(shape)}")
+            raise Cut(f"its result would be {tensor}, but the model says {shape_text(shape)}")
         self.tensors[tensor.name] = node.outputs[output]
         return GraphValue(node.outputs[output], shape, tensor, index)
 
@@ -328,8 +328,3 @@ def factor_of(values: np.ndarray) -> float | np.ndarray | None:
     if not np.all(values == first[:, None, None]):
         return None
     return float(first[0]) if np.all(first == first[0]) else first
-
-
-def shape_text(shape: Sequence[int]) -> str:
-    """ "1x3x224x224", for messages."""
-    return "x".join(map(str, shape)) or "scalar"

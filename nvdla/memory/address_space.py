@@ -15,7 +15,7 @@ from enum import Enum
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from nvdla.errors import LinkError
+from nvdla.errors import LinkError, shape_text
 
 #: bytes that an overlapping cube may stand for where its region is smaller
 OVERLAP_LIMIT = 1 << 26
@@ -155,7 +155,7 @@ class AddressSpace:
         """
         surfaces, height, width, atom = shape
         if min(shape) <= 0:
-            raise LinkError(f"{what}: a cube of surfaces x height x width x atom = {shape} is empty")
+            raise LinkError(f"{what}: a cube of surfaces x height x width x atom = {shape_text(shape)} is empty")
         if line_stride < 0 or surface_stride < 0:
             raise LinkError(f"{what}: negative stride (line {line_stride}, surface {surface_stride})")
         footprint = (surfaces - 1) * surface_stride + (height - 1) * line_stride + width * atom

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from nvdla.errors import FormatError, LinkError
+from nvdla.errors import FormatError, LinkError, shape_text
 from nvdla.loadable.enums import DataType, PixelFormat
 from nvdla.loadable.model import TensorDesc
 from nvdla.loadable.pixel_formats import PIXEL_FORMATS, ImageFormat
@@ -70,7 +70,7 @@ class FeatureLayout:
         end = last + (height - 1) * self.line_stride + width * self.atom
         if end > self.size:
             raise LinkError(
-                f"a feature tensor {self.shape} with line stride {self.line_stride} and surface stride "
+                f"a feature tensor {shape_text(self.shape)} with line stride {self.line_stride} and surface stride "
                 f"{self.surface_stride} takes {end} bytes, more than its {self.size}"
             )
         _check_overlap(n * self.surfaces * height * width * self.atom, self.size, self.shape)
@@ -133,7 +133,8 @@ class PixelLayout:
         end = (n - 1) * self.image_stride + (height - 1) * self.line_stride + width * self.pixel_bytes
         if self.line_stride < 0 or end > self.size:
             raise LinkError(
-                f"an image {self.shape} in {self.format.name} with line stride {self.line_stride} takes {end} bytes, "
+                f"an image {shape_text(self.shape)} in {self.format.name} with "
+                f"line stride {self.line_stride} takes {end} bytes, "
                 f"more than its {self.size}"
             )
         _check_overlap(n * height * width * self.pixel_bytes, self.size, self.shape)
@@ -246,10 +247,12 @@ def tensor_layout(tensor: TensorDesc, size: int, strides: tuple[int, ...] | None
 def _check_overlap(needed: int, size: int, shape: tuple[int, ...]) -> None:
     """Strides may not make a small memory stand for a large tensor."""
     if needed > size:
-        raise LinkError(f"a tensor of N x C x H x W = {shape} has {needed} bytes in whole atoms, its memory has {size}")
+        raise LinkError(
+            f"a tensor of N x C x H x W = {shape_text(shape)} has {needed} bytes in whole atoms, its memory has {size}"
+        )
 
 
 def _checked_shape(shape: tuple[int, int, int, int]) -> tuple[int, int, int, int]:
     if min(shape) < 1:
-        raise LinkError(f"a tensor of N x C x H x W = {shape} is empty")
+        raise LinkError(f"a tensor of N x C x H x W = {shape_text(shape)} is empty")
     return shape

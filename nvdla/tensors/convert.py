@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.loadable.enums import PixelFormat
 from nvdla.loadable.model import Loadable
 from nvdla.memory.surfaces import FeatureLayout, Layout, PixelLayout, tensor_layout
@@ -81,11 +81,12 @@ class Form:
         size = (self.size or needed) if size is None else size
         if not 0 < needed <= MAX_BYTES or size > MAX_BYTES:
             raise FormatError(
-                f"a tensor {self.shape} of {self.dtype} as {self.layout} takes {needed} bytes; the limit is {MAX_BYTES}"
+                f"a tensor {shape_text(self.shape)} of {self.dtype} as {self.layout} "
+                f"takes {needed} bytes; the limit is {MAX_BYTES}"
             )
         if self.layout in DENSE:
             if size != needed:
-                raise FormatError(f"a tensor {self.shape} of {self.dtype} takes {needed} bytes, not {size}")
+                raise FormatError(f"a tensor {shape_text(self.shape)} of {self.dtype} takes {needed} bytes, not {size}")
             return DenseLayout(self.shape, self.dtype, self.layout, size)
         if self.layout in ATOMS:
             return FeatureLayout(
@@ -183,9 +184,9 @@ class Form:
 
 def _check_shape(shape: Shape, dtype: np.dtype) -> None:
     if len(shape) != 4 or not all(1 <= side <= MAX_SIDE for side in shape):
-        raise FormatError(f"shape {shape}: N, C, H, W must each be 1 .. {MAX_SIDE}")
+        raise FormatError(f"shape {shape_text(shape)}: N, C, H, W must each be 1 .. {MAX_SIDE}")
     if math.prod(shape) * dtype.itemsize > MAX_BYTES:
-        raise FormatError(f"a tensor {shape} of {dtype} has more than {MAX_BYTES} bytes")
+        raise FormatError(f"a tensor {shape_text(shape)} of {dtype} has more than {MAX_BYTES} bytes")
 
 
 def dtype_named(name: str) -> np.dtype:
@@ -222,12 +223,15 @@ def unpack(data: bytes, form: Form, what: str) -> np.ndarray:
     """The tensor (N, C, H, W) in raw bytes. Raises FormatError when they are too few."""
     if len(data) < form.bytes:
         raise FormatError(
-            f"{what}: {len(data)} bytes, but {form.shape} of {form.dtype} as {form.layout} takes {form.bytes} "
+            f"{what}: {len(data)} bytes, but {shape_text(form.shape)} of "
+            f"{form.dtype} as {form.layout} takes {form.bytes} "
             "(cut off?)"
         )
     size = form.bytes if form.layout in DENSE else len(data)
     if form.layout in DENSE and len(data) != size:
-        raise FormatError(f"{what}: {len(data)} bytes, but {form.shape} of {form.dtype} as {form.layout} takes {size}")
+        raise FormatError(
+            f"{what}: {len(data)} bytes, but {shape_text(form.shape)} of {form.dtype} as {form.layout} takes {size}"
+        )
     return form.make(size).unpack(np.frombuffer(data, np.uint8))
 
 
@@ -291,10 +295,12 @@ def as_nchw(array: np.ndarray, shape: Shape | None, what: str) -> np.ndarray:
         raise FormatError(f"{what}: an array of {array.dtype} is no tensor of numbers")
     if shape is not None:
         if array.size != math.prod(shape):
-            raise FormatError(f"{what}: {array.size} elements (shape {array.shape}) are not a tensor {shape}")
+            raise FormatError(
+                f"{what}: {array.size} elements (shape {shape_text(array.shape)}) are not a tensor {shape_text(shape)}"
+            )
         return array.reshape(shape)
     if array.ndim > 4:
         raise FormatError(f"{what}: an array of {array.ndim} dimensions; give --shape N,C,H,W")
     if array.size == 0:
-        raise FormatError(f"{what}: an array of shape {array.shape} has no elements")
+        raise FormatError(f"{what}: an array of shape {shape_text(array.shape)} has no elements")
     return array.reshape((1,) * (4 - array.ndim) + array.shape)

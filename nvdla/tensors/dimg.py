@@ -12,7 +12,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.files import read_file
 
 MAGIC = b"DIMG"
@@ -116,7 +116,9 @@ def dimg_bytes(tensor: np.ndarray, atom: int = 32, strides: tuple[int, int] = (0
     """
     cube = tensor[0] if tensor.ndim == 4 and tensor.shape[0] == 1 else tensor
     if cube.ndim != 3:
-        raise FormatError(f"a .dimg file holds one image: a tensor of shape {tensor.shape} does not fit, split it")
+        raise FormatError(
+            f"a .dimg file holds one image: a tensor of shape {shape_text(tensor.shape)} does not fit, split it"
+        )
     code = _FORMAT_OF.get((cube.dtype, atom)) or _FORMAT_OF.get((cube.dtype, 32))
     if code is None:
         raise FormatError(f"a .dimg file cannot hold {cube.dtype}; it takes int8, int16 and float16")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.files import read_file, write_file
 from nvdla.rounding import ceil_div
 from nvdla.tensors.dimg import dimg_bytes
@@ -48,7 +48,9 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
     if array.dtype.kind not in "iufb":
         raise FormatError(f"{name}: an array of {array.dtype} is no tensor of numbers")
     if array.size != np.prod(shape, dtype=np.int64) or _without_ones(array.shape) != _without_ones(shape):
-        raise FormatError(f"{name}: the array's shape is {array.shape}, the network's input is {tuple(shape)}")
+        raise FormatError(
+            f"{name}: the array's shape is {shape_text(array.shape)}, the network's input is {shape_text(shape)}"
+        )
     array = array.reshape(shape)
     if array.dtype == dtype:
         return array

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.files import read_file
 
 ORDERS = ("bgr", "rgb")
@@ -135,7 +135,7 @@ def _picture(value: Any) -> Any:
         return value
     plane = value[..., 0] if value.ndim == 3 and value.shape[-1] == 1 else value
     if not plane.size:
-        raise FormatError(f"the image: an array of shape {value.shape} has no pixels")
+        raise FormatError(f"the image: an array of shape {shape_text(value.shape)} has no pixels")
     return Image.fromarray(np.ascontiguousarray(plane))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.files import require_file
 
 MAGIC = b"\x93NUMPY"
@@ -30,7 +30,7 @@ def parse_npy(data: bytes | memoryview, name: str) -> np.ndarray:
         values = np.frombuffer(data, dtype, math.prod(shape), start) if expected else np.empty(0, dtype)
         return values.reshape(shape, order=order)
     except ValueError as error:  # an empty array of sizes that numpy does not take
-        raise FormatError(f"{name}: .npy shape {str(shape)[:80]} is not possible: {error}") from None
+        raise FormatError(f"{name}: .npy shape {shape_text(shape)[:80]} is not possible: {error}") from None
 
 
 def map_npy(path: str | os.PathLike[str]) -> np.ndarray:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.tensors.images import PixelConversion, read_pixels
 
 CHANNELS = (1, 3, 4)
@@ -53,7 +53,7 @@ class Preprocessing:
         nhwc, (1, H, W, C); float32."""
         name = path if isinstance(path, (str, os.PathLike)) else "the image"
         if len(shape) not in (3, 4):
-            raise FormatError(f"{name}: the input of shape {list(shape)} takes no image")
+            raise FormatError(f"{name}: the input of shape {shape_text(shape)} takes no image")
         channels, height, width = shape[-3:] if self.layout == "nchw" else (shape[-1], *shape[-3:-1])
         cube = read_pixels(path, (1, channels, height, width), PixelConversion(order=self.colour, resize=self.resize))
         return self.numbers(cube.astype(np.float32), name).reshape(shape)

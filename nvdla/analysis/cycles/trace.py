@@ -13,6 +13,7 @@ from typing import Any
 from nvdla.analysis.cycles.schedule import Span
 from nvdla.analysis.study import Study
 from nvdla.descriptors.enums import ENGINE_NAMES
+from nvdla.errors import shape_text
 from nvdla.program.operation import Key, Operation
 
 FIRMWARE, HARDWARE, MEMORY = 1, 2, 3
@@ -128,8 +129,8 @@ def _about(study: Study, node: Operation) -> dict[str, Any]:
     return {
         "what": node.what,
         "layer": node.layer,
-        "input": "x".join(map(str, node.input)) if node.input else None,
-        "output": "x".join(map(str, node.output)) if node.output else None,
+        "input": shape_text(node.input) if node.input else None,
+        "output": shape_text(node.output) if node.output else None,
         "bound": estimate.bound,
         "macs": estimate.macs,
         "read_bytes": estimate.read_bytes,

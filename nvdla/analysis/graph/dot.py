@@ -10,7 +10,7 @@ import subprocess
 from nvdla.analysis.graph.document import tensor_name
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import FIXED_STYLE, clean, short
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.program.operation import Operation
 from nvdla.program.values import Value
 
@@ -68,7 +68,7 @@ def _chain(chain: list[Operation]) -> list[str]:
 def _box(node: Operation) -> str:
     lines = [node.title, *_wrapped(node.what)]
     if node.output:
-        lines.append("x".join(map(str, node.output)) + (f"  {node.precision}" if node.precision else ""))
+        lines.append(shape_text(node.output) + (f"  {node.precision}" if node.precision else ""))
     label = "\n".join(short(line, 46) for line in lines)
     color = COLORS.get(node.engine, "#6e7781")
     look = f'shape=box, style="rounded,filled", fillcolor="{color}", fontcolor=white'
@@ -87,7 +87,7 @@ def _wrapped(text: str, width: int = 40) -> list[str]:
 
 
 def _tensor(study: Study, value: Value) -> str:
-    shape = "x".join(map(str, value.shape)) if value.shape else f"{value.bytes} bytes"
+    shape = shape_text(value.shape) if value.shape else f"{value.bytes} bytes"
     label = f"{short(tensor_name(study, value), 30)}\n{shape}\nmemory {value.memory}+{value.offset}"
     color = KINDS[value.kind]
     return f'  t{value.id} [shape=ellipse, color="{color}", label={quote(label)}, height=0.3];'

@@ -14,6 +14,7 @@ from nvdla.analysis.graph.document import tensor_name
 from nvdla.analysis.graph.dot import COLORS, KINDS, key_id
 from nvdla.analysis.study import Study
 from nvdla.analysis.svg import FIXED_STYLE, clean, short
+from nvdla.errors import shape_text
 
 WIDTH, GAP, LINE, ROW_GAP, MARGIN = 210, 26, 14, 40, 20
 SWEEPS = 4  # over all rows, down and up by turns, until few lines cross
@@ -119,14 +120,14 @@ def _graph(study: Study, constants: bool, events: bool) -> _Graph:
     for node in study.operations:
         lines = [node.title, short(node.what, 40)]
         if node.output:
-            lines.append("x".join(map(str, node.output)) + (f"  {node.precision}" if node.precision else ""))
+            lines.append(shape_text(node.output) + (f"  {node.precision}" if node.precision else ""))
         name = key_id(node.key)
         graph.boxes[name] = _Box(name, lines, COLORS.get(node.engine, "#6e7781"), False)
     for first, second in (pair for chain in study.chains for pair in itertools.pairwise(chain)):
         graph.edges.append((key_id(first.key), key_id(second.key), ""))
     for value in study.values:
         if constants or value.kind != "constant":
-            shape = "x".join(map(str, value.shape)) if value.shape else f"{value.bytes} bytes"
+            shape = shape_text(value.shape) if value.shape else f"{value.bytes} bytes"
             lines = [short(tensor_name(study, value), 34), f"{shape}, memory {value.memory}+{value.offset}"]
             graph.boxes[f"t{value.id}"] = _Box(f"t{value.id}", lines, KINDS[value.kind], True)
             if value.writer:

@@ -6,6 +6,7 @@ from typing import Any
 
 from nvdla.descriptors import EmuOperation
 from nvdla.descriptors.enums import MemType, OpType
+from nvdla.errors import shape_text
 from nvdla.program.accesses import Shape
 from nvdla.program.operation import Dependency, Operation
 from nvdla.program.program import Program
@@ -52,7 +53,7 @@ def _ends(operation: Operation) -> tuple[Any, Any]:
 
 def _shape(shape: Shape | None) -> str | None:
     """ "6x24x24": channels, height, width of a data cube."""
-    return None if shape is None else "x".join(map(str, shape))
+    return None if shape is None else shape_text(shape)
 
 
 def place_of(cube: Any) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 from nvdla.descriptors import DlaTask, EmuTask
+from nvdla.errors import shape_text
 from nvdla.loadable import Loadable, MemoryEntry, TensorDesc
 from nvdla.loadable.enums import DataType, MemoryDomain, MemoryFlags
 from nvdla.program.program import Program, Tasks
@@ -46,8 +47,8 @@ def operation_counts(tasks: Tasks) -> Counter[str]:
 def describe_tensor(loadable: Loadable, memory: MemoryEntry) -> str:
     """One line about a bound tensor: name, NCHW, element type, layout."""
     tensor = loadable.tensor(memory.tensor_desc_id)
-    shape = "x".join(str(n) for n in (tensor.n, tensor.c, tensor.h, tensor.w))
-    return f"{tensor.name}: {shape} {_element(tensor)}, {tensor.pixel_format.name}, {tensor.size} bytes"
+    shape = shape_text((tensor.n, tensor.c, tensor.h, tensor.w))
+    return f"{tensor.name}: {shape} {_element(tensor)}, {tensor.pixel_format.name}, {tensor.size:,} bytes"
 
 
 def _element(tensor: TensorDesc) -> str:

@@ -17,7 +17,7 @@ from nvdla.builder.lower.concat import gather
 from nvdla.builder.lower.stages import ALU, bias_operand, number_or_channels, prelu_stage
 from nvdla.builder.quantize import common_fixed_point, fixed_point, quantize
 from nvdla.builder.shapes import Shape, column, numbers_of, padding_of, pair, reach, slid, weights_of
-from nvdla.errors import BuildError
+from nvdla.errors import BuildError, shape_text
 from nvdla.rounding import ceil_div
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ class ConvolutionLayer(LayerType):
         channels, height, width = shapes[0]
         if groups < 1 or channels % groups or kernels % groups or per_group != channels // groups:
             raise BuildError(
-                f"layer {name}: weights {weights.shape} with {groups} groups do not fit {channels} input channels; "
+                f"layer {name}: weights {shape_text(weights.shape)} with {groups} "
+                f"groups do not fit {channels} input channels; "
                 f"they must be (kernels, {channels} / groups, rows, columns) and groups divide kernels and channels"
             )
         stride, dilation = pair(name, "stride", settings["stride"]), pair(name, "dilation", settings["dilation"])

@@ -12,7 +12,7 @@ from nvdla.builder.layer_types import LayerType
 from nvdla.builder.lower.convolution import Window, convolve, part_of
 from nvdla.builder.network import MAX_SIZE
 from nvdla.builder.shapes import Shape, column, numbers_of, padding_of, pair, weights_of
-from nvdla.errors import BuildError
+from nvdla.errors import BuildError, shape_text
 from nvdla.rounding import align, ceil_div
 
 if TYPE_CHECKING:
@@ -31,7 +31,9 @@ class DeconvolutionLayer(LayerType):
         weights = weights_of(name, settings["weights"])
         channels, height, width = shapes[0]
         if weights.shape[0] != channels:
-            raise BuildError(f"layer {name}: weights {weights.shape} must be ({channels}, kernels, rows, columns)")
+            raise BuildError(
+                f"layer {name}: weights {shape_text(weights.shape)} must be ({channels}, kernels, rows, columns)"
+            )
         stride, pads = pair(name, "stride", settings["stride"]), padding_of(name, settings["padding"])
         rows = (height - 1) * stride[0] + weights.shape[2] - pads[0] - pads[1]
         columns = (width - 1) * stride[1] + weights.shape[3] - pads[2] - pads[3]

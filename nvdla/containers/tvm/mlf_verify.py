@@ -14,7 +14,7 @@ from nvdla.containers.tvm.crt import FuncRegistry
 from nvdla.containers.tvm.mlf import METADATA, LibraryModule, ModelLibrary
 from nvdla.containers.tvm.mlf_graph import MlfEntry, MlfGraph, read_graph
 from nvdla.containers.tvm.params import ParamsFile
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 
 _KNOWN_FOLDERS = ("codegen/", "parameters/", "src/", "executor-config/", "runtime-config/", "runtime/", "templates/")
 _REGISTRY = re.compile(
@@ -205,7 +205,11 @@ class _Verification:
             bound.add(tensor.name)
             entry = graph.entry_of(node)
             if (entry.dtype, entry.shape) != (tensor.type_name, tensor.shape):
-                yield _error(at, f"is {tensor.type_name} {tensor.shape}, the graph expects {entry.dtype} {entry.shape}")
+                yield _error(
+                    at,
+                    f"is {tensor.type_name} {shape_text(tensor.shape)}, "
+                    f"the graph expects {entry.dtype} {shape_text(entry.shape)}",
+                )
         if len(module.main) == 1 and module.main[0].io:
             inputs = [n for name, n in arguments.items() if name not in bound and graph.rows[n] < graph.rows[n + 1]]
             total = sum(graph.entry_of(n).size for n in inputs) + sum(graph.entries[h].size for h in graph.heads)

@@ -23,7 +23,7 @@ import numpy as np
 from nvdla.containers.parameters import ELEMENT_BITS, Parameter
 from nvdla.containers.registry import FileFinding, Severity
 from nvdla.containers.tvm.dtype import CURRENT_DIALECT, TvmDataType, codes, parse
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 
 LIST_MAGIC = 0xF7E58D4F05049CB7
 TENSOR_MAGIC = 0xDD5E40F096B4A13F
@@ -77,7 +77,7 @@ class ParamsTensor:
         """The meaningful bytes, packed; FormatError when the writer dropped a part of them."""
         if not self.complete:
             raise FormatError(
-                f"tensor {self.name!r}: {self.type_name} of shape {self.shape} takes {self.needed} bytes "
+                f"tensor {self.name!r}: {self.type_name} of shape {shape_text(self.shape)} takes {self.needed} bytes "
                 f"but the file holds {len(self.stored)} (TVM does not count the lanes when it writes); "
                 "the rest is lost, write it again with the lanes as a dimension"
             )

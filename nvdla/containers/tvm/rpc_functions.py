@@ -25,7 +25,7 @@ from nvdla.containers.tvm.rpc_memory import RemoteMemory
 from nvdla.containers.tvm.rpc_protocol import TensorView
 from nvdla.containers.tvm.rpc_session import RpcSession
 from nvdla.containers.tvm.rpc_worker import NetworkInfo, TensorInfo, Worker
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 from nvdla.hardware.configuration import configurations
 from nvdla.limits import Limits
 
@@ -106,8 +106,9 @@ class ServedNetwork:
         array = self._session.array(view)
         if array.nbytes > tensor.array_bytes:
             raise FormatError(
-                f"input {tensor.name!r} is {tensor.dtype} of shape {tensor.shape}, {tensor.array_bytes} bytes; "
-                f"the tensor given is {array.dtype} of shape {array.shape}"
+                f"input {tensor.name!r} is {tensor.dtype} of shape {shape_text(tensor.shape)}, "
+                f"{tensor.array_bytes} bytes; "
+                f"the tensor given is {array.dtype} of shape {shape_text(array.shape)}"
             )
         return array.copy()
 
@@ -170,8 +171,8 @@ class ServedNetwork:
             target = self._session.array(view)
             if target.shape != array.shape or target.dtype != array.dtype:
                 raise FormatError(
-                    f"the output is {array.dtype} of shape {array.shape}, the tensor given for it is "
-                    f"{target.dtype} of shape {target.shape}"
+                    f"the output is {array.dtype} of shape {shape_text(array.shape)}, the tensor given for it is "
+                    f"{target.dtype} of shape {shape_text(target.shape)}"
                 )
             target[...] = array
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from nvdla.containers.tvm.crt import FunctionHandle, ModuleHandle
 from nvdla.containers.tvm.dtype import TvmDataType
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 
 MAGIC = 0xFF271
 MISMATCH = MAGIC + 2
@@ -177,7 +177,7 @@ class Reader:
             raise FormatError(f"an RPC tensor of rank {rank}; at most {MAX_RANK} is taken")
         shape = tuple(self.unpack(_I64) for _ in range(rank))
         if any(extent < 0 for extent in shape):
-            raise FormatError(f"an RPC tensor of shape {shape}")
+            raise FormatError(f"an RPC tensor of shape {shape_text(shape)}")
         return TensorView(data, dtype, shape, device, self.u64())
 
 

@@ -32,7 +32,7 @@ from nvdla.containers.tvm.rpc_protocol import (
     read_sequence,
     type_code,
 )
-from nvdla.errors import FormatError, NvdlaError
+from nvdla.errors import FormatError, NvdlaError, shape_text
 
 _LOG = logging.getLogger("nvdla.rpc")
 _CPU = 1
@@ -196,7 +196,7 @@ class RpcSession:
         try:
             return np.frombuffer(data, dtype).reshape(view.shape) if size else np.empty(view.shape, dtype)
         except ValueError as error:
-            raise FormatError(f"a tensor of shape {view.shape}: {error}") from None
+            raise FormatError(f"a tensor of shape {shape_text(view.shape)}: {error}") from None
 
     def _check_device(self, device: Device) -> None:
         if device.type != _CPU or device.index != 0:

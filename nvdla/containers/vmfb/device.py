@@ -9,7 +9,7 @@ import numpy as np
 
 from nvdla.containers.parameters import ELEMENT_BITS, element_count
 from nvdla.containers.values import TYPE_NAMES, element_type
-from nvdla.errors import FormatError
+from nvdla.errors import FormatError, shape_text
 
 _DRIVER = "local-sync"
 _MAX_BYTES = 1 << 28
@@ -64,7 +64,7 @@ def _value(text: str, number: int) -> Any:
         raise FormatError(f"input {number}: {shaped} takes more than {_MAX_BYTES} bytes; give a file (@input.npy)")
     given = [_number(word, float if "float" in dtype else _whole, number) for word in values.replace(",", " ").split()]
     if len(given) not in (0, 1, element_count(shape)):
-        raise FormatError(f"input {number}: {len(given)} values for a tensor of shape {shape}")
+        raise FormatError(f"input {number}: {len(given)} values for a tensor of shape {shape_text(shape)}")
     try:
         return np.full(shape, given or 0, dtype) if len(given) < 2 else np.array(given, dtype).reshape(shape)
     except OverflowError as error:

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from nvdla.frontend.graph import Cut, Graph, GraphValue, Node, shape_text
+from nvdla.errors import shape_text
+from nvdla.frontend.graph import Cut, Graph, GraphValue, Node
 from nvdla.frontend.operators.registry import operator
 from nvdla.frontend.operators.windows import OnnxWindow, auto_pads, trimmed, window_of
 

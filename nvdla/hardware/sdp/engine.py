@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from nvdla.errors import ScheduleError
+from nvdla.errors import ScheduleError, shape_text
 from nvdla.hardware.job import Handed, Job
 from nvdla.hardware.lut import LookupTables
 from nvdla.hardware.register_file import RegisterGroup
@@ -131,7 +131,7 @@ class SdpJob(Job):
             return np.concatenate([cube] * settings.batches) if settings.batches > 1 else cube
         expected = (settings.batches, settings.surfaces, settings.height, settings.width, settings.atom)
         if source is None or source.shape != expected:
-            found = "nothing" if source is None else "x".join(map(str, source.shape))
+            found = "nothing" if source is None else shape_text(source.shape)
             raise ScheduleError(
                 "SDP waits for ever: it processes batches x surfaces x height x width x atom = "
                 f"{'x'.join(map(str, expected))}, the convolution delivers {found}"
