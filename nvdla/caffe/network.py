@@ -15,6 +15,7 @@ from nvdla.files import read_file
 
 MAX_TEXT = 4 << 20
 MAX_LAYERS = 1 << 14
+MAX_TOPS = 2 * MAX_LAYERS
 
 #: layers that bring data in
 DATA_LAYERS = ("Input", "Data", "ImageData", "MemoryData", "HDF5Data", "WindowData", "DummyData")
@@ -81,6 +82,9 @@ def read_network(
         raise FormatError(f"{name}: layers are given in both forms, 'layer' and 'layers'")
     if not 0 < len(messages) <= MAX_LAYERS:
         raise FormatError(f"{name}: {len(messages)} layers, must be 1 to {MAX_LAYERS}")
+    tops = sum(len(each["top"]) for each in messages)
+    if tops > MAX_TOPS:
+        raise FormatError(f"{name}: the layers have {tops} tops, must be at most {MAX_TOPS}")
     kept = [_layer(each, name, weights) for each in messages if _included(each, net["state"], name)]
     layers = [each for each in kept if each.type not in DATA_LAYERS + JUDGING_LAYERS]
     taken = {blob for layer in layers for blob in layer.bottoms}

@@ -19,8 +19,10 @@ from nvdla.files import read_file
 from nvdla.hardware.register_file import RegisterMap, register_map
 from nvdla.memory.address_space import Space
 from nvdla.trace.commands import at_line
+from nvdla.trace.images import TraceFolder
 
 LOG_LIMIT = 512 << 20
+LINES_LIMIT = 1 << 24
 CSB_SPAN = 0x40000  # bytes; no register map is larger
 
 MAPS = ("nv_small", "nv_full")
@@ -71,9 +73,7 @@ _PLATFORM = re.compile(
     r"(csb|dbb|sram)_adaptor: GP: iswrite=([01]) addr=(0x[0-9a-fA-F]{1,16}) len=(\d{1,6}) data=0x((?: [0-9a-fA-F]{8})*)"
 )
 _TRANSACTION = re.compile(r"(write_reg|read_reg|load_mem|dump_mem)\s+(\S+)\s+(\S+)(?:\s+(\S+))?(?:\s+(\S+))?")
-_STATEMENT = re.compile(
-    r"reg_write\s*\(\s*(?:NVDLA_)?([A-Z0-9_]+)[._]([DSC][A-Z]*_[A-Z0-9_]+|[A-Z0-9_]+?)_0\s*,\s*(\w+)\s*\)"
-)
+_STATEMENT = re.compile(r"reg_write\s*\(\s*(?:NVDLA_)?([A-Z0-9_]+(?:\.[A-Z0-9_]+)?)_0\s*,\s*(\w+)\s*\)")
 _BEGINS = re.compile(r"\s*(?:write_reg|read_reg|load_mem|dump_mem)\b|W\s+0x")  # what must be a whole access
 _PLAIN = re.compile(r"(?:0x)?([0-9a-fA-F]{1,8})[\s,:=]+(?:0x)?([0-9a-fA-F]{1,8})\s*$")
 
@@ -100,6 +100,8 @@ def read_log(path: str | os.PathLike[str], map_name: str | None = None, base: in
     """
     path = Path(path)
     text = read_file(path, LOG_LIMIT, "log").decode("utf-8", "replace")
+    if (lines := text.count("\n")) > LINES_LIMIT:
+        raise TraceError(f"{path.name}: {lines} lines, must be at most {LINES_LIMIT}")
     form = _form(path.name, text)
     reader = _Reader(path, form)
     events: list[LoggedAccess | LoggedTransfer] = []
@@ -145,7 +147,8 @@ class _Reader:
     """Lines of one form to events. Names of statements are looked up once the register map is known."""
 
     def __init__(self, path: Path, form: str) -> None:
-        self._folder = path.parent
+        self._images = TraceFolder(path.parent, LOG_LIMIT)
+        self._files: dict[tuple[str, int], bytes] = {}  # a log may name one file on every line
         self.names: dict[int, tuple[str, str]] = {}
         lines: dict[str, Line] = {
             "nvdla": self._own,
@@ -199,25 +202,26 @@ class _Reader:
         return LoggedAccess(number, "wait", address, _number(third), _number(second), looks)
 
     def _file(self, number: int, command: str, address: int, size: int, name: str | None) -> LoggedTransfer:
-        from nvdla.trace.images import TraceFolder
-
-        image = TraceFolder(self._folder, LOG_LIMIT).image(name or "", size)
-        data = bytearray(size)
-        for offset, piece in image.segments:
-            data[offset : offset + len(piece)] = piece
+        key = (name or "", size)
+        if key not in self._files:
+            image = self._images.image(*key)  # refuses a file that is shorter
+            data = bytearray(size)
+            for offset, piece in image.segments:
+                data[offset : offset + len(piece)] = piece
+            self._files[key] = bytes(data)
         space = Space.CVSRAM if address >> 28 == 5 else Space.DRAM
-        return LoggedTransfer(number, space, address, command == "dump_mem", bytes(data))
+        return LoggedTransfer(number, space, address, command == "dump_mem", self._files[key])
 
     def _statement(self, number: int, line: str) -> LoggedAccess | None:
         match = _STATEMENT.search(line)
-        if not match:
+        name = match[1].replace(".", "_") if match else ""
+        if not match or "_" not in name:
             return None
-        name = f"{match[1]}_{match[2]}"
         for each in MAPS:
             for unit, registers in register_map(each).units.items():
                 if name.startswith(f"{unit}_") and name[len(unit) + 1 :] in registers:
                     self.names[number] = (unit, name[len(unit) + 1 :])
-                    return LoggedAccess(number, "write", 0, _number(match[3].rstrip("uUlL")))
+                    return LoggedAccess(number, "write", 0, _number(match[2].rstrip("uUlL")))
         raise TraceError(f"no register is called {name}")
 
     def _plain(self, number: int, line: str) -> LoggedAccess | None:

@@ -273,7 +273,8 @@ class _Walk:
         for other, nodes in self.by_part.items():
             if other != number:
                 needed.update(name for node in nodes for name in _reads(node))
-        return [value for node in self.by_part.get(number, []) for value in node.outputs if value in made & needed]
+        needed &= made
+        return [value for node in self.by_part.get(number, []) for value in node.outputs if value in needed]
 
     def _bind_output(self, graph: Graph, value: GraphValue) -> Binding:
         tensor = value.tensor

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ import nvdla
 from nvdla.cli.main import main
 from nvdla.csb import record
 from nvdla.csb.export import Options, export
-from nvdla.csb.logs import read_log
+from nvdla.csb.logs import LoggedTransfer, read_log
 from nvdla.csb.operations import differences, operations
 from nvdla.csb.printers import printer
 from nvdla.csb.program import Await, Write
@@ -176,6 +178,39 @@ def test_what_is_no_log_is_refused_in_one_line(tmp_path, text, capsys):
         read_log(tmp_path / "x.log")
     assert main(["csb", str(tmp_path / "x.log")]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_line_takes_time_that_grows_with_its_length(tmp_path):
+    """100 KB of a name that never ends, and of names that are none."""
+    for text in (
+        "reg_write(" + "D_" * 50_000,
+        "reg_write(NVDLA_" + "D_A_0_" * 20_000 + ",0)",
+        "reg_write(A.B." * 10_000,
+    ):
+        (tmp_path / "x.log").write_text(f"reg_write(NVDLA_PDP.S_POINTER_0, 0x0);\n{text}\n")
+        began = time.process_time()
+        with contextlib.suppress(TraceError):
+            read_log(tmp_path / "x.log")
+        assert time.process_time() - began < 1
+
+
+def test_a_file_that_every_line_names_is_held_once(tmp_path):
+    """Ten thousand loads of a megabyte: 10 GB, had each its own."""
+    (tmp_path / "a.dat").write_text("0x00 " * 1000)
+    lines = ["write_reg 0xffff0003 0x0", *["load_mem 0x0 0x3e8 a.dat"] * 10_000]
+    (tmp_path / "x.log").write_text("\n".join(lines) + "\n")
+    held = {id(each.data) for each in read_log(tmp_path / "x.log").events if isinstance(each, LoggedTransfer)}
+    assert len(held) == 1
+    (tmp_path / "x.log").write_text("write_reg 0xffff0003 0x0\nload_mem 0x0 0xffffffffffff a.dat\n")
+    with pytest.raises(TraceError, match="holds 1000 bytes, the command asks for 281474976710655"):
+        read_log(tmp_path / "x.log")
+
+
+def test_the_lines_of_a_log_are_counted_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("nvdla.csb.logs.LINES_LIMIT", 10)
+    (tmp_path / "x.log").write_text("\n" * 11)
+    with pytest.raises(TraceError, match="11 lines, must be at most 10"):
+        read_log(tmp_path / "x.log")
 
 
 def test_polls_of_the_riscv_dialect_are_bounded_and_the_bound_is_read_back(made, tmp_path):

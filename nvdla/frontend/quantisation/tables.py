@@ -18,8 +18,9 @@ from typing import Any
 
 from nvdla.errors import FormatError
 from nvdla.files import read_file
+from nvdla.program.naming import shortened
 
-MAX_FILE = 64 << 20
+MAX_FILE = 16 << 20
 LARGEST = 127
 
 
@@ -90,7 +91,8 @@ def _json(name: str, text: str) -> ScaleTable:
     if entries and len(scaled) == len(entries):
         for tensor, entry in scaled.items():
             if entry.get("offset"):
-                raise FormatError(f"{name}: tensor {tensor} has offset {entry['offset']}; int8 of NVDLA has none")
+                said = shortened(entry["offset"])
+                raise FormatError(f"{name}: tensor {tensor} has offset {said}; int8 of NVDLA has none")
         scales = {tensor: _number(name, tensor, entry["scale"]) for tensor, entry in scaled.items()}
         return ScaleTable("NVIDIA JSON", {tensor: scale * LARGEST for tensor, scale in scales.items()})
     return ScaleTable("onnxruntime table", {tensor: _range(name, tensor, entry) for tensor, entry in entries.items()})
@@ -109,5 +111,8 @@ def _number(name: str, tensor: str, value: Any) -> float:
     while isinstance(value, list) and len(value) == 1:
         value = value[0]
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise FormatError(f"{name}: tensor {tensor}: {str(value)[:40]!r} is not a number")
-    return float(value)
+        raise FormatError(f"{name}: tensor {tensor}: {shortened(value)} is not a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise FormatError(f"{name}: tensor {tensor}: {shortened(value)} is more than a number holds") from None
