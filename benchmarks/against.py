@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from same_function import OTHERWISE, as_theirs, with_waits
 
 import nvdla
 from nvdla.analysis.cycles.constants import Memory
@@ -22,6 +23,8 @@ from nvdla.analysis.study import Study
 from nvdla.caffe import conversion, layers, read_network
 from nvdla.caffe.network import CaffeNetwork
 from nvdla.errors import BuildError, NvdlaError
+from nvdla.frontend.caffe_model import caffe_proto
+from nvdla.loadable.enums import MemoryDomain
 from nvdla.loadable.model import Loadable
 
 CORPUS = Path(__file__).resolve().parents[1] / ".." / "shared" / "corpus" / "loadables"
@@ -30,7 +33,8 @@ CORPUS = Path(__file__).resolve().parents[1] / ".." / "shared" / "corpus" / "loa
 @dataclass(frozen=True)
 class Pair:
     """A network on one configuration. ``theirs``: cycles of NVIDIA's fastest loadable, called ``combination``;
-    ``ours`` None: not built, and why."""
+    ``ours`` None: not built, and why. ``otherwise``: what both compute instead of the network's function, for which
+    ``exact`` are our cycles; ``waits``: how many it lacks, with which ``theirs`` are counted."""
 
     network: str
     config: str
@@ -40,6 +44,9 @@ class Pair:
     theirs: int
     ours: int | None
     why: str = ""
+    otherwise: str = ""
+    exact: int | None = None
+    waits: int = 0
 
     @property
     def ratio(self) -> float:
@@ -62,33 +69,52 @@ def pairs(chosen: set[str]) -> Iterator[Pair]:
             key = case["network"], case["config"], case["precision"], case["batch"]
             found.setdefault(key, []).append(case)
     for (network, config, precision, batch), cases in sorted(found.items()):
-        theirs = {
-            Path(case["path"]).stem: cycles(nvdla.load(CORPUS / case["path"]), config)
-            for case in cases
-            if case["tasks"]
-        }
-        best = min(theirs, key=lambda name: theirs[name])
+        theirs, best, waits = _fastest(config, [CORPUS / case["path"] for case in cases if case["tasks"]])
+        room = sum(memory.size for memory in nvdla.load(best).memories if memory.domain == MemoryDomain.SRAM)
+        otherwise, exact, ours, why = OTHERWISE.get((network, precision), ""), None, None, ""
         try:
-            ours: int | None = cycles(built(network, config, precision, batch), config)
-            why = ""
+            ours = cycles(built(network, config, precision, batch, room), config)
+            if otherwise:
+                exact, ours = ours, cycles(built(network, config, precision, batch, room, otherwise=True), config)
         except NvdlaError as error:
-            ours, why = None, str(error)
-        yield Pair(network, config, precision, batch, best, theirs[best], ours, why)
+            why = str(error)
+        yield Pair(network, config, precision, batch, best.stem, theirs, ours, why, otherwise, exact, waits)
 
 
-def built(network: str, config: str, precision: str, batch: int) -> Loadable:
-    """The network by this compiler. Raises NvdlaError where a part of it would run on the host."""
+def _fastest(config: str, paths: list[Path]) -> tuple[int, Path, int]:
+    """Cycles of the fastest of NVIDIA's loadables with all waits that they need, which it is, and how many it lacks."""
+    found = []
+    for path in paths:
+        loadable, waits = with_waits(nvdla.load(path), config)
+        found.append((cycles(loadable, config), path, waits))
+    return min(found, key=lambda each: each[0])
+
+
+def built(
+    network: str, config: str, precision: str, batch: int, cvsram: int = 0, *, otherwise: bool = False
+) -> Loadable:
+    """The network by this compiler, with as much CVSRAM; ``otherwise``: what NVIDIA's loadable computes instead of it.
+
+    Raises NvdlaError where a part of it would run on the host.
+    """
     folder = CORPUS / network
     weights = folder / "net.caffemodel"
     shapes = shapes_of(read_network(folder / "net.prototxt"), batch)
-    source: Any = seeded(network, batch)
-    settings: dict[str, Any] = {}
-    if weights.exists():
-        source, settings = folder / "net.prototxt", {"weights": weights, "shapes": shapes}
+    settings: dict[str, Any] = {"cvsram": cvsram}
     data = None
     if precision != "fp16":
         random = np.random.default_rng(3)
         data = {name: random.uniform(-1, 1, shape).astype(np.float32) for name, shape in shapes.items()}
+    if otherwise:
+        import onnx
+
+        model = caffe_proto(onnx, folder / "net.prototxt", weights, shapes)[1]
+        source: Any = as_theirs(onnx, model, None if data is None else next(iter(data.values())))
+    elif weights.exists():
+        source = folder / "net.prototxt"
+        settings |= {"weights": weights, "shapes": shapes}
+    else:
+        source = seeded(network, batch)
     made = nvdla.compile(source, config, precision, data, host=False, method="max", **settings)
     if made.loadable is None:
         raise BuildError(f"{network}: nothing of it runs on the accelerator")

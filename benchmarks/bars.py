@@ -117,7 +117,23 @@ def rivals(found: list[Pair]) -> Iterator[tuple[str, ...]]:
         ours = f"{pair.ours:,}" if pair.ours else pair.why
         ratio = f"{pair.ratio:.2f}" if pair.ours else ""
         batch = f" x{pair.batch}" if pair.batch > 1 else ""
-        yield pair.network + batch, pair.config, pair.precision, f"{pair.theirs:,}", pair.combination, ours, ratio
+        marks = " (a)" * bool(pair.otherwise) + " (b)" * bool(pair.waits)
+        yield (
+            pair.network + batch,
+            pair.config,
+            pair.precision,
+            f"{pair.theirs:,}",
+            pair.combination + marks,
+            ours,
+            ratio,
+        )
+
+
+def different(found: list[Pair]) -> Iterator[tuple[str, ...]]:
+    """The rows of the networks of which NVIDIA's loadables compute something else."""
+    for pair in (each for each in found if each.otherwise and each.exact):
+        ours, exact, ratio = f"{pair.ours:,}", f"{pair.exact:,}", f"{(pair.exact or 0) / pair.theirs:.2f}"
+        yield pair.network, pair.config, pair.precision, pair.otherwise, f"{pair.theirs:,}", ours, exact, ratio
 
 
 def summary(found: list[Pair]) -> str:
@@ -152,6 +168,17 @@ def lines(names: Collection[str], against: list[Pair] | None) -> Iterator[str]:
         yield from (summary(against), "")
         head = ("network", "configuration", "precision", "NVIDIA", "its fastest loadable", "ours", "ratio")
         yield from table(head, rivals(against))
+        head = (
+            "(a)",
+            "configuration",
+            "precision",
+            "theirs",
+            "NVIDIA",
+            "ours, the same",
+            "ours, the network's",
+            "ratio",
+        )
+        yield from table(head, different(against))
 
 
 def write(text: str) -> None:

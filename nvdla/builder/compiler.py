@@ -18,7 +18,7 @@ from nvdla.builder.lower import lower
 from nvdla.builder.network import Network
 from nvdla.builder.planner import SurfacePlan
 from nvdla.builder.quantize import Calibration, quantize
-from nvdla.builder.search import SearchLimits
+from nvdla.builder.search import SearchLimits, pools_work_alone
 from nvdla.builder.search import search as look_further
 from nvdla.builder.weigh import Weigher
 from nvdla.errors import BuildError
@@ -140,10 +140,11 @@ def build(
     program = lower(network, chosen, precision, calibration, per_channel, level, input_format, memory, pixels)
     if not 1 <= images <= MAX_IMAGES:
         raise BuildError(f"network {network.name}: a batch of {images} images, it must be 1 to {MAX_IMAGES}")
-    weigher, record = Weigher(chosen, level, memory), None
     all_images = batched(program, images)
+    alone = level > 0 and pools_work_alone(all_images, chosen, memory, cvsram)
+    weigher, record = Weigher(chosen, level, memory, pools_alone=alone), None
     if level > 1:
-        found = look_further(all_images, chosen, memory, search or SearchLimits(), cvsram)
+        found = look_further(all_images, chosen, memory, search or SearchLimits(), cvsram, alone)
         all_images, weigher.wanted, record = found.program, found.wanted, found.record
     loadable, tasks, layout = emit(all_images, chosen, weigher, cvsram=cvsram)
     layers = sidecar.describe(program, chosen.name, tasks, weigher, record)

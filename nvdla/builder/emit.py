@@ -45,7 +45,7 @@ from nvdla.rounding import align
 
 PAGE = 4096
 # What a batch may take of the memory that it needs at the least, so that images do not wait for one another.
-BATCH_ROOM = 1.5
+BATCH_ROOM = 3.0
 _DATA_TYPES = {"int8": DataType.INT8, "int16": DataType.INT16, "fp16": DataType.HALF}
 _DLA_VERSION, _EMU_VERSION, _RAW_VERSION = Version(0, 12, 3), Version(0, 0, 1), Version(0, 0, 0)
 
@@ -85,8 +85,9 @@ def memory_plan(program: LoweredProgram, config: Configuration, tasks: list[Task
     if program.images == 1:
         return tight
     # Images of a batch are independent, but for the memory that one has after another.
-    roomy = plan(program, config, kept, together, cvsram, 2 * program.images)
-    return roomy if roomy.size <= BATCH_ROOM * tight.size else tight
+    idles = sorted({2 * program.images, program.images, 2}, reverse=True)
+    plans = (plan(program, config, kept, together, cvsram, idle) for idle in idles)
+    return next((roomy for roomy in plans if roomy.size <= BATCH_ROOM * tight.size), tight)
 
 
 class _Emitter:

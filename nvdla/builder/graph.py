@@ -15,8 +15,10 @@ programs two operations of a queue ahead and lets the hardware take them in orde
   weights before CSC begins with the next layer, which for other banks forgets what it was told of them, and waits for
   ever (cmod/csc/NV_NVDLA_csc.cpp:357 and :1534, nvdlav1).
 * Between engines an operation waits for the completion of what it needs: of the last operation of the chain that wrote
-  what it reads, and that read or wrote what it overwrites (memory is re-used). Each operation has one place a type for
-  whoever waits; queues keep their order, so a link between two queues also serves everybody behind it.
+  what it reads, and that read or wrote what it overwrites (memory is re-used). Who takes its data on the fly writes
+  nothing before its chain's first operation begins, so that one waits for what the chain overwrites, and the others are
+  enabled ahead. Each operation has one place a type for whoever waits; queues keep their order, so a link between two
+  queues also serves everybody behind it.
 """
 
 from __future__ import annotations
@@ -73,8 +75,11 @@ def _needs(
     operations: list[HardwareOperation],
     extents: dict[int, tuple[list[Extent], list[Extent]]],
 ) -> set[int]:
-    """Ends of chains that must be complete before this operation starts."""
-    read, written = extents[operation.index]
+    """Ends of chains that must be complete before this operation starts: writers of what it reads; of the first of a
+    chain also whoever touched what the chain writes."""
+    read = extents[operation.index][0]
+    first = operation is operation.chain[0]
+    written = [extent for each in operation.chain for extent in extents[each.index][1]] if first else []
     found = set()
     for other in operations[: operation.index]:
         if other.chain is operation.chain:

@@ -223,8 +223,8 @@ class _Chains:
         """The next operation where it pools exactly this result, narrow enough for the PDP's line buffer."""
         if not isinstance(operation, Convolve | Process) or position + 1 >= len(self.program.operations):
             return None
-        if isinstance(operation, Convolve) and operation.winograd:
-            return None  # its results come in blocks
+        if isinstance(operation, Convolve) and (operation.winograd or self.weigher.pools_alone):
+            return None  # results of Winograd's method come in blocks
         pool, result = self.program.operations[position + 1], writes(operation)
         if not isinstance(pool, Pool) or pool.source.root is not result.root or result.root.role != "inner":
             return None

@@ -17,11 +17,11 @@ from typing import Any
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.study import Study
 from nvdla.builder.emit import emit
-from nvdla.builder.ir import LoweredProgram
+from nvdla.builder.ir import LoweredProgram, Pool
 from nvdla.builder.orders import Movable, moves, units_of
 from nvdla.builder.packing import PackedWeights
 from nvdla.builder.trials import Trials
-from nvdla.builder.weigh import Weigher
+from nvdla.builder.weigh import GAIN, Weigher
 from nvdla.errors import BuildError
 from nvdla.hardware.configuration import Configuration
 
@@ -95,20 +95,24 @@ class Cost:
 
 @dataclass
 class Evaluator:
-    """What a point costs: it is built, and studied as ``nvdla cycles`` does."""
+    """What a point costs: it is built, and studied as ``nvdla cycles`` does. ``level`` of the weigher."""
 
     program: LoweredProgram
     config: Configuration
     memory: Memory
     cvsram: int = 0
+    level: int = 2
     known: dict[Any, Any] = field(default_factory=dict)
     packed: PackedWeights | None = None
+    pools_alone: bool = False
 
     def __call__(self, point: CodePlan) -> Cost:
         """Cycles and pool of a point."""
         if self.packed is None:
             self.packed = PackedWeights(self.program, self.config)
-        weigher = Weigher(self.config, 2, self.memory, point.wanted(), self.known)
+        weigher = Weigher(
+            self.config, self.level, self.memory, point.wanted(), self.known, pools_alone=self.pools_alone
+        )
         loadable, _, plan = emit(point.program(self.program), self.config, weigher, self.packed, self.cvsram)
         return Cost(Study.of(loadable, self.config.name, memory=self.memory).schedule.cycles, plan.size)
 
@@ -123,13 +127,29 @@ class Found:
     record: dict[str, Any]
 
 
+def pools_work_alone(program: LoweredProgram, config: Configuration, memory: Memory | None, cvsram: int = 0) -> bool:
+    """Whether a batch is faster where no pool takes a convolution's results on the fly: one image's pool then works
+    beside the next one's convolution, which it would hold back."""
+    if program.images == 1 or not any(isinstance(each, Pool) for each in program.operations):
+        return False
+    point = CodePlan({}, tuple(range(len(program.operations))))
+    given = program, config, memory or Memory(), cvsram
+    costs = [Evaluator(*given, level=1, pools_alone=alone)(point) for alone in (False, True)]
+    return costs[1].cycles < GAIN * costs[0].cycles
+
+
 def search(
-    program: LoweredProgram, config: Configuration, memory: Memory | None, settings: SearchLimits, cvsram: int = 0
+    program: LoweredProgram,
+    config: Configuration,
+    memory: Memory | None,
+    settings: SearchLimits,
+    cvsram: int = 0,
+    pools_alone: bool = False,
 ) -> Found:
     """The fastest point that was found from that of level 1 on. ``cvsram``: bytes of it that surfaces may lie in."""
     deadline = math.inf if settings.time_limit is None else time.monotonic() + settings.time_limit
-    evaluator = Evaluator(program, config, memory or Memory(), cvsram)
-    start = Weigher(config, 2, evaluator.memory, known=evaluator.known)
+    evaluator = Evaluator(program, config, memory or Memory(), cvsram, pools_alone=pools_alone)
+    start = Weigher(config, 2, evaluator.memory, known=evaluator.known, pools_alone=pools_alone)
     _, tasks, _ = emit(program, config, start)
     units = units_of(program, tasks)
     point = CodePlan({position: choice.taken for position, choice in start.choices.items()}, tuple(range(len(units))))

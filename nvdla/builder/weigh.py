@@ -37,7 +37,8 @@ class Weigher:
     takes the plain form, 2 looks at more parts than 1.
 
     ``wanted``: by position in the program, the place of a form among those weighed, which is taken whatever the others
-    cost (:mod:`nvdla.builder.search`). ``choices``: what was chosen, by position.
+    cost (:mod:`nvdla.builder.search`). ``choices``: what was chosen, by position. ``pools_alone``: no pool takes a
+    convolution's results on the fly.
     """
 
     config: Configuration
@@ -46,6 +47,7 @@ class Weigher:
     wanted: Mapping[int, int] = field(default_factory=dict)
     known: dict[Geometry, list[Alternative]] = field(default_factory=dict)
     choices: dict[int, FormChoice] = field(default_factory=dict)
+    pools_alone: bool = False
 
     def choose(self, operation: Convolve, plain: Fit, position: int) -> Fit:
         """The tiles and banks of a convolution. ``plain``: the fewest tiles."""

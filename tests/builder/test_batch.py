@@ -72,3 +72,22 @@ def test_the_number_of_images_has_limits(images):
     scales = calibrate(net, samples(net, np.random.default_rng(1)))
     with pytest.raises(BuildError, match=f"a batch of {images} images, it must be 1 to 256"):
         build(net, "nv_small", "int8", scales, images=images)
+
+
+def test_pools_of_a_batch_work_beside_the_next_convolution_where_that_is_faster():
+    """A pool holds the next image's convolution back, which it works beside where it takes its data from memory."""
+    rng = np.random.default_rng(0)
+    net = Network("pooled")
+    x = net.convolution("c", net.input("in", (16, 16, 16)), rng.normal(size=(32, 16, 3, 3)), padding=1)
+    x = net.convolution("d", net.max_pool("p", x, 2), rng.normal(size=(64, 32, 3, 3)), padding=1)
+    net.output(x)
+    data = samples(net, rng, 4)
+    scales = calibrate(net, data)
+    found = {images: build(net, "nv_full", "int8", scales, images=images) for images in (1, 4)}
+    flying = {images: Program.of(each.loadable, "nv_full").chains for images, each in found.items()}
+    assert [len(chain) for chain in flying[1]] == [3, 2]
+    assert [len(chain) for chain in flying[4]] == [2, 1] * 4 + [2] * 4
+    elements = found[4].quantize_inputs(data)
+    assert np.array_equal(
+        nvdla.Runtime(found[4].loadable, "nv_full").run(elements)["d"], found[4].expected(elements)["d"]
+    )

@@ -3,10 +3,13 @@ one stage, wide pools."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from support.build_checks import TARGETS, build_and_run, engines, samples, signal_to_noise
 
+import nvdla
 from nvdla.builder import Calibration, Network, build, calibrate, floating
 from nvdla.builder.accuracy import accuracy
 from nvdla.program.program import Program
@@ -138,3 +141,38 @@ def test_windows_that_overlap_are_pools_of_their_own():
     net = Network("wide")
     net.output(net.max_pool("p", net.input("in", (20, 8, 1100)), 3, 2, 1))
     assert len(engines(build_and_run(net, "nv_large", "int8", False, samples(net, rng, 1)))) > 1
+
+
+@pytest.mark.parametrize("precision", ["int8", "int16"])
+@pytest.mark.parametrize(("steps", "stages"), [(3.0, 1), (-40.0, 1), (2.4, 2)])
+def test_a_bias_of_whole_steps_is_added_in_the_stage_that_multiplies(precision, steps, stages):
+    rng = np.random.default_rng(4)
+    net, factors = Network("scale"), rng.uniform(0.5, 1.5, 9)
+    scale = 1 / (127 if precision == "int8" else 32767)
+    net.output(net.scale("s", net.input("in", (9, 6, 7)), factors, factors * steps * scale))
+    calibration = Calibration.from_scales({"in": scale, "s": 2 * scale}, precision)
+    built = build(net, "nv_full", precision, calibration)
+    (process,) = built.program.operations
+    assert len(process.stages) == stages
+    elements = built.quantize_inputs(rng.uniform(-1, 1, (2, 9, 6, 7)))
+    found = nvdla.Runtime(built.loadable, "nv_full").run(elements)["s"]
+    assert np.array_equal(found, built.expected(elements)["s"])
+    exact = (elements["in"] + steps) * factors[:, None, None] / 2
+    assert np.abs(np.clip(exact, -128, 127) - found).max() < 0.53 or precision == "int16"
+
+
+def test_a_zero_point_behind_a_convolution_needs_no_factors_a_channel():
+    rng = np.random.default_rng(5)
+    net = Network("zero")
+    x = convolution(net, rng, "c", net.input("in", (8, 8, 8)), 16, (3, 3))
+    net.output(convolution(net, rng, "d", net.relu("r", x), 8, (1, 1)))
+    data = samples(net, rng)
+    built = build(net, "nv_small", "int8", replace(calibrate(net, data), zero_points=True))
+    made = built.program.operations[0]
+    assert made.process.destination.zero == -128
+    assert made.process.x1.multiplier is None
+    elements = built.quantize_inputs(data)
+    found = nvdla.Runtime(built.loadable, "nv_small").run(elements)["d"]
+    assert np.array_equal(found, built.expected(elements)["d"])
+    one = {name: each[0] for name, each in elements.items()}
+    assert built.tensors(one)["r"].min() == 0

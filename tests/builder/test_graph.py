@@ -75,7 +75,7 @@ def _orders(operations, links) -> np.ndarray:
 @given(net=networks())
 def test_events_and_queue_order_cover_every_hazard(config, net):
     """Read after write, write after read (re-used memory), write after write: the first is complete before the
-    second."""
+    second, or before the first of a chain on the fly whose last writes."""
     _, tasks, emitter, _ = _parts(net, config)
     for task in tasks:
         if not isinstance(task, ScheduledDlaTask):
@@ -87,8 +87,26 @@ def test_events_and_queue_order_cover_every_hazard(config, net):
                 assert not _overlap(extents[one.index][0], extents[other.index][1]), "a chain overwrites what it reads"
                 continue
             (read, written), (other_read, other_written) = extents[one.index], extents[other.index]
-            if _overlap(written, other_read) or _overlap(read, other_written) or _overlap(written, other_written):
-                assert before[2 * one.last.index + 1, 2 * other.index], f"{one.layer} and {other.layer}"
+            done, names = 2 * one.last.index + 1, f"{one.layer} and {other.layer}"
+            if _overlap(written, other_read):
+                assert before[done, 2 * other.index], names
+            if _overlap(read, other_written) or _overlap(written, other_written):
+                assert before[done, 2 * other.index] or before[done, 2 * other.chain[0].index], names
+
+
+def test_who_takes_on_the_fly_is_enabled_ahead_of_what_its_chain_overwrites():
+    """The fourth convolution's result lies where the second's was, which the third has read: the convolution waits for
+    that, and with it its SDP, which needs no wait of its own."""
+    net = Network("row")
+    tensor = net.input("data", (8, 8, 8))
+    for number in range(4):
+        tensor = net.convolution(f"c{number}", tensor, np.ones((8, 8, 3, 3)), padding=1)
+    net.output(tensor)
+    _, (task,), emitter, layout = _parts(net, "nv_small")
+    assert layout.size < 3 * 8 * 8 * 8
+    links = link(task.operations, {each.index: emitter._extents(each) for each in task.operations})
+    post = [each.index for each in task.operations if each.type == OpType.SDP]
+    assert {links[index].consumers[OpType.SDP][1] for index in post[:-1]} == {Event.OP_ENABLED}
 
 
 def _overlap(some: list[Extent], others: list[Extent]) -> bool:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # Register fields of CSC and CDMA: kernel size and dilation 5 bits (one less is written), stride 3 bits, padding 5 bits.
 MAX_KERNEL, MAX_STRIDE, MAX_DILATION, MAX_PADDING = 32, 8, 32, 31
+LEAST_UNITS = 64
+"""Units of the accumulator in one of the result, from which on a zero point is rounded to them."""
 
 
 @dataclass
@@ -250,9 +252,9 @@ def integer_process(
     x1 = Stage("add", operand, shift)
     if not np.any(operand):
         x1 = Stage()
-    # A zero point is added to units of the destination: in those of the accumulator it would be no whole number.
-    if uniform and not destination.zero:
-        convert, after = Convert(*fixed_point(float(unit[0]) / destination.scale)), unit
+    if uniform and _takes_zero(destination, float(unit[0])):
+        zero = -round(destination.zero * destination.scale / float(unit[0]))
+        convert, after = Convert(*fixed_point(float(unit[0]) / destination.scale), zero), unit
     else:
         multipliers, truncate = common_fixed_point(unit / destination.scale)
         adds = "add" if np.any(operand) else None
@@ -261,6 +263,15 @@ def integer_process(
     x2 = _activate(lowering, group, x1, float(after[0]))
     plain = x1.alu is None and x1.multiplier is None and not x1.relu
     return Process(group.name, None, destination, None if plain else x1, x2, convert=convert)
+
+
+def _takes_zero(destination: Surface, unit: float) -> bool:
+    """Whether the zero point may be added in units of the accumulator: in whole ones that are fine against those of the
+    destination, and few enough for 32 bits with the largest sum."""
+    if not destination.zero:
+        return True
+    units = destination.scale / unit
+    return LEAST_UNITS <= units <= 2.0**30 / abs(destination.zero)
 
 
 def _integer_sum(

@@ -1,0 +1,100 @@
+"""Where NVIDIA's loadables compute another function than the network has, or wait too little: made comparable.
+
+* Averages: windows that reach beyond the padding are divided by the whole kernel; Caffe divides by the part inside.
+* Batch normalisation in int8: the SDP adds before it multiplies, in whole units of the input.
+* An SDP operation that reads what the one before writes is enabled as soon as that is programmed: its read DMA runs
+  ahead, so it needs that one's completion.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from nvdla.descriptors.enums import Event, OpType
+from nvdla.lint.order import Order
+from nvdla.loadable.enums import SubInterface
+from nvdla.loadable.model import Loadable
+from nvdla.program import Program
+from nvdla.program.operation import Operation
+
+KERNEL, UNITS = "averages divide by the whole kernel", "adds in whole units of the input"
+OTHERWISE = {
+    ("pool_ave_k5x3", "int8"): KERNEL,
+    ("pool_ave_k5x3", "fp16"): KERNEL,
+    ("batchnorm", "int8"): UNITS,
+    ("bn_scale", "int8"): UNITS,
+}
+"""What loadables compute instead, by network and precision."""
+
+
+def as_theirs(onnx: Any, model: Any, data: np.ndarray | None) -> Any:
+    """The model with the function of NVIDIA's loadable. ``data``: the calibration data of integers."""
+    graph = model.graph
+    constants = {each.name: onnx.numpy_helper.to_array(each) for each in graph.initializer}
+    if any(node.op_type == "AveragePool" for node in graph.node):
+        pool, factors = (next(each for each in graph.node if each.op_type == kind) for kind in ("AveragePool", "Mul"))
+        pool.output[0] = factors.output[0]
+        graph.node.remove(factors)
+        return model
+    assert data is not None
+    norm = next(node for node in graph.node if node.op_type == "BatchNormalization")
+    scale, shift, mean, variance = (constants[name] for name in norm.input[1:])
+    epsilon = next(each.f for each in norm.attribute if each.name == "epsilon")
+    factors = scale / np.sqrt(variance + epsilon)
+    biases, last = shift - mean * factors, norm.input[2]
+    for node in (each for each in graph.node if each.op_type in ("Mul", "Add")):
+        values = constants[node.input[1]].reshape(-1)
+        if node.op_type == "Mul":
+            factors, biases = factors * values, biases * values
+        else:
+            biases, last = biases + values, node.input[1]
+    step = factors * float(np.abs(data).max()) / 127
+    more = np.round(biases / step) * step - biases
+    changed = constants[last] + more.reshape(constants[last].shape)
+    old = next(each for each in graph.initializer if each.name == last)
+    old.CopyFrom(onnx.numpy_helper.from_array(changed.astype(np.float32), last))
+    return model
+
+
+def with_waits(loadable: Loadable, config: str) -> tuple[Loadable, int]:
+    """The loadable with the waits that its SDP operations need for what they read, and how many it lacked."""
+    program = Program.of(loadable, config)
+    lacking = set(_too_early(program))
+    blobs = list(loadable.blobs)
+    for task_id, index in lacking:
+        task = program.dla_tasks[task_id]
+        at = next(number for number, blob in enumerate(blobs) if _is_graph_of(blob, task_id))
+        graph = (type(task.dependencies[0]) * len(task.dependencies)).from_buffer_copy(blobs[at].data)
+        graph[index].consumers[OpType.SDP].event = Event.OP_COMPLETED
+        blobs[at] = replace(blobs[at], data=memoryview(bytes(graph)), size=ctypes.sizeof(graph))
+    return replace(loadable, blobs=tuple(blobs)), len(lacking)
+
+
+def _is_graph_of(blob: Any, task: int) -> bool:
+    return bool(blob.sub_interface == SubInterface.DEPS and blob.name == f"task-{task}-dep_graph")
+
+
+def _too_early(program: Program) -> list[tuple[int, int]]:
+    """(task, index) of SDP operations whose successor in the queue reads what they write, and waits for less than
+    their completion."""
+    found = []
+    for task_id, task in program.dla_tasks.items():
+        order = Order(task, program.takers, overlap_of=OpType.SDP)
+        mine = {each.index: each for each in program.hardware_operations if each.key[:2] == (task_id, 0)}
+        for one in (each for each in mine.values() if each.type == OpType.SDP):
+            after = mine.get(one.common.consumers[OpType.SDP].index)
+            if after is not None and _reads_result(after, one) and not order.is_ordered(one.index, after.index):
+                found.append((task_id, one.index))
+    return found
+
+
+def _reads_result(reader: Operation, writer: Operation) -> bool:
+    return any(
+        read.memory == written.memory and read.start < written.stop and written.start < read.stop
+        for read in reader.reads
+        for written in writer.writes
+    )
