@@ -109,3 +109,14 @@ def write_file(path: str | os.PathLike[str], data: bytes | bytearray | memoryvie
     """Write ``data`` as ``path``, whole or not at all."""
     with whole_file(path) as stream:
         stream.write(data)
+
+
+def is_zip_file(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as a zip file does; never a pipe, whose beginning can be read only once."""
+    if not os.path.isfile(path):
+        return False
+    try:
+        with open(path, "rb") as stream:
+            return stream.read(4) == b"PK\x03\x04"
+    except OSError:
+        return False

@@ -26,9 +26,8 @@ from nvdla.cli.working import compiling
 from nvdla.compare import Difference, compare
 from nvdla.errors import FormatError, shape_text
 from nvdla.execution.profile import ProfileRow, profile
-from nvdla.files import read_file, write_file
+from nvdla.files import is_zip_file, read_file, write_file
 from nvdla.firmware.csb import CsbLog
-from nvdla.frontend.package import is_package
 from nvdla.kernels.jit.crew import threading_description
 from nvdla.tensors.dimg import read_dimg
 from nvdla.tensors.files import OUTPUT_ENDINGS, ending, read_npy, write_tensor
@@ -98,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
         _demonstrate(args)
     elif args.loadable is None:
         raise FormatError("which loadable? 'nvdla run net.nvdla --input image.png', or 'nvdla run --demo' for a sample")
-    if is_package(args.loadable):
+    if is_zip_file(args.loadable):
         from nvdla.cli.run_package import run_package
 
         return run_package(args)

@@ -14,7 +14,7 @@ import numpy as np
 
 import nvdla
 from nvdla.errors import FormatError, shape_text
-from nvdla.files import read_file, require_file
+from nvdla.files import is_zip_file, read_file, require_file
 from nvdla.lint.dry_run import in_silence
 from nvdla.program.naming import names_for
 from nvdla.tensors.files import IMAGE_ENDINGS, fit
@@ -238,12 +238,10 @@ def open_network(
     strict: bool = False,
 ) -> EvaluatedNetwork:
     """A loadable or a package, in a file: every worker reads it. ``strict``: as of a Runtime. Raises NvdlaError."""
-    from nvdla.frontend.package import is_package
-
     require_file(path, "network")
     return (
         PackageNetwork(path, strict)
-        if is_package(path)
+        if is_zip_file(path)
         else LoadableNetwork(path, config, threads, pixels or PixelConversion(), scale, strict)
     )
 

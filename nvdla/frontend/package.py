@@ -118,17 +118,6 @@ class Package:
         return HostMachine(self.parts, inputs, outputs, self.constants, strict=strict)
 
 
-def is_package(path: str | os.PathLike[str]) -> bool:
-    """Whether a file begins as a zip file does; never a pipe, whose beginning can be read only once."""
-    if not os.path.isfile(path):
-        return False
-    try:
-        with open(path, "rb") as stream:
-            return stream.read(4) == b"PK\x03\x04"
-    except OSError:
-        return False
-
-
 # zipfile raises RuntimeError for an encrypted member and (as NotImplementedError) for a compression that it does not
 # know, EOFError, OSError and zlib's error for one that is cut off or damaged.
 _UNREADABLE = (zipfile.BadZipFile, zipfile.LargeZipFile, RuntimeError, EOFError, OSError, ValueError, zlib.error)

@@ -4,6 +4,8 @@ import json
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,16 @@ def test_the_digit_is_printed_with_its_probability(nvdla_command, lenet, digit):
     assert err == ""
     first = out.splitlines()[1].split()
     assert first[0] in digit.rsplit("-", 1)[-1] + digit
+
+
+def test_running_a_loadable_imports_no_compiler(lenet, digit):
+    check = """import sys
+from nvdla.cli.main import main
+main(sys.argv[1:])
+assert not [name for name in sys.modules if name.startswith(("nvdla.builder", "nvdla.frontend"))]"""
+    words = [sys.executable, "-c", check, "run", lenet, "--input", digit]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("suffix", ["npy", "dimg", "bin"])
