@@ -403,17 +403,6 @@ class RubikStat(Descriptor):
     _fields_ = _counters("read_stall", "write_stall", "runtime")
 
 
-class TaskStatus(Descriptor):
-    """What the firmware says of a task at its end."""
-
-    _fields_ = (
-        ("timestamp", c_uint64),
-        ("status_engine", c_uint32),
-        ("subframe", c_uint16),
-        ("status_task", c_uint16),
-    )
-
-
 class OperationContainer(DescriptorUnion):
     """One slot of the operation list; op_type of the dependency graph says which member holds."""
 

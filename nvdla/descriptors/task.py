@@ -11,7 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from nvdla.descriptors.abi import Abi
 from nvdla.descriptors.enums import EmuOpType, OpType
@@ -42,53 +42,76 @@ class DlaOperation:
 
 
 @dataclass(frozen=True)
-class DlaTask:
-    """A DLA task. Lists are indexed by ``roi * num_operations + index``; ``operation()`` puts the pieces together."""
+class DescriptorTask:
+    """A task laid over its descriptors: ``network`` and the lists that it names."""
 
     task: TaskEntry
     abi: Abi
     source: DescriptorSource = field(repr=False)
     network: Any = field(repr=False)
     containers: Sequence[Any] = field(repr=False)
-    surface_containers: Sequence[Any] = field(repr=False)
-    dependencies: Sequence[Any] = field(repr=False)
-    luts: Sequence[Any] = field(repr=False)
+    interface: ClassVar[Interface]
 
     @classmethod
     def decode(
-        cls,
+        cls: type[AnyTask],
         loadable: Loadable,
         task: TaskEntry,
         abi: Abi,
         *,
         source: DescriptorSource | None = None,
         limits: Limits | None = None,
-    ) -> DlaTask:
+    ) -> AnyTask:
         """Decode and check a task. ``source`` defaults to the loadable's blobs.
 
         Raises DescriptorError naming list, index, field, byte offset, value and limit.
         """
-        from nvdla.descriptors.checks import check_dla_task
-
         decoded = cls.overlay(loadable, task, abi, source=source, limits=limits)
-        check_dla_task(decoded)
+        decoded.check()
         return decoded
 
     @classmethod
     def overlay(
-        cls,
+        cls: type[AnyTask],
         loadable: Loadable,
         task: TaskEntry,
         abi: Abi,
         *,
         source: DescriptorSource | None = None,
         limits: Limits | None = None,
-    ) -> DlaTask:
+    ) -> AnyTask:
         """The lists of a task without the checks of what they say: for tools that look at broken files."""
-        if task.interface != Interface.DLA1:
-            raise DescriptorError(f"task {task.id}: interface is {task.interface.name}, must be DLA1")
-        source = source or LoadableSource(loadable, task)
-        limits = limits or Limits()
+        if task.interface != cls.interface:
+            raise DescriptorError(f"task {task.id}: interface is {task.interface.name}, must be {cls.interface.name}")
+        return cls._over(task, abi, source or LoadableSource(loadable, task), limits or Limits())
+
+    @classmethod
+    def _over(cls: type[AnyTask], task: TaskEntry, abi: Abi, source: DescriptorSource, limits: Limits) -> AnyTask:
+        raise NotImplementedError("each kind of task has lists of its own")
+
+    def check(self) -> None:
+        """Raises DescriptorError for lists that contradict themselves."""
+        raise NotImplementedError("each kind of task has checks of its own")
+
+    def __len__(self) -> int:
+        """Operations of all ROIs."""
+        return len(self.containers)
+
+
+AnyTask = TypeVar("AnyTask", bound=DescriptorTask)
+
+
+@dataclass(frozen=True)
+class DlaTask(DescriptorTask):
+    """A DLA task. Lists are indexed by ``roi * num_operations + index``; ``operation()`` puts the pieces together."""
+
+    surface_containers: Sequence[Any] = field(repr=False)
+    dependencies: Sequence[Any] = field(repr=False)
+    luts: Sequence[Any] = field(repr=False)
+    interface = Interface.DLA1
+
+    @classmethod
+    def _over(cls, task: TaskEntry, abi: Abi, source: DescriptorSource, limits: Limits) -> DlaTask:
         network = _one(source, 0, abi.NetworkDesc)
         count = network.num_operations * max(network.num_rois, 1)
         _limit(source, "num_operations * num_rois", abi.NetworkDesc.num_operations.offset, count, limits, "operations")
@@ -104,9 +127,11 @@ class DlaTask:
             luts=_list(source, network, "lut_data_index", abi.LutParam, network.num_luts),
         )
 
-    def __len__(self) -> int:
-        """Operations of all ROIs."""
-        return len(self.containers)
+    def check(self) -> None:
+        """Raises DescriptorError for lists that contradict themselves."""
+        from nvdla.descriptors.checks import check_dla_task
+
+        check_dla_task(self)
 
     def operation(self, index: int, roi: int = 0) -> DlaOperation:
         """The operation at ``index`` of one ROI's list."""
@@ -162,48 +187,14 @@ class EmuOperation:
 
 
 @dataclass(frozen=True)
-class EmuTask:
+class EmuTask(DescriptorTask):
     """A CPU task: operations run one after the other, in list order."""
 
-    task: TaskEntry
-    abi: Abi
-    source: DescriptorSource = field(repr=False)
-    network: Any = field(repr=False)
-    containers: Sequence[Any] = field(repr=False)
     buffers: Sequence[Any] = field(repr=False)
+    interface = Interface.EMU1
 
     @classmethod
-    def decode(
-        cls,
-        loadable: Loadable,
-        task: TaskEntry,
-        abi: Abi,
-        *,
-        source: DescriptorSource | None = None,
-        limits: Limits | None = None,
-    ) -> EmuTask:
-        """Decode and check a CPU task; arguments and errors as for :meth:`DlaTask.decode`."""
-        from nvdla.descriptors.checks import check_emu_task
-
-        decoded = cls.overlay(loadable, task, abi, source=source, limits=limits)
-        check_emu_task(decoded)
-        return decoded
-
-    @classmethod
-    def overlay(
-        cls,
-        loadable: Loadable,
-        task: TaskEntry,
-        abi: Abi,
-        *,
-        source: DescriptorSource | None = None,
-        limits: Limits | None = None,
-    ) -> EmuTask:
-        """The lists of a CPU task without the checks of what they say."""
-        if task.interface != Interface.EMU1:
-            raise DescriptorError(f"task {task.id}: interface is {task.interface.name}, must be EMU1")
-        source = source or LoadableSource(loadable, task)
-        limits = limits or Limits()
+    def _over(cls, task: TaskEntry, abi: Abi, source: DescriptorSource, limits: Limits) -> EmuTask:
         # Only the first 6 bytes of the network descriptor mean something, but its padding is always there.
         network = _one(source, 0, abi.EmuNetworkDesc)
         count = network.num_operations
@@ -217,8 +208,11 @@ class EmuTask:
             buffers=_list(source, network, "operation_buffer_desc_index", abi.EmuBuffers, count),
         )
 
-    def __len__(self) -> int:
-        return len(self.containers)
+    def check(self) -> None:
+        """Raises DescriptorError for lists that contradict themselves."""
+        from nvdla.descriptors.checks import check_emu_task
+
+        check_emu_task(self)
 
     def operations(self) -> list[EmuOperation]:
         """All operations in list order. DescriptorError for an unknown operation type."""

@@ -37,7 +37,6 @@ SIZES = {
     "PdpStat": 20,
     "CdpStat": 44,
     "RubikStat": 12,
-    "TaskStatus": 16,
     "OperationContainer": 116,
     "StatContainer": 44,
 }
