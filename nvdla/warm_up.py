@@ -29,11 +29,7 @@ def warm_up(threads: int | None = None) -> Iterator[tuple[str, int]]:
     plain_work.left = 0
     for config, precision in TARGETS:
         for size in (12, 40):
-            network = _network(size)
-            image = np.random.default_rng(size).standard_normal((1, *network.inputs[0].shape))
-            ranges = None if precision == "fp16" else calibrate(network, image)
-            runtime = Runtime(build(network, config, precision, ranges).loadable, config, threads=threads)
-            surface = runtime.pack(0, np.zeros(runtime.inputs[0].shape, runtime.inputs[0].dtype))
+            runtime, surface = _made(_network(size), config, precision, threads)
             for observer in (_ignore, None, None):
                 runtime.run_raw([surface], on_operation=observer)
             runtime.run_many([[surface]] * BATCH)
@@ -52,17 +48,20 @@ def warm_up_engines(config: str, threads: int | None = None) -> Iterator[str]:
     """
     plain_work.left = 0
     for precision in configuration(config).precisions:
-        network = _network(12, softmax=False)
-        image = np.random.default_rng(12).standard_normal((1, *network.inputs[0].shape))
-        ranges = None if precision == "fp16" else calibrate(network, image)
         try:
-            loadable = build(network, config, precision, ranges).loadable
+            runtime, surface = _made(_network(12, softmax=False), config, precision, threads)
         except BuildError:
             continue
-        runtime = Runtime(loadable, config, threads=threads)
-        surface = runtime.pack(0, np.zeros(runtime.inputs[0].shape, runtime.inputs[0].dtype))
         runtime.run_raw([surface], on_operation=_ignore)  # job by job, nothing fused
         yield precision
+
+
+def _made(network: Network, config: str, precision: str, threads: int | None) -> tuple[Runtime, bytes]:
+    """A runtime for the network and an input of zeros. Raises BuildError."""
+    image = np.random.default_rng(12).standard_normal((1, *network.inputs[0].shape))
+    ranges = None if precision == "fp16" else calibrate(network, image)
+    runtime = Runtime(build(network, config, precision, ranges).loadable, config, threads=threads)
+    return runtime, runtime.pack(0, np.zeros(runtime.inputs[0].shape, runtime.inputs[0].dtype))
 
 
 def _network(size: int, softmax: bool = True) -> Network:

@@ -147,30 +147,26 @@ def _reshaped(graph: CaffeGraph, value: CaffeValue, shape: Sequence[int]) -> Caf
 
 @_layer("Convolution", "convolution_param")
 def _convolution(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
-    settings, window, dilation = _convolution_settings(layer, value)
-    batch, channels, *image = value.shape
-    outputs, group = settings["num_output"], settings["group"]
-    size = [
-        (n + 2 * p - (d * (k - 1) + 1)) // s + 1
-        for n, k, s, p, d in zip(image, window.kernel, window.stride, window.pad, dilation, strict=True)
-    ]
-    operands = _weights(graph, layer, settings, (outputs, channels // group, *window.kernel))
-    work, attributes = channels // group * math.prod(window.kernel), _attributes(window, dilation, group)
-    return [graph.node("Conv", [value, *operands], (batch, outputs, *size), work, **attributes)]
+    return _convolved(graph, layer, value, "Conv", lambda n, k, s, p, d: (n + 2 * p - (d * (k - 1) + 1)) // s + 1)
 
 
 @_layer("Deconvolution", "convolution_param")
 def _deconvolution(graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue) -> list[CaffeValue]:
+    return _convolved(graph, layer, value, "ConvTranspose", lambda n, k, s, p, d: s * (n - 1) + d * (k - 1) + 1 - 2 * p)
+
+
+def _convolved(
+    graph: CaffeGraph, layer: CaffeLayer, value: CaffeValue, kind: str, size: Callable[..., int]
+) -> list[CaffeValue]:
+    """``size`` of the result from that of the image, kernel, stride, padding and dilation, in one direction."""
     settings, window, dilation = _convolution_settings(layer, value)
     batch, channels, *image = value.shape
     outputs, group = settings["num_output"], settings["group"]
-    size = [
-        s * (n - 1) + d * (k - 1) + 1 - 2 * p
-        for n, k, s, p, d in zip(image, window.kernel, window.stride, window.pad, dilation, strict=True)
-    ]
-    operands = _weights(graph, layer, settings, (channels, outputs // group, *window.kernel))
+    kernels, depth = (outputs, channels) if kind == "Conv" else (channels, outputs)
+    operands = _weights(graph, layer, settings, (kernels, depth // group, *window.kernel))
     work, attributes = channels // group * math.prod(window.kernel), _attributes(window, dilation, group)
-    return [graph.node("ConvTranspose", [value, *operands], (batch, outputs, *size), work, **attributes)]
+    sizes = map(size, image, window.kernel, window.stride, window.pad, dilation)
+    return [graph.node(kind, [value, *operands], (batch, outputs, *sizes), work, **attributes)]
 
 
 def _convolution_settings(layer: CaffeLayer, value: CaffeValue) -> tuple[TextMessage, _Window, tuple[int, int]]:

@@ -4,19 +4,30 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from nvdla.cli.output import add_format_options
+from nvdla.cli.output import add_format_options, print_document
+from nvdla.files import write_file
 
 if TYPE_CHECKING:
     from nvdla.campaign import Journal, Table
 
 DRAW_SECONDS = 0.1
+
+
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """``--labels``, ``--config``, ``--input-scale``: how data and network are taken."""
+    parser.add_argument("--labels", metavar="FILE.npy", help="labels of a .npy of samples")
+    parser.add_argument(
+        "--config", default="auto", metavar="NAME", help="hardware configuration (default: decided from the file)"
+    )
+    parser.add_argument("--input-scale", type=float, metavar="S", help="real number of one unit of the input")
 
 
 def add_campaign_options(parser: argparse.ArgumentParser) -> None:
@@ -28,6 +39,17 @@ def add_campaign_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--samples", metavar="FILE.jsonl", help="one line a result, written as results come")
     group.add_argument("--output", "-o", metavar="FILE.json", help="the figures as JSON")
     add_format_options(parser)
+
+
+def written(
+    document: dict[str, Any], title: str, page: Callable[[dict[str, Any], str], str], args: argparse.Namespace
+) -> bool:
+    """Write ``--output`` and, with ``page``, ``--report``; True where the document goes to the terminal as JSON."""
+    if args.output:
+        write_file(args.output, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())
+    if args.report:
+        write_file(args.report, page(document, title).encode())
+    return print_document(document, args)
 
 
 @contextlib.contextmanager

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 from nvdla.cli.arguments import add_image_options, preprocessing_of, tell_warnings
-from nvdla.cli.campaigns import add_campaign_options, journal_of, run_with_progress
-from nvdla.cli.output import print_document, print_table, say
+from nvdla.cli.campaigns import add_campaign_options, add_data_options, journal_of, run_with_progress, written
+from nvdla.cli.output import print_table, say
 from nvdla.errors import FormatError
-from nvdla.files import write_file
 
 COMMAND = "evaluate"
 HELP = """Accuracy of a network over a data set, bit-exactly, on the cores of this machine or on a Dask cluster.
@@ -32,17 +30,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("network", help="a loadable, or a package of nvdla compile")
     parser.add_argument("data", help="labelled data")
-    parser.add_argument("--labels", metavar="FILE.npy", help="labels of a .npy of samples")
-    parser.add_argument(
-        "--config", default="auto", metavar="NAME", help="hardware configuration (default: decided from the file)"
-    )
+    add_data_options(parser)
     parser.add_argument("--limit", type=int, metavar="N", help="only N samples")
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="choose samples at random (with --limit)")
     parser.add_argument("--against", metavar="MODEL.onnx", help="float model: how often both agree, SNR")
     parser.add_argument("--metric", metavar="MODULE:FUNCTION", help="a metric of yours: f(outputs, label) -> number")
     parser.add_argument("--predict-only", action="store_true", help="no labels: results go to --samples")
     parser.add_argument("--strict", action="store_true", help=_STRICT_HELP)
-    parser.add_argument("--input-scale", type=float, metavar="S", help="real number of one unit of the input")
     parser.add_argument("--report", metavar="PAGE.html", help="a page with the confusion matrix")
     add_image_options(parser)
     add_campaign_options(parser)
@@ -99,12 +93,7 @@ def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
     from nvdla.evaluation.page import figures, page, share
 
     summary = document["summary"]
-    if args.output:
-        write_file(args.output, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())
-    if args.report:
-        title = f"{Path(args.network).name} on {Path(args.data).name}"
-        write_file(args.report, page(document, title).encode())
-    if print_document(document, args):
+    if written(document, f"{Path(args.network).name} on {Path(args.data).name}", page, args):
         return
     print_table(
         f"{args.network} on {args.data}", [{"figure": what, "value": value} for what, value in figures(summary)]

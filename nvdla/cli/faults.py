@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import csv
 import io
-import json
 import random
 import sys
 from collections.abc import Iterable
@@ -13,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nvdla.cli.arguments import add_image_options, add_strict_option, preprocessing_of, tell_warnings
-from nvdla.cli.campaigns import add_campaign_options, journal_of, run_with_progress
-from nvdla.cli.output import print_document, print_table, say
+from nvdla.cli.campaigns import add_campaign_options, add_data_options, journal_of, run_with_progress, written
+from nvdla.cli.output import print_table, say
 from nvdla.errors import FormatError
 from nvdla.files import read_file, write_file
 
@@ -41,11 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The command's arguments."""
     parser.add_argument("network", help="a loadable")
     parser.add_argument("data", help="samples, as nvdla evaluate takes them; labels are not needed")
-    parser.add_argument("--labels", metavar="FILE.npy", help="labels of a .npy of samples")
-    parser.add_argument(
-        "--config", default="auto", metavar="NAME", help="hardware configuration (default: decided from the file)"
-    )
-    parser.add_argument("--input-scale", type=float, metavar="S", help="real number of one unit of the input")
+    add_data_options(parser)
     group = parser.add_argument_group("the faults")
     group.add_argument("--where", default="weight", metavar="A,B", help="places, in equal shares (default: weight)")
     group.add_argument(
@@ -192,12 +187,7 @@ def _tell(document: dict[str, Any], args: argparse.Namespace) -> None:
     from nvdla.vulnerability.page import WORDS, page
 
     summary = document["summary"]
-    if args.output:
-        write_file(args.output, (json.dumps(document, indent=1, sort_keys=True) + "\n").encode())
-    if args.report:
-        title = f"Faults in {Path(args.network).name} on {Path(args.data).name}"
-        write_file(args.report, page(document, title).encode())
-    if print_document(document, args):
+    if written(document, f"Faults in {Path(args.network).name} on {Path(args.data).name}", page, args):
         return
     print_table(f"Faults in {args.network} on {args.data}", [_row("", "all", summary["all"])])
     for name, heading in WORDS.items():

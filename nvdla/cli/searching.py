@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from nvdla.cli.study import add_memory_options
 from nvdla.errors import FormatError
 
 if TYPE_CHECKING:
@@ -27,12 +28,8 @@ def add_search_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--workers", type=int, metavar="N", help="processes (default: 1)")
     memory = parser.add_argument_group("the memory that the code is weighed for, as 'nvdla cycles' has it")
-    memory.add_argument("--latency", type=int, metavar="CYCLES", help="memory latency (default: 100)")
-    memory.add_argument(
-        "--bandwidth", type=float, metavar="BYTES", help="bytes a cycle and direction (default: the bus's width)"
-    )
+    add_memory_options(memory)
     memory.add_argument("--cvsram-size", type=int, default=0, metavar="BYTES", help=_CVSRAM)
-    memory.add_argument("--shared", action="store_true", help="reads and writes share the bandwidth")
 
 
 def memory_of(args: argparse.Namespace) -> Memory:

@@ -29,15 +29,20 @@ def add_study_options(parser: argparse.ArgumentParser, timing: bool = True) -> N
     _add_timing_options(parser)
 
 
-def _add_timing_options(parser: argparse.ArgumentParser) -> None:
-    """Options without a value take the board's, or the default."""
-    group = parser.add_argument_group("the memory behind NVDLA, and the firmware")
-    group.add_argument("--board", metavar="NAME", help="clock, memory, processor of a known board: zcu102-150mhz ...")
+def add_memory_options(group: argparse._ArgumentGroup) -> None:
+    """``--latency``, ``--bandwidth``, ``--shared``: the memory behind NVDLA."""
     group.add_argument("--latency", type=int, metavar="CYCLES", help="memory latency (default: 100)")
     group.add_argument(
         "--bandwidth", type=float, metavar="BYTES", help="bytes a cycle and direction (default: the bus's width)"
     )
     group.add_argument("--shared", action="store_true", help="reads and writes share the bandwidth")
+
+
+def _add_timing_options(parser: argparse.ArgumentParser) -> None:
+    """Options without a value take the board's, or the default."""
+    group = parser.add_argument_group("the memory behind NVDLA, and the firmware")
+    group.add_argument("--board", metavar="NAME", help="clock, memory, processor of a known board: zcu102-150mhz ...")
+    add_memory_options(group)
     group.add_argument("--clock", type=float, metavar="MHZ", help="clock (default: 1000 MHz)")
     group.add_argument(
         "--software", type=int, metavar="CYCLES", help="from an interrupt to the firmware's answer (default: 0)"

@@ -17,6 +17,7 @@ from nvdla.loadable.enums import PixelFormat
 from nvdla.loadable.model import Loadable
 from nvdla.memory.surfaces import FeatureLayout, Layout, PixelLayout, tensor_layout
 from nvdla.rounding import ceil_div
+from nvdla.tensors.files import check_whole
 
 ATOMS = {"feature-x8": 8, "feature-x16": 16, "feature-x32": 32}
 DENSE = ("nchw", "nhwc")
@@ -279,13 +280,7 @@ def cast(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if dtype.kind == "f":
         with np.errstate(over="ignore"):
             return array.astype(dtype)
-    limits = np.iinfo(dtype)
-    whole = array.dtype.kind in "iub" or (np.isfinite(array).all() and (array == np.rint(array)).all())
-    if not whole or array.min() < limits.min or array.max() > limits.max:
-        raise FormatError(
-            f"{array.dtype} values from {array.min()} to {array.max()} do not fit {dtype} ({limits.min} to "
-            f"{limits.max}, whole numbers); give --scale to quantise them"
-        )
+    check_whole(array, dtype, str(dtype), "give --scale to quantise them")
     return array.astype(dtype)
 
 

@@ -40,6 +40,17 @@ def read_npy(path: str | os.PathLike[str]) -> np.ndarray:
     return parse_npy(read_file(path, MAX_FILE, ".npy file"), os.fspath(path))
 
 
+def check_whole(array: np.ndarray, dtype: np.dtype, what: str, advice: str, whose: str = "") -> None:
+    """Raise FormatError for values that are no whole numbers, or that an integer ``dtype`` (``what``) cannot hold."""
+    limits = np.iinfo(dtype)
+    whole = array.dtype.kind in "iub" or (np.isfinite(array).all() and (array == np.rint(array)).all())
+    if not whole or array.min() < limits.min or array.max() > limits.max:
+        raise FormatError(
+            f"{whose}{array.dtype} values from {array.min()} to {array.max()} do not fit {what} ({limits.min} to "
+            f"{limits.max}, whole numbers); {advice}"
+        )
+
+
 def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, name: str) -> np.ndarray:
     """``array`` as (N, C, H, W) of ``dtype``; dimensions of 1 may be missing. Values must survive.
 
@@ -55,13 +66,7 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
     if array.dtype == dtype:
         return array
     if dtype.kind == "i":
-        limits = np.iinfo(dtype)
-        whole = array.dtype.kind in "iub" or (np.isfinite(array).all() and (array == np.rint(array)).all())
-        if not whole or array.min() < limits.min or array.max() > limits.max:
-            raise FormatError(
-                f"{name}: {array.dtype} values from {array.min()} to {array.max()} do not fit the input's {dtype} "
-                f"({limits.min} to {limits.max}, whole numbers); quantise them with the network's input scale"
-            )
+        check_whole(array, dtype, f"the input's {dtype}", "quantise them with the network's input scale", f"{name}: ")
     with np.errstate(over="ignore", invalid="ignore"):  # halves may become infinite, as on the hardware
         return array.astype(dtype)
 
