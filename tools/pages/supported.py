@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
 
 from nvdla.errors import NvdlaError
 from nvdla.hardware.configuration import Configuration, configuration, configurations
 from nvdla.hardware.support import Probe, ask, probes, winograd
+from nvdla.loadable.model import AddressEntry
+from nvdla.memory.address_space import Region, Space
+from nvdla.memory.linker import AddressWindow
 from nvdla.precision import PRECISIONS
 
 Change = Callable[[Any], None]
@@ -226,7 +230,8 @@ def firmware_refusal(config: Configuration, change: Change) -> str:
     for cube in (surface.src_data, surface.dst_data):
         cube.width = cube.height = 1
         cube.channel = cube.size = cube.line_stride = cube.surf_stride = config.memory_atom
-    addresses = [SimpleNamespace(address=0x80000000)]
+    memory = Region("memory", Space.DRAM, 0x80000000, np.zeros(1 << 16, np.uint8))
+    addresses = [AddressWindow(0, AddressEntry(0, 0, 0, memory.size), memory, memory.base, memory.size)]
     operation = FirmwareOperation(0, 0, 0, OpType.SDP, op, surface, config, addresses)
     change(operation)
     try:
