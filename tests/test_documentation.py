@@ -66,6 +66,46 @@ def test_the_output_that_a_page_shows_is_real(block, in_a_copy, nvdla_command, m
     assert UPDATE or not wrong
 
 
+COMMANDS_OF_README = [
+    block for block in blocks(ROOT / "README.md", "sh") if all(line.startswith("nvdla ") for line in block.splitlines())
+]
+
+
+@pytest.mark.parametrize("block", COMMANDS_OF_README, ids=lambda block: block.split()[1])
+def test_commands_of_the_readme_run(block, in_a_copy, nvdla_command):
+    """Blocks that show no output are still run, line after line."""
+    if "compile" in block:
+        pytest.importorskip("onnxruntime", reason="the extra nvdla[onnx] is not installed")
+    for line in block.splitlines():
+        code, _, err = nvdla_command(*shlex.split(line)[1:])
+        assert code == 0, (line, err)
+
+
+def test_the_readme_has_such_blocks():
+    assert len(COMMANDS_OF_README) >= 3
+
+
+def examples_of_help() -> Iterator[str]:
+    """Lines of the commands' --help that are made of samples, and not of files that only a reader has."""
+    from nvdla.cli.main import COMMANDS
+
+    for module, _ in COMMANDS.values():
+        for line in importlib.import_module(module).HELP.splitlines():
+            line = re.sub(r"\s{3,}.*$", "", line.strip())
+            if line.startswith("nvdla ") and " lenet.loadable" in line:
+                yield line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", list(examples_of_help()))
+def test_examples_of_help_run_on_the_samples(line, in_a_copy, nvdla_command, monkeypatch):
+    monkeypatch.chdir("samples")
+    for option, value in (("--count", "40"), ("--margin", "0.2"), ("--images", "20")):  # the same in seconds
+        line = re.sub(rf"{option} \S+", f"{option} {value}", line)
+    code, _, err = nvdla_command(*shlex.split(line)[1:])
+    assert code == 0, err
+
+
 def replace_lines(lines: dict[str, list[str]]) -> None:
     for page in SHOWN:
         text = page.read_text(encoding="utf-8")
