@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.errors import FormatError
-from nvdla.frontend.model import Model, one_line, reads, session
+from nvdla.frontend.model import Model, one_line, packages, reads, refuse_external, session
 
 
 def submodel(model: Model, nodes: Sequence[Any], outputs: Sequence[str]) -> Any:
@@ -36,6 +36,9 @@ class HostPart:
 
     def __init__(self, model: Any, name: str) -> None:
         self.name = name
+        if isinstance(model, bytes):  # of a package: onnxruntime would read files beside whoever runs it
+            onnx, _ = packages()
+            refuse_external(onnx, _parsed(onnx, model, name), name, "a package holds all that it needs")
         self.session = session(model, name, optimise=False)
         self.outputs = [each.name for each in self.session.get_outputs()]
 
@@ -48,6 +51,13 @@ class HostPart:
             return dict(zip(self.outputs, self.session.run(self.outputs, feeds), strict=True))
         except Exception as error:  # onnxruntime raises kinds of its own
             raise FormatError(f"{self.name}: onnxruntime cannot run it: {one_line(error)}") from None
+
+
+def _parsed(onnx: Any, data: bytes, name: str) -> Any:
+    try:
+        return onnx.ModelProto.FromString(data)
+    except Exception as error:  # protobuf's own kinds
+        raise FormatError(f"{name}: no ONNX model: {one_line(error)}") from None
 
 
 def value_of(values: Mapping[str, np.ndarray], name: str) -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -120,11 +120,11 @@ def _load(
     if isinstance(source, onnx.ModelProto):
         copy = onnx.ModelProto()
         copy.CopyFrom(source)
-        _refuse_external(onnx, copy, "model")
+        refuse_external(onnx, copy, "model")
         return copy.graph.name or "model", copy, hashlib.sha256(copy.SerializeToString(deterministic=True)).hexdigest()
     if isinstance(source, bytes | bytearray | memoryview):
         proto = _parse(onnx, bytes(source), "model")
-        _refuse_external(onnx, proto, "model")
+        refuse_external(onnx, proto, "model")
         return proto.graph.name or "model", proto, hashlib.sha256(bytes(source)).hexdigest()
     path = Path(source)
     if path.suffix in (".prototxt", ".pt"):
@@ -151,32 +151,49 @@ def _parse(onnx: Any, data: bytes, name: str) -> Any:
 
 
 def tensors_of(graph: Any) -> list[Any]:
-    """All TensorProtos of a graph: initializers and attributes, sub-graphs too."""
-    found = list(graph.initializer)
+    """All TensorProtos of a graph: initializers and attributes, sparse ones and sub-graphs too."""
+    found = [*graph.initializer, *_of_sparse(graph.sparse_initializer)]
     for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                found.append(attribute.t)
-            found.extend(attribute.tensors)
-            for inner in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-                found.extend(tensors_of(inner))
+        found += _of_node(node)
     return found
 
 
-def _refuse_external(onnx: Any, proto: Any, name: str) -> None:
-    for tensor in tensors_of(proto.graph):
+def _of_node(node: Any) -> list[Any]:
+    found = []
+    for attribute in node.attribute:
+        found += [attribute.t] * attribute.HasField("t") + list(attribute.tensors)
+        sparse = [attribute.sparse_tensor] * attribute.HasField("sparse_tensor")
+        found += _of_sparse([*sparse, *attribute.sparse_tensors])
+        for inner in [attribute.g] * attribute.HasField("g") + list(attribute.graphs):
+            found += tensors_of(inner)
+    return found
+
+
+def _of_sparse(tensors: Iterable[Any]) -> list[Any]:
+    return [part for each in tensors for part in (each.values, each.indices)]
+
+
+def _tensors_of_model(proto: Any) -> list[Any]:
+    """Those of its graph and of its functions."""
+    inner = [tensor for function in proto.functions for node in function.node for tensor in _of_node(node)]
+    return tensors_of(proto.graph) + inner
+
+
+_AS_A_PATH = "give the model as a path, so that its folder is known"
+
+
+def refuse_external(onnx: Any, proto: Any, name: str, advice: str = _AS_A_PATH) -> None:
+    """Raise FormatError for a tensor whose data lie in another file."""
+    for tensor in _tensors_of_model(proto):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
-            raise FormatError(
-                f"{name}: tensor {tensor.name} keeps its data in another file; give the model as a path, so that its "
-                "folder is known"
-            )
+            raise FormatError(f"{name}: tensor {tensor.name} keeps its data in another file; {advice}")
 
 
 def _load_external(onnx: Any, proto: Any, path: Path, digest: Any) -> None:
     """Read external data from files in the model's own folder, and from nowhere else."""
     folder = path.resolve().parent
     total = 0
-    for tensor in tensors_of(proto.graph):
+    for tensor in _tensors_of_model(proto):
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             continue
         where = {each.key: each.value for each in tensor.external_data}

@@ -172,3 +172,60 @@ def test_parts_that_lie_about_their_values(members):
     manifest["outputs"] = ["promised"]
     with pytest.raises(NvdlaError, match="output promised: no part of the model makes it"):
         run(packed({**members, "manifest.json": json.dumps(manifest).encode()}))
+
+
+def external(tensor):
+    """The tensor with data in a file beside whoever runs the package."""
+    tensor.ClearField("raw_data")
+    tensor.data_location = 1
+    entry = tensor.external_data.add()
+    entry.key, entry.value = "location", "secret.bin"
+
+
+def of_initializer(onnx, graph):
+    graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(2, np.float32), "k"))
+    external(graph.initializer[-1])
+
+
+def of_constant(onnx, graph):
+    value = onnx.numpy_helper.from_array(np.zeros(2, np.float32), "k")
+    external(value)
+    graph.node.append(onnx.helper.make_node("Constant", [], ["k"], value=value))
+
+
+def of_branch(onnx, graph):
+    inner = onnx.helper.make_graph([], "branch", [], [])
+    of_initializer(onnx, inner)
+    graph.node.append(onnx.helper.make_node("If", ["c"], ["k"], then_branch=inner, else_branch=inner))
+
+
+def of_sparse(onnx, graph):
+    graph.sparse_initializer.add().values.name = "k"
+    external(graph.sparse_initializer[0].values)
+
+
+@pytest.mark.parametrize("plant", [of_initializer, of_constant, of_branch, of_sparse])
+def test_a_host_part_reads_no_file(members, plant, tmp_path, monkeypatch):
+    """onnxruntime takes external data of a model without a place from the folder in which a user happens to be."""
+    import onnx
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "secret.bin").write_bytes(b"secret!!")
+    name = next(each for each in members if each.endswith(".onnx"))
+    model = onnx.ModelProto.FromString(members[name])
+    plant(onnx, model.graph)
+    with pytest.raises(NvdlaError, match=r"host part \d: tensor k keeps its data in another file; a package holds all"):
+        run(packed({**members, name: model.SerializeToString()}))
+
+
+def test_a_model_with_external_data_in_a_sparse_tensor_or_a_function_is_refused_as_bytes(members):
+    import onnx
+
+    import nvdla
+
+    name = next(each for each in members if each.endswith(".onnx"))
+    for plant in (lambda model: of_sparse(onnx, model.graph), lambda model: of_constant(onnx, model.functions.add())):
+        model = onnx.ModelProto.FromString(members[name])
+        plant(model)
+        with pytest.raises(NvdlaError, match="keeps its data in another file; give the model as a path"):
+            nvdla.compile(model, "nv_full", "fp16")
