@@ -34,7 +34,7 @@ from nvdla.frontend.importer import (
 )
 from nvdla.frontend.model import Model, packages, read, reads
 from nvdla.frontend.quantisation.activations import FloatModel
-from nvdla.frontend.quantisation.calibrate import Calibrated, Progress, calibrate, recipe_of, table_or
+from nvdla.frontend.quantisation.calibrate import Calibrated, NoScaleError, Progress, calibrate, recipe_of, table_or
 from nvdla.frontend.quantisation.mixed import JUDGED_SAMPLES, choose, drop
 from nvdla.frontend.quantisation.tables import ScaleTable
 from nvdla.hardware.configuration import configurations
@@ -317,6 +317,8 @@ def _calibration(
         return calibrate(imported, data, recipe, progress)
     except NotFiniteError as error:
         raise _NodesFail({_maker(imported, each, error) for each in error.layers}, str(error)) from None
+    except NoScaleError as error:
+        raise _NodesFail({_maker(imported, error.tensor, error)}, str(error)) from None
 
 
 def _mixed(

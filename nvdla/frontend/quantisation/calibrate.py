@@ -127,8 +127,10 @@ def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[s
     if imported.precision != "fp16":
         _spread(part.layers, magnitudes)
         if model.magnitudes:
+            _bound_results(part.layers, magnitudes)
+            _spread(part.layers, magnitudes)
             _bound_summands(part.layers, magnitudes)
-        _check_complete(part.layers, magnitudes)
+        _check_complete(part.layers, magnitudes, brought=bool(model.magnitudes))
     for layer in part.layers.layers:
         if own_scale(layer, "int8") is not None:
             magnitudes.setdefault(layer.name, 1.0)
@@ -145,6 +147,22 @@ def _finished(imported: Imported, part: Part, refined: Refined, given: Mapping[s
             ranges[name] = ranges[origin]
     calibration = replace(refined.calibration, magnitudes=magnitudes, weight_scales=scales, ranges=ranges)
     return replace(refined, calibration=calibration)
+
+
+def _bound_results(network: Network, magnitudes: dict[str, float]) -> None:
+    """What a quantised model leaves in floats behind a tensor with a scale: as large as it can be for that tensor."""
+    for group in group_layers(network):
+        layer = group.layer
+        source = layer.inputs[0].name if len(layer.inputs) == 1 else ""
+        if group.output.name in magnitudes or source not in magnitudes:
+            continue
+        if layer.kind == "scale":
+            largest = float(np.max(np.abs(layer.factors) * magnitudes[source] + np.abs(layer.bias)))
+        else:
+            largest = max(np.abs(layer_type(layer.kind).bounds(layer, magnitudes[source])))
+        if np.isfinite(largest):
+            magnitudes[group.output.name] = float(largest) or 1.0
+        _within([group], magnitudes)
 
 
 def _bound_summands(network: Network, magnitudes: dict[str, float]) -> None:
@@ -183,11 +201,21 @@ def _within(groups: list[Group], magnitudes: dict[str, float]) -> None:
             magnitudes.setdefault(group.output.name, magnitudes[source])
 
 
-def _check_complete(network: Network, magnitudes: Mapping[str, float]) -> None:
-    """The first tensor without a scale is an error."""
+class NoScaleError(BuildError):
+    """``tensor`` has no scale in a model that brings those of others."""
+
+    def __init__(self, tensor: str) -> None:
+        super().__init__(f"tensor {tensor} has no scale in the model; give calibration data (--calibrate)")
+        self.tensor = tensor
+
+
+def _check_complete(network: Network, magnitudes: Mapping[str, float], brought: bool) -> None:
+    """The first tensor without a scale is an error; ``brought``: others have theirs from the model."""
     groups = group_layers(network)
     for name in [*(tensor.name for tensor in network.inputs), *(group.output.name for group in groups)]:
         if name not in magnitudes and own_scale(network.layer(name), "int8") is None:
+            if brought:
+                raise NoScaleError(name)
             raise BuildError(f"tensor {name} has no scale in the model or table; give calibration data (--calibrate)")
 
 
