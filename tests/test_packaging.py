@@ -116,8 +116,15 @@ def test_rounding_up_is_spelt_once():
     """``-(-x // y)`` has a name, ceil_div or align; ``(x + y - 1) // y``, of compiled code, too."""
     texts = {name: path.read_text(encoding="utf-8") for name, path in modules().items()}
     assert [name for name, text in texts.items() if "-(-" in text] == ["nvdla.rounding"]
-    spelt = re.compile(r"\+ \w+(\.\w+)* - 1\) // ")
+    spelt = re.compile(r"\+ (\w+(\.\w+)* - 1|7|15|31|63)\) // ")
     assert [name for name, text in texts.items() if spelt.search(text)] == ["nvdla.kernels.integers"]
+
+
+def test_what_a_configuration_lacks_is_said_in_one_place():
+    """By ``Configuration.refusal``; others say what a probe's register map, or the meant configuration, has not."""
+    saying = re.compile(r"(config|configuration|chosen|meant)\.name\} (has no|has none|lacks|does not have)\b")
+    found = {name for name, path in modules().items() if saying.search(path.read_text("utf-8"))}
+    assert found == {"nvdla.hardware.support", "nvdla.program.choice"}
 
 
 def test_nothing_asks_for_the_name_of_a_register_map():
@@ -238,3 +245,12 @@ def test_samples_of_every_kind_are_installed():
     for name in samples.CONTENTS:
         for path in samples.files_of(name):
             assert any(fnmatch(str(path.relative_to(samples.folder())), each) for each in patterns), path
+
+
+def test_the_architecture_page_names_every_room_and_no_file_that_is_gone():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    table = page[page.index("## Rooms") :].split("\n## ")[0]
+    rooms = {room for room in STOREY if room != "__main__"}
+    assert {room for room in rooms if not re.search(rf"`(nvdla/)?{room}(/|\.py)`", table)} == set()
+    files = {name for name in re.findall(r"`([\w/]+\.(?:py|md|yaml))`", page) if "/" in name}
+    assert {name for name in files if not (ROOT / name).exists() and not (ROOT / "nvdla" / name).exists()} == set()

@@ -16,6 +16,7 @@ import numpy as np
 
 from nvdla.containers.source import write_data
 from nvdla.errors import FormatError, shape_text
+from nvdla.rounding import ceil_div
 
 #: Bytes that the constant (splat) parameters of a file may take together when they are written out in full.
 MATERIALISE_LIMIT = 1 << 28
@@ -48,7 +49,7 @@ def packed_size(dtype: str, shape: tuple[int, ...]) -> int:
     """Bytes of a dense tensor: elements packed without gaps, the last byte padded for types under 8 bits."""
     if dtype not in ELEMENT_BITS:
         raise FormatError(f"unknown element type {dtype!r}; known are {', '.join(ELEMENT_BITS)}")
-    return (element_count(shape) * ELEMENT_BITS[dtype] + 7) // 8
+    return ceil_div(element_count(shape) * ELEMENT_BITS[dtype], 8)
 
 
 @dataclass(frozen=True)

@@ -66,10 +66,9 @@ def surfaces_are_aligned(context: Context) -> Iterator[Said]:
             if entry is not None and (entry.offset + cube.offset) % atom:
                 yield subject, f"{name} begins at byte {entry.offset + cube.offset}, which is no multiple of {atom}"
             if name in ("src_data", "dst_data") and not (subject.is_image and name == "src_data"):
-                for stride in ("line_stride", "surf_stride"):
-                    value = getattr(cube, stride)
-                    if value % atom:
-                        yield subject, f"{name} {stride} {value} is no multiple of {atom}"
+                strides = (("line_stride", cube.line_stride), ("surf_stride", cube.surf_stride))
+                for stride, value in ((stride, value) for stride, value in strides if value % atom):
+                    yield subject, f"{name} {stride} {value} is no multiple of {atom}"
 
 
 @rule(

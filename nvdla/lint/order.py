@@ -9,7 +9,7 @@ from nvdla.descriptors.task import DlaTask
 from nvdla.program.operation import Key, Operation
 
 #: operations that are looked at in all to find orders in one task
-MOST_STEPS = 1 << 22
+MOST_LOOKS = 1 << 22
 
 
 class Order:
@@ -35,14 +35,14 @@ class Order:
 
     def is_ordered(self, one: int, other: int) -> bool:
         """Whether one of two operations is certainly finished before the other begins. Graphs that no compiler makes
-        can take more steps to follow than are made; then it is taken for true."""
-        return other in self._after(one) or one in self._after(other) or self._work > MOST_STEPS
+        can take longer to follow than is looked; then it is taken for true."""
+        return other in self._after(one) or one in self._after(other) or self._work > MOST_LOOKS
 
     def _after(self, index: int) -> set[int]:
         """All operations that certainly begin after one is finished."""
         if index not in self._known:
             todo, seen = self._followers(index), set[int]()
-            while todo and self._work <= MOST_STEPS:
+            while todo and self._work <= MOST_LOOKS:
                 each = todo.pop()
                 if each not in seen:
                     seen.add(each)

@@ -168,7 +168,7 @@ def test_orders_of_a_task_are_looked_for_so_long_and_no_longer(monkeypatch):
             consumer.event = Event.OP_ENABLED
     pairs = list(itertools.pairwise(range(39)))
     assert not any(Order(unordered, {}, overlap_of=OpType.SDP).is_ordered(*pair) for pair in pairs)
-    monkeypatch.setattr(order, "MOST_STEPS", 100)
+    monkeypatch.setattr(order, "MOST_LOOKS", 100)
     bounded = Order(program.dla_tasks[0], {})
     assert all(bounded.is_ordered(*pair) for pair in pairs)
     assert bounded._work <= 101

@@ -50,15 +50,13 @@ def converted(lowering: Lowering) -> dict[str, PixelConverter]:
     """What CDMA makes of inputs that are unsigned pixels. Scales of these inputs are set by it, and where channels have
     scales of their own the weights of those who read them have their factors."""
     found: dict[str, PixelConverter] = {}
-    for tensor in lowering.network.inputs:
-        if tensor.name in lowering.images:
-            converter, unit = pixels.converter(lowering.numbers, tensor.shape[0], lowering.default)
-            found[tensor.name], lowering.scales[tensor.name] = converter, unit
-            if any(factor != 1 for factor in converter.factors):
-                factors = np.array(converter.factors)[:, None, None]
-                for group in lowering.groups:
-                    if tensor in group.layer.inputs:
-                        group.weights = group.kernels * factors
+    for tensor in (each for each in lowering.network.inputs if each.name in lowering.images):
+        converter, unit = pixels.converter(lowering.numbers, tensor.shape[0], lowering.default)
+        found[tensor.name], lowering.scales[tensor.name] = converter, unit
+        if any(factor != 1 for factor in converter.factors):
+            factors = np.array(converter.factors)[:, None, None]
+            for group in (each for each in lowering.groups if tensor in each.layer.inputs):
+                group.weights = group.kernels * factors
     return found
 
 

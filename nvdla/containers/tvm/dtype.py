@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from nvdla.errors import FormatError
+from nvdla.rounding import ceil_div
 
 #: What a writer uses unless told otherwise, and a reader assumes.
 CURRENT_DIALECT = "0.27"
@@ -50,7 +51,7 @@ class TvmDataType(NamedTuple):
     @property
     def bytes(self) -> int:
         """Bytes of one element with all its lanes."""
-        return (self.bits * self.lanes + 7) // 8
+        return ceil_div(self.bits * self.lanes, 8)
 
     def name(self, dialect: str = CURRENT_DIALECT) -> str:
         """``int8``, ``float32x4``, ``bfloat16``, ``bool``; ``code9_16`` for what the dialect does not know."""

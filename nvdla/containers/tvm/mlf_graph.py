@@ -13,6 +13,7 @@ from typing import Any
 
 from nvdla.containers.tvm.dtype import parse
 from nvdla.errors import FormatError
+from nvdla.rounding import ceil_div
 
 _MAX_EXTENT = 1 << 40
 
@@ -53,7 +54,7 @@ class MlfEntry:
             bits = parse(self.dtype).bits
         except FormatError:
             return 0
-        return 0 if 0 in self.shape else (math.prod(self.shape) * bits + 7) // 8
+        return 0 if 0 in self.shape else ceil_div(math.prod(self.shape) * bits, 8)
 
 
 @dataclass(frozen=True)

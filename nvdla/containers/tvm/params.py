@@ -24,6 +24,7 @@ from nvdla.containers.parameters import ELEMENT_BITS, Parameter
 from nvdla.containers.registry import FileFinding, Severity
 from nvdla.containers.tvm.dtype import CURRENT_DIALECT, TvmDataType, codes, parse
 from nvdla.errors import FormatError, shape_text
+from nvdla.rounding import ceil_div
 
 LIST_MAGIC = 0xF7E58D4F05049CB7
 TENSOR_MAGIC = 0xDD5E40F096B4A13F
@@ -65,7 +66,7 @@ class ParamsTensor:
     def needed(self) -> int:
         """Bytes that the tensor takes in memory: all lanes, types under 8 bits packed (a bool takes a byte)."""
         bits = 8 if self.type_name == "bool" else self.dtype.bits * self.dtype.lanes
-        return 0 if 0 in self.shape else (math.prod(self.shape) * bits + 7) // 8
+        return 0 if 0 in self.shape else ceil_div(math.prod(self.shape) * bits, 8)
 
     @property
     def complete(self) -> bool:
@@ -216,7 +217,7 @@ def _read_tensor(reader: _Reader, raw_name: bytes, dialect: str) -> ParamsTensor
     shape = tuple(np.frombuffer(reader.take(8 * rank, f"shape of {what}"), "<i8").tolist())
     (stored,) = reader.unpack(_I64, f"byte count of {what}")
     elements = _elements(shape, f"{what} at byte {start}")
-    expected = (bits + 7) // 8 * elements
+    expected = ceil_div(bits, 8) * elements
     if stored != expected:
         raise FormatError(
             f"{what} at byte {start}: {TvmDataType(code, bits, lanes).name(dialect)} of shape "
@@ -307,7 +308,7 @@ def _tensor_of(parameter: Parameter, dialect: str) -> ParamsTensor:
         raise FormatError(f"parameter {parameter.name!r}: rank {len(shape)} is over the limit of {MAX_RANK}")
     dtype = parse(name, dialect)
     elements = _elements(shape, f"parameter {parameter.name!r}")
-    stored = (dtype.bits + 7) // 8 * elements
+    stored = ceil_div(dtype.bits, 8) * elements
     tensor = ParamsTensor(_encode_name(parameter.name), dtype, tuple(shape), data, dialect=dialect)
     if len(data) != tensor.needed:
         raise FormatError(

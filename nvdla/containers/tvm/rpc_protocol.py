@@ -19,6 +19,7 @@ from typing import Any
 from nvdla.containers.tvm.crt import FunctionHandle, ModuleHandle
 from nvdla.containers.tvm.dtype import TvmDataType
 from nvdla.errors import FormatError, shape_text
+from nvdla.rounding import ceil_div
 
 MAGIC = 0xFF271
 MISMATCH = MAGIC + 2
@@ -126,7 +127,7 @@ class TensorView:
         elements = 1
         for extent in self.shape:
             elements *= extent
-        return (elements * self.dtype.bits * self.dtype.lanes + 7) // 8
+        return ceil_div(elements * self.dtype.bits * self.dtype.lanes, 8)
 
 
 class Reader:
