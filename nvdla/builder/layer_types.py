@@ -57,8 +57,13 @@ class LayerType(ABC):
 
     def bounds(self, layer: Layer, largest: float) -> tuple[float, float]:
         """(lowest, highest) number that the result can have for inputs up to ``largest`` in magnitude, which may be
-        infinite; infinite where it may be any."""
-        return -np.inf, np.inf
+        infinite; infinite where it may be any. What keeps the scale, or lies within the range, of its inputs has
+        theirs."""
+        if not (self.keeps_scale or self.stays_within):
+            return -np.inf, np.inf
+        border = float(layer.settings.get("value", 0.0))
+        ends = [(border, border), *(bounds_of(each.producer, largest) for each in layer.inputs)]
+        return min(low for low, _ in ends), max(high for _, high in ends)
 
     def channels(self, layer: Layer, inputs: list[np.ndarray]) -> list[np.ndarray]:
         """Of the numbers (C,) that the channels of the inputs have, those that each channel of the result has.
@@ -85,6 +90,11 @@ def layer_type(kind: str) -> LayerType:
     if kind not in layer_types():
         raise BuildError(f"a layer of kind {kind!r} is not known: known are {', '.join(sorted(layer_types()))}")
     return layer_types()[kind]
+
+
+def bounds_of(layer: Layer, largest: float) -> tuple[float, float]:
+    """The least and the most of what a layer gives; an input of the network may be any number."""
+    return (-np.inf, np.inf) if layer.kind == "input" else layer_type(layer.kind).bounds(layer, largest)
 
 
 def own_scale(layer: Layer, precision: str) -> float | None:

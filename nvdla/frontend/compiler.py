@@ -33,6 +33,7 @@ from nvdla.frontend.importer import (
     import_graph,
 )
 from nvdla.frontend.model import Model, packages, read, reads
+from nvdla.frontend.package import run_config
 from nvdla.frontend.quantisation.activations import FloatModel
 from nvdla.frontend.quantisation.calibrate import Calibrated, NoScaleError, Progress, calibrate, recipe_of, table_or
 from nvdla.frontend.quantisation.mixed import JUDGED_SAMPLES, choose, drop
@@ -76,8 +77,8 @@ class Compiled:
         self, imported: Imported, parts: list[CompiledPart], nodes: list[NodeRow], details: dict[str, Any]
     ) -> None:
         self.imported, self.parts, self.nodes, self.details = imported, parts, nodes, details
-        #: what a run is told: "auto", or the file of a configuration of one's own, which no loadable tells
-        self.run_config = "auto"
+        #: the configuration that a run is told, its name or file: loadables do not always tell it
+        self.run_config = run_config(imported.config.name)
         self._machine: Any = None
 
     @property
@@ -191,7 +192,8 @@ def compile(
             if auto:
                 calibrated = _mixed(imported, calibrated, data, rest, details, max_drop)
             compiled = _build(imported, calibrated, rest | {"images": images}, details)
-            compiled.run_config = config if config not in configurations() else "auto"
+            if config not in configurations():
+                compiled.run_config = config
             return compiled
         except _NodesFail as failure:
             if images > 1:

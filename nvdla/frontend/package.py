@@ -24,6 +24,7 @@ from nvdla.files import read_file
 from nvdla.frontend.graph import Binding
 from nvdla.frontend.host import HostPart, value_of
 from nvdla.frontend.unpacking import FORMAT, VERSION, PackedPart, read_members
+from nvdla.hardware.configuration import configurations
 
 if TYPE_CHECKING:
     from nvdla.frontend.compiler import Compiled
@@ -115,7 +116,13 @@ class Package:
     def machine(self, strict: bool = False) -> HostMachine:
         """A machine that runs the parts one after the other. ``strict``: as of a Runtime."""
         inputs, outputs = list(self.manifest["inputs"]), list(self.manifest["outputs"])
-        return HostMachine(self.parts, inputs, outputs, self.constants, strict=strict)
+        config = run_config(self.manifest["config"])
+        return HostMachine(self.parts, inputs, outputs, self.constants, config, strict)
+
+
+def run_config(name: str) -> str:
+    """What a run is told of the configuration that a model was compiled for: "auto" where its name is not known."""
+    return name if name in configurations() else "auto"
 
 
 # zipfile raises RuntimeError for an encrypted member and (as NotImplementedError) for a compression that it does not

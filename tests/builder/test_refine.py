@@ -278,3 +278,14 @@ def test_an_output_that_is_an_input_is_a_copy_of_it():
     elements = built.quantize_inputs(values[:1])
     (found,) = nvdla.Runtime(built.loadable).run(elements).values()
     np.testing.assert_array_equal(found, elements["x"])
+
+
+def test_the_range_of_joined_gates_is_that_of_gates():
+    def ending(net, x):
+        gates = [net.sigmoid(f"s{i}", net.scale(f"low{i}", x, np.full(4, 0.1), np.full(4, -3.0))) for i in (0, 1)]
+        return net.concat("both", net.max_pool("largest", gates[0], 1), gates[1])
+
+    net = _ending(ending)
+    data = np.random.default_rng(1).normal(size=(3, *net.inputs[0].shape))
+    found = refine(net, lambda: [floating.run(net, data)]).calibration
+    assert found.magnitudes[net.outputs[0].name] == pytest.approx(1.0)

@@ -13,7 +13,7 @@ import numpy as np
 
 from nvdla.builder.groups import Group
 from nvdla.builder.ir import BYTES, Convert, Pool, Process, Stage, Surface
-from nvdla.builder.layer_types import LayerType, layer_type
+from nvdla.builder.layer_types import LayerType
 from nvdla.builder.lower.convolution import MAX_KERNEL, Window
 from nvdla.builder.lower.pool import LIMIT, room_for_ones, with_ones
 from nvdla.builder.shapes import Shape
@@ -62,11 +62,6 @@ class MeanLayer(LayerType):
             lambda target: _finish(lowering, group, source, target),
             one,
         )
-
-    def bounds(self, layer: Layer, largest: float) -> tuple[float, float]:
-        """Those of the source."""
-        maker = layer.inputs[0].producer
-        return (-np.inf, np.inf) if maker.kind == "input" else layer_type(maker.kind).bounds(maker, largest)
 
 
 def _first(lowering: Lowering, group: Group, source: Surface) -> tuple[int, int]:

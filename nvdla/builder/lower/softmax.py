@@ -42,6 +42,10 @@ class SoftmaxLayer(LayerType):
         """It gives 0..1; 127 is 1."""
         return 1 / 127
 
+    def bounds(self, layer: Layer, largest: float) -> tuple[float, float]:
+        """0 and 1."""
+        return 0.0, 1.0
+
     def lower(self, lowering: Lowering, group: Group) -> None:
         """A CPU task."""
         if lowering.precision == "int16":
