@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from nvdla.errors import FormatError, NvdlaError
+from nvdla.errors import ArgumentTypeError, FormatError, NvdlaError
 
 CHUNK = 1 << 24
 #: temporary files that exist now: who ends the process without unwinding removes them
@@ -22,13 +22,14 @@ def read_file(path: str | os.PathLike[str], limit: int, what: str = "file") -> b
 
     Memory is taken as bytes arrive: a file that grows, a pipe or a device is read up to the limit and no further.
     """
+    path = named(path, what)
     try:
         with open(path, "rb") as stream:
             status = os.fstat(stream.fileno())
-            refuse_device(status, f"{what} {os.fspath(path)}")
+            refuse_device(status, f"{what} {path}")
             size = status.st_size
             if size > limit:
-                raise FormatError(f"{what} {os.fspath(path)} has {size} bytes, the limit is {limit}")
+                raise FormatError(f"{what} {path} has {size} bytes, the limit is {limit}")
             data = stream.read(min(size + 1, limit + 1))
             if len(data) > size:  # no regular file, or one that grows
                 pieces, total = [data], len(data)
@@ -38,10 +39,18 @@ def read_file(path: str | os.PathLike[str], limit: int, what: str = "file") -> b
                 data = b"".join(pieces)
     except (OSError, ValueError, MemoryError) as error:  # ValueError: a name with a NUL
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise FormatError(f"{what} {os.fspath(path)} cannot be read: {reason}") from error
+        raise FormatError(f"{what} {path} cannot be read: {reason}") from error
     if len(data) > limit:
-        raise FormatError(f"{what} {os.fspath(path)} is longer than the limit of {limit} bytes")
+        raise FormatError(f"{what} {path} is longer than the limit of {limit} bytes")
     return data
+
+
+def named(path: str | os.PathLike[str], what: str) -> str:
+    """A path as a str. Raises ArgumentTypeError for what is none: a number would be taken for an open file."""
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        raise ArgumentTypeError(f"{what}: a path is a str or os.PathLike, not {type(path).__name__}") from None
 
 
 def refuse_device(status: os.stat_result, name: str, error: type[NvdlaError] = FormatError) -> None:
@@ -53,8 +62,9 @@ def refuse_device(status: os.stat_result, name: str, error: type[NvdlaError] = F
 def require_file(path: str | os.PathLike[str], what: str) -> None:
     """Raises FormatError for a path that is there and no regular file. Who opens a pipe that a file names would wait
     for its other end; what is not there at all says so when it is opened."""
+    path = named(path, what)
     if os.path.exists(path) and not os.path.isfile(path):
-        raise FormatError(f"{what} {os.fspath(path)} is a folder, pipe or device, not a file")
+        raise FormatError(f"{what} {path} is a folder, pipe or device, not a file")
 
 
 @contextlib.contextmanager
@@ -64,11 +74,11 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     The temporary file lies in the same folder, so the final rename is atomic. Raises FormatError for a folder or
     disk that cannot take it.
     """
-    temporary = ""
+    temporary, path = "", named(path, "file")
     try:
         target = Path(path).resolve()  # a symbolic link keeps pointing where it did
     except (OSError, RuntimeError, ValueError) as error:  # links in a circle, a name with a NUL
-        raise FormatError(f"{os.fspath(path)!r} cannot be written: {error}") from error
+        raise FormatError(f"{path!r} cannot be written: {error}") from error
     try:
         if target.exists() and not target.is_file():  # a device or pipe: there is nothing to replace
             with open(target, "wb") as stream:

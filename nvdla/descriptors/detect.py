@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from nvdla.checked import word
+from nvdla.checked import instance, word
 from nvdla.descriptors.abi import NEW, OLD, Abi, abi_named
 from nvdla.descriptors.enums import EmuFormat, MemType, OpType
 from nvdla.descriptors.structures import NUM_OP_TYPES
@@ -83,6 +83,7 @@ def _by_version(loadable: Loadable, score: Score) -> tuple[Abi, str]:
 
 def score(loadable: Loadable, abi: Abi) -> Score:
     """How sensible the surfaces of all tasks are when read with ``abi``."""
+    instance(loadable, Loadable, "loadable")
     passed = asked = 0
     for task in loadable.tasks:
         try:

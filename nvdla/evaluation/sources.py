@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.errors import FormatError, shape_text
-from nvdla.files import read_file, require_file
+from nvdla.files import named, read_file, require_file
 from nvdla.tensors.files import INPUT_ENDINGS
 from nvdla.tensors.npy import map_npy
 
@@ -187,11 +187,15 @@ class _NoSamples(SampleSource):
 def open_source(data: str, labels: str | None = None) -> SampleSource:
     """A folder (a sub-folder a class, or files alone), a .csv or .jsonl manifest (path, label), a .npz with samples and
     labels, a .npy with samples (and ``labels``, a .npy), or ``module:function``. Raises FormatError."""
-    path = Path(data)
-    if path.is_dir():
-        return _folder(path)
+    path = Path(named(data, "data"))
+    try:
+        if path.is_dir():
+            return _folder(path)
+        there = path.exists()
+    except (OSError, ValueError) as error:  # a name that is too long
+        raise FormatError(f"{str(data)[:80]}: {getattr(error, 'strerror', None) or error}") from None
     suffix = path.suffix.lower()
-    if not path.exists():
+    if not there:
         if ":" in data and not suffix:
             return Function(data)
         raise FormatError(f"{data}: no such file or folder (a Python source is given as module:function)")

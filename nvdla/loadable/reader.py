@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from nvdla.checked import instance
 from nvdla.errors import LoadableError
 from nvdla.files import refuse_device
 from nvdla.limits import Limits
@@ -43,7 +44,7 @@ def load(source: Any, *, limits: Limits | None = None, checked: bool = True) -> 
 
     Raises LoadableError, and nothing else, for whatever is wrong with the source.
     """
-    limits = limits or Limits()
+    limits = instance(limits or Limits(), Limits, "limits")
     buffer, name, file = _bytes_of(source, limits)
     verifier = Verifier(buffer, limits)
     where = "" if name == UNNAMED else f"{name}: "

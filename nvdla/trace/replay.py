@@ -6,8 +6,9 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from nvdla.checked import instance
 from nvdla.errors import FormatError, NvdlaError, TraceError
-from nvdla.files import read_file, write_file
+from nvdla.files import named, read_file, write_file
 from nvdla.hardware.configuration import Configuration, configuration
 from nvdla.hardware.machine import Completion, Machine
 from nvdla.hardware.register_file import register_map
@@ -57,7 +58,8 @@ def read_trace(path: str | os.PathLike[str], config: Configuration, limits: Limi
 
     Raises TraceError with file name and line number.
     """
-    path = Path(path)
+    path = Path(named(path, "trace"))
+    instance(config, Configuration, "config")
     try:
         text = read_file(path, TRACE_LIMIT, "trace").decode("utf-8", "replace")
     except FormatError as error:

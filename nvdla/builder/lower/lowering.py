@@ -16,6 +16,7 @@ from nvdla.builder.lower.correction import exact_scales, mean_error
 from nvdla.builder.network import Network, NetworkTensor
 from nvdla.builder.quantize import LARGEST, Calibration, fixed_point, weight_scales
 from nvdla.builder.weigh import Weigher
+from nvdla.checked import instance
 from nvdla.errors import BuildError, ConfigError
 from nvdla.hardware.configuration import Configuration, configurations
 from nvdla.memory.surfaces import FEATURE_ATOMS
@@ -40,7 +41,8 @@ class Lowering:
         memory: Memory | None = None,
         numbers: PixelNumbers | None = None,
     ) -> None:
-        config.require(precision)
+        instance(network, Network, "network")
+        instance(config, Configuration, "config").require(precision)
         if config.memory_atom not in FEATURE_ATOMS.values():
             able = [name for name, each in configurations().items() if each.memory_atom in FEATURE_ATOMS.values()]
             raise ConfigError(
