@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -160,7 +161,7 @@ def _open(args: argparse.Namespace) -> registry.Container:
 def _scoped(text: str) -> tuple[str, Path]:
     """``SCOPE=FILE`` as IREE's tools take it (an archive does not record its scope), or ``FILE``, of scope ""."""
     scope, separator, path = text.partition("=")
-    return (scope, Path(path)) if separator and "/" not in scope and not Path(text).exists() else ("", Path(text))
+    return (scope, Path(path)) if separator and not os.path.exists(text) else ("", Path(text))
 
 
 def _part(text: str, scope: str) -> tuple[str, str]:

@@ -84,8 +84,9 @@ class NpzFormat(Format):
         """Whether a file is of this format, from its first bytes (``header``) or its path."""
         if header[:4] == b"PK\x05\x06":  # an empty archive
             return True
-        length = int.from_bytes(header[26:28], "little")
-        return header[:4] == b"PK\x03\x04" and header[30 : 30 + length].endswith(b".npy")
+        end = 30 + int.from_bytes(header[26:28], "little")
+        named = header[30:end].endswith(b".npy") or end > len(header)  # a name that is longer than what is looked at
+        return header[:4] == b"PK\x03\x04" and named
 
     def open(self, source: Source, options: Options | None = None) -> NpzContainer:
         """Open a file of this format. Raises FormatError for one that is broken."""

@@ -36,6 +36,8 @@ HEADER_BYTES = 4096
 MAX_SHARING = 64
 #: Parts of a name, separated by slashes, that become folders when it is extracted.
 MAX_DEPTH = 64
+#: Bytes of such a part that are kept; file systems take 255.
+MAX_PART = 200
 
 Options = Mapping[str, str]
 #: What a part of a file is when it is extracted.
@@ -305,7 +307,8 @@ def safe_relative_path(name: str) -> Path:
     """A name from a file as a relative path that stays below the folder it is joined to. FormatError for one of more
     than MAX_DEPTH parts."""
     parts = [part.translate(_UNSAFE) for part in name.split("/")]
-    kept = [part.encode("utf-8", "replace").decode("utf-8")[:200] for part in parts if part not in ("", ".", "..")]
+    short = [part.encode("utf-8", "replace")[:MAX_PART].decode("utf-8", "ignore") for part in parts]
+    kept = [part for part in short if part not in ("", ".", "..")]
     if len(kept) > MAX_DEPTH:
         raise FormatError(
             f"{name[:80]!r}...: a name of {len(kept)} parts would make as many folders, the limit is {MAX_DEPTH}; "

@@ -187,6 +187,7 @@ def test_parts_are_extracted_to_files_and_scopes_are_told_apart(capsys, archive,
     assert out.read_bytes() == bytes(range(6))
     scoped = f"model={archive}"
     assert run_json(capsys, "list", scoped)["info"]["scope"] == "model"
+    assert run_json(capsys, "list", f"a/b={archive}")["info"]["scope"] == "a/b"
     run_json(capsys, "extract", scoped, "--extract", f"model::s={out}")
     assert out.read_bytes() == b"\0\0\x80?" * 4
     for words in (["--extract", "w"], ["--extract", f"absent={out}"], ["--extract", f"other::w={out}"]):

@@ -236,3 +236,22 @@ def test_names_of_many_parts_are_refused_and_can_be_extracted_to_a_file(tmp_path
     with pytest.raises(FormatError, match="1500 parts"):
         container.extract(tmp_path / "out")
     assert container.extract_to(name, tmp_path / "w.bin").read_bytes() == b"abc"
+
+
+def test_names_become_files_that_a_file_system_takes(tmp_path):
+    """Parts are cut by bytes, not by letters, and two that become one are refused."""
+    irpa = registry.format_named("irpa")
+    array = np.arange(4, dtype=np.int8)
+    (written,) = registry.open(irpa.create([Parameter.from_array("é" * 300, array)])).extract(tmp_path)
+    assert written.read_bytes() == array.tobytes() and len(written.name.encode()) <= 255
+    alike = [Parameter.from_array("é" * 300 + end, array) for end in "ab"]
+    with pytest.raises(FormatError, match="would both be written to"):
+        registry.open(irpa.create(alike)).extract(tmp_path)
+
+
+def test_an_npz_whose_first_name_is_long_is_known_by_its_content():
+    """Longer than the beginning of the file that formats look at."""
+    npz = registry.format_named("npz")
+    name = "/".join(f"c{number}" for number in range(1500))
+    container = registry.open(npz.create([Parameter.from_array(name, np.arange(4, dtype=np.int8))]))
+    assert [row["name"] for row in container.rows()] == [name]
