@@ -162,11 +162,13 @@ def external_parameter(name: str, place: str, folder: Path) -> Parameter:
         if separator and tail.isdecimal() and not (folder / path).is_file():
             path, numbers = head, [int(tail[:20]), *numbers]
     try:
-        size = (folder / path).stat().st_size
+        whole = (folder / path).resolve()
+        if not whole.is_file() or folder.resolve() not in whole.parents:
+            raise ValueError("outside of it" if whole.is_file() else "no such file")
+        size = whole.stat().st_size
     except (OSError, ValueError) as error:
-        raise FormatError(
-            f"external parameter {name!r}: {path!r} is no file in {folder}: {getattr(error, 'strerror', None) or error}"
-        ) from None
+        reason = getattr(error, "strerror", None) or error
+        raise FormatError(f"external parameter {name!r}: {path!r} is no file below {folder}: {reason}") from None
     offset = numbers[0] if numbers else 0
     length = numbers[1] if len(numbers) > 1 else size - offset
     if length < 0 or offset + length > size:

@@ -155,6 +155,8 @@ def test_create_writes_data_of_any_size_and_external_entries(capsys, tmp_path):
     run_json(capsys, "extract", path, "-o", tmp_path / "out", "--option", f"external={tmp_path}")
     assert (tmp_path / "out" / "c.bin").read_bytes() == bytes(range(10, 15))
     assert run(capsys, "create", path, "--external", "a=none.bin")[0] == 2
+    for place in ("", ".", "..", "../other.bin", "/etc/passwd"):  # what its own reader would refuse
+        assert run(capsys, "create", path, "--external", f"a={place}")[0] == 2
     assert run(capsys, "create", path, "--external", "a=weights.bin:99:2")[0] == 2
     assert run(capsys, "create", tmp_path / "a.npz", "--external", "a=weights.bin")[0] == 2
 
