@@ -57,7 +57,7 @@ class Examination:
 def checks() -> list[Rule]:
     """The doctor's own checks in the order of their documentation: every module ``*_checks.py`` of this package."""
     modules_of("nvdla.doctor", "_checks")
-    return CHECKS
+    return sorted(CHECKS, key=lambda each: each.chapter)
 
 
 @dataclass

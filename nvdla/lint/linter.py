@@ -59,9 +59,10 @@ class Report:
 
 
 def rules() -> list[Rule]:
-    """All rules in the order of their documentation: every module ``*_rules.py`` of this package, the dry run last."""
+    """All rules in the order of their documentation, whichever was imported first: every module ``*_rules.py`` of this
+    package, the dry run last."""
     modules_of("nvdla.lint", "_rules")
-    return sorted(RULES, key=lambda each: each.chapter == LAST)
+    return sorted(RULES, key=lambda each: (each.chapter == LAST, each.chapter))
 
 
 def lint_file(path: str | os.PathLike[str], config: str = "auto", abi: str = "auto", **options: Any) -> Report:

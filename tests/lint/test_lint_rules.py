@@ -2,6 +2,8 @@
 
 import dataclasses
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -125,6 +127,16 @@ def test_bdma_is_only_in_nv_full(corpus):
 def test_the_accumulator_reads_no_memory_of_its_own(lenet_loadable):
     report = lint(lenet_loadable, "nv_large")
     assert {rule for rule, _ in errors(report)} == {"atoms-have-the-size-of-the-memory-atom"}
+
+
+def test_a_module_of_rules_that_was_imported_first_changes_nothing():
+    """Rules about atoms are silent where the atoms are others, so their order counts."""
+    code = "import {}; from nvdla.lint.linter import rules; print([each.name for each in rules()])"
+    said = {
+        subprocess.run([sys.executable, "-c", code.format(first)], capture_output=True, text=True, check=True).stdout
+        for first in ("nvdla", "nvdla.lint.memory_rules")
+    }
+    assert len(said) == 1
 
 
 def test_writing_over_weights_is_found(lenet_loadable, plant):
