@@ -16,6 +16,7 @@ from nvdla.analysis.cycles.constants import Memory, Software
 from nvdla.analysis.cycles.estimate import Estimate, estimates
 from nvdla.analysis.cycles.schedule import ChainWork, Schedule, schedule
 from nvdla.errors import DescriptorError
+from nvdla.hardware.configuration import Configuration
 from nvdla.loadable.model import Loadable
 from nvdla.program.operation import Key, Operation
 from nvdla.program.program import Program, Tasks
@@ -36,7 +37,7 @@ class Study(OfProgram):
     def of(
         cls,
         loadable: Loadable,
-        config: str = "auto",
+        config: str | Configuration = "auto",
         abi: str = "auto",
         memory: Memory | None = None,
         layers: Mapping[tuple[int, int], str] | None = None,

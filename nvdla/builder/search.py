@@ -114,7 +114,7 @@ class Evaluator:
             self.config, self.level, self.memory, point.wanted(), self.known, pools_alone=self.pools_alone
         )
         loadable, _, plan = emit(point.program(self.program), self.config, weigher, self.packed, self.cvsram)
-        return Cost(Study.of(loadable, self.config.name, memory=self.memory).schedule.cycles, plan.size)
+        return Cost(Study.of(loadable, self.config, memory=self.memory).schedule.cycles, plan.size)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +14,7 @@ from support.random_networks import networks
 import nvdla
 from nvdla.analysis.study import Study
 from nvdla.builder import BuildError, Network, build, calibrate
+from nvdla.hardware.configuration import configuration
 from nvdla.lint import lint
 from nvdla.program.program import Program
 
@@ -91,3 +94,14 @@ def test_pools_of_a_batch_work_beside_the_next_convolution_where_that_is_faster(
     assert np.array_equal(
         nvdla.Runtime(found[4].loadable, "nv_full").run(elements)["d"], found[4].expected(elements)["d"]
     )
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_configuration_of_ones_own_is_weighed_too(level):
+    net, known = layer((8, 6, 6), 8), configuration("nv_small")
+    scales = calibrate(net, samples(net, np.random.default_rng(1)))
+    made, same = (
+        build(net, each, "int8", scales, level=level, images=2).loadable.to_bytes()
+        for each in (replace(known, name="mine"), known)
+    )
+    assert made == same
