@@ -120,7 +120,7 @@ def _share(a: Extent, b: Extent) -> bool:
         return False
     bytes_ = np.arange(low, high)
     touched = [
-        (bytes_ - each.start) % each.step < each.span if each.step else np.ones(high - low, bool) for each in (a, b)
+        (bytes_ - each.start) % each.stride < each.span if each.stride else np.ones(high - low, bool) for each in (a, b)
     ]
     return bool(np.any(touched[0] & touched[1]))
 
