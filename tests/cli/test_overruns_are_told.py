@@ -37,7 +37,7 @@ def test_a_command_that_runs_a_network_tells_and_refuses(command, overrun, tmp_p
     options = [str(word).format(folder=tmp_path) for word in COMMANDS[command]]
     code, _, error = nvdla_command(command, overrun, *options)
     assert code == 0, error
-    assert f"{overrun}: warning: task 0 operation 5 (PDP)" in error and "hardware goes on in" in error
+    assert f"{overrun}: warning: operation 0/5 (PDP)" in error and "hardware goes on in" in error
     code, _, error = nvdla_command(command, overrun, *options, "--strict")
     assert code == 2 and "outside region" in error.splitlines()[-1], error
 
