@@ -204,7 +204,9 @@ def test_histograms_have_round_ticks(window, page):
     """1, 2 or 5 times a power of ten apart, within the range of the tensor, in real numbers."""
     shown = window().open(page)
     shown.page.click("#tab-values")
-    texts = shown.page.locator(".histogram >> nth=1").locator("text").all_text_contents()
+    drawn = shown.page.locator(".histogram >> nth=1").locator("text")
+    drawn.nth(2).wait_for(state="attached")
+    texts = drawn.all_text_contents()
     ticks = [float(text.replace(",", "")) for text in texts]
     assert len(ticks) >= 3
     step = ticks[1] - ticks[0]

@@ -101,7 +101,7 @@ def test_an_address_that_leads_into_another_memory_is_reported():
     assert "operation 0/0 (SDP): src_data begins at address" in runtime.warnings[0]
     assert runtime.warnings[0].endswith("hardware goes where it leads")
     assert "surfaces-lie-in-their-windows" in {each.rule for each in lint(stray()).findings}
-    with pytest.raises(LeavesRegion, match=r"operation 0 \(SDP\): src_data begins at .*, outside the memory behind"):
+    with pytest.raises(LeavesRegion, match=r"operation 0/0 \(SDP\): src_data begins at .*, outside the memory behind"):
         nvdla.Runtime(stray(), strict=True).run_raw([surface])
 
 
