@@ -9,6 +9,8 @@ import signal
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,17 +53,31 @@ def run(args: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="nvdla-view-") as folder:
         source = Folder(args) if Path(args.loadable).is_dir() else Single(args, Path(folder))
         server = ViewServer(source, args.port)
-        if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
-            _announce(server, args)
-            at_rest()
-            server.serve()
+            with _signals_end(server):
+                _announce(server, args)
+                at_rest()
+                server.serve()
         except KeyboardInterrupt:
             pass  # it is how this command ends
         finally:
             server.close()
     return 0
+
+
+@contextmanager
+def _signals_end(server: Any) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the server."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = signal.SIGINT, signal.SIGTERM
+    before = [signal.signal(number, lambda *_: setattr(server, "ending", True)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 def _announce(server: Any, args: argparse.Namespace) -> None:

@@ -58,6 +58,7 @@ class ViewServer:
         self.token = secrets.token_urlsafe(24)
         self.lock = threading.Lock()  # one run at a time
         self.source = source
+        self.ending = False  # an exception of a signal could be lost, where Python ignores exceptions
         self._server = _Server((HOST, port), _Handler)
         self._server.view = self
         self.port = int(self._server.server_address[1])
@@ -68,7 +69,7 @@ class ViewServer:
         return f"http://{HOST}:{self.port}/?{urlencode({'token': self.token})}"
 
     def serve(self) -> None:
-        """Answers until :meth:`stop` is called from another thread, or an exception comes."""
+        """Answers until :meth:`stop` is called from another thread, or ``ending`` is set by a signal."""
         self._server.serve_forever(poll_interval=0.1)
 
     def stop(self) -> None:
@@ -84,6 +85,11 @@ class ViewServer:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     view: ViewServer
+
+    def service_actions(self) -> None:
+        """Asked several times a second."""
+        if self.view.ending:
+            raise KeyboardInterrupt
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that goes away is no news."""
