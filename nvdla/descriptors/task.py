@@ -9,6 +9,7 @@ whose ``*_index`` fields are indices into the task's address list. An operation'
 from __future__ import annotations
 
 import ctypes
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
@@ -43,7 +44,7 @@ class DlaOperation:
 
 
 @dataclass(frozen=True)
-class DescriptorTask:
+class DescriptorTask(ABC):
     """A task laid over its descriptors: ``network`` and the lists that it names."""
 
     task: TaskEntry
@@ -87,12 +88,13 @@ class DescriptorTask:
         return cls._over(task, abi, source or LoadableSource(loadable, task), limits or Limits())
 
     @classmethod
+    @abstractmethod
     def _over(cls: type[AnyTask], task: TaskEntry, abi: Abi, source: DescriptorSource, limits: Limits) -> AnyTask:
-        raise NotImplementedError("each kind of task has lists of its own")
+        """The lists of this kind of task."""
 
+    @abstractmethod
     def check(self) -> None:
         """Raises DescriptorError for lists that contradict themselves."""
-        raise NotImplementedError("each kind of task has checks of its own")
 
     def __len__(self) -> int:
         """Operations of all ROIs."""
