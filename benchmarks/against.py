@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from same_function import OTHERWISE, as_theirs, with_waits
+from same_function import KERNEL, OTHERWISE, STEPS, UNITS, as_theirs, means_in_steps_of_the_input, with_waits
 
 import nvdla
 from nvdla.analysis.cycles.constants import Memory
@@ -75,7 +76,7 @@ def pairs(chosen: set[str]) -> Iterator[Pair]:
         try:
             ours = cycles(built(network, config, precision, batch, room), config)
             if otherwise:
-                exact, ours = ours, cycles(built(network, config, precision, batch, room, otherwise=True), config)
+                exact, ours = ours, cycles(built(network, config, precision, batch, room, otherwise), config)
         except NvdlaError as error:
             why = str(error)
         yield Pair(network, config, precision, batch, best.stem, theirs, ours, why, otherwise, exact, waits)
@@ -90,10 +91,9 @@ def _fastest(config: str, paths: list[Path]) -> tuple[int, Path, int]:
     return min(found, key=lambda each: each[0])
 
 
-def built(
-    network: str, config: str, precision: str, batch: int, cvsram: int = 0, *, otherwise: bool = False
-) -> Loadable:
-    """The network by this compiler, with as much CVSRAM; ``otherwise``: what NVIDIA's loadable computes instead of it.
+def built(network: str, config: str, precision: str, batch: int, cvsram: int = 0, otherwise: str = "") -> Loadable:
+    """The network by this compiler, with as much CVSRAM; ``otherwise``: what NVIDIA's loadable computes instead of it
+    (OTHERWISE).
 
     Raises NvdlaError where a part of it would run on the host.
     """
@@ -105,7 +105,7 @@ def built(
     if precision != "fp16":
         random = np.random.default_rng(3)
         data = {name: random.uniform(-1, 1, shape).astype(np.float32) for name, shape in shapes.items()}
-    if otherwise:
+    if otherwise in (KERNEL, UNITS):
         import onnx
 
         model = caffe_proto(onnx, folder / "net.prototxt", weights, shapes)[1]
@@ -115,7 +115,8 @@ def built(
         settings |= {"weights": weights, "shapes": shapes}
     else:
         source = seeded(network, batch)
-    made = nvdla.compile(source, config, precision, data, host=False, method="max", **settings)
+    with means_in_steps_of_the_input() if otherwise == STEPS else nullcontext():
+        made = nvdla.compile(source, config, precision, data, host=False, method="max", **settings)
     if made.loadable is None:
         raise BuildError(f"{network}: nothing of it runs on the accelerator")
     return made.loadable

@@ -1,6 +1,7 @@
 """Where NVIDIA's loadables compute another function than the network has, or wait too little: made comparable.
 
 * Averages: windows that reach beyond the padding are divided by the whole kernel; Caffe divides by the part inside.
+* Averages of whole maps in int8: the PDP's are in steps of the input, of which so small numbers use few.
 * Batch normalisation in int8: the SDP adds before it multiplies, in whole units of the input.
 * An SDP operation that reads what the one before writes is enabled as soon as that is programmed: its read DMA runs
   ahead, so it needs that one's completion.
@@ -9,12 +10,16 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
 from nvdla.descriptors.enums import Event, OpType
+from nvdla.frontend.operators import pooling
 from nvdla.lint.order import Order
 from nvdla.loadable.enums import SubInterface
 from nvdla.loadable.model import Loadable
@@ -22,7 +27,10 @@ from nvdla.program import Program
 from nvdla.program.operation import Operation
 
 KERNEL, UNITS = "averages divide by the whole kernel", "adds in whole units of the input"
+STEPS = "averages of whole maps in steps of the input"
 OTHERWISE = {
+    ("mini_cnn", "int8"): STEPS,
+    ("pool_ave_k8", "int8"): STEPS,
     ("pool_ave_k5x3", "int8"): KERNEL,
     ("pool_ave_k5x3", "fp16"): KERNEL,
     ("batchnorm", "int8"): UNITS,
@@ -58,6 +66,17 @@ def as_theirs(onnx: Any, model: Any, data: np.ndarray | None) -> Any:
     old = next(each for each in graph.initializer if each.name == last)
     old.CopyFrom(onnx.numpy_helper.from_array(changed.astype(np.float32), last))
     return model
+
+
+@contextmanager
+def means_in_steps_of_the_input() -> Iterator[None]:
+    """What is compiled meanwhile leaves means of whole maps to the PDP."""
+
+    def pooled(graph: Any, name: str, cube: Any) -> Any:
+        return graph.network.global_average_pool(name, cube)
+
+    with mock.patch.object(pooling, "mean", pooled):
+        yield
 
 
 def with_waits(loadable: Loadable, config: str) -> tuple[Loadable, int]:

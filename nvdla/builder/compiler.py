@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,11 @@ from nvdla.builder.emit import emit
 from nvdla.builder.ir import LoweredProgram, Root, Surface
 from nvdla.builder.lower import lower
 from nvdla.builder.network import Network
+from nvdla.builder.packing import PackedWeights
 from nvdla.builder.planner import SurfacePlan
 from nvdla.builder.quantize import Calibration, quantize
-from nvdla.builder.search import SearchLimits, pools_work_alone
+from nvdla.builder.search import Evaluator, SearchLimits, habits_of
 from nvdla.builder.search import search as look_further
-from nvdla.builder.weigh import Weigher
 from nvdla.errors import BuildError
 from nvdla.hardware.configuration import Configuration, configuration
 from nvdla.loadable.model import Loadable
@@ -141,12 +141,16 @@ def build(
     if not 1 <= images <= MAX_IMAGES:
         raise BuildError(f"network {network.name}: a batch of {images} images, it must be 1 to {MAX_IMAGES}")
     all_images = batched(program, images)
-    alone = level > 0 and pools_work_alone(all_images, chosen, memory, cvsram)
-    weigher, record = Weigher(chosen, level, memory, pools_alone=alone), None
+    packed = PackedWeights(all_images, chosen)
+    evaluator = Evaluator(all_images, chosen, memory or Memory(), cvsram, level=min(level, 1), packed=packed)
+    if level:
+        evaluator = replace(evaluator, habits=habits_of(evaluator))
+    weigher, record = evaluator.weigher(), None
     if level > 1:
-        found = look_further(all_images, chosen, memory, search or SearchLimits(), cvsram, alone)
-        all_images, weigher.wanted, record = found.program, found.wanted, found.record
-    loadable, tasks, layout = emit(all_images, chosen, weigher, cvsram=cvsram)
+        evaluator = replace(evaluator, level=level, known={}, packed=None)
+        found = look_further(evaluator, search or SearchLimits())
+        all_images, weigher, record = found.program, evaluator.weigher(found.wanted), found.record
+    loadable, tasks, layout = emit(all_images, chosen, weigher, packed, cvsram)
     layers = sidecar.describe(program, chosen.name, tasks, weigher, record)
     return Built(loadable, all_images if images == 1 else program, layers, layout)
 

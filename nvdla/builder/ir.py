@@ -8,7 +8,7 @@ of one root.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
@@ -110,6 +110,11 @@ class Surface:
         """(channels, height, width)."""
         return self.channels, self.height, self.width
 
+    def is_same(self, other: Surface) -> bool:
+        """Whether the other one means the same elements of the same root."""
+        mine, others = ((each.root, *_numbers(each)) for each in (self, other))
+        return type(self) is type(other) and mine == others
+
     def put(self, array: np.ndarray, values: np.ndarray) -> None:
         """Put elements (C, H, W) where this surface lies in the root's array."""
         self.of(array)[...] = values
@@ -145,6 +150,11 @@ class Surface:
             column_stride=self.column_stride * column_stride,
             width=width,
         )
+
+
+def _numbers(surface: Surface) -> tuple[int, ...]:
+    """Where a surface lies in its root."""
+    return tuple(getattr(surface, each.name) for each in fields(surface) if each.name != "root")
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,6 +28,7 @@ from nvdla.builder.ir import (
     writes,
 )
 from nvdla.builder.network import MAX_SIZE
+from nvdla.builder.reuse import share_data
 from nvdla.builder.weigh import Weigher
 from nvdla.descriptors.enums import OpType
 from nvdla.errors import BuildError
@@ -136,6 +137,8 @@ def schedule(program: LoweredProgram, config: Configuration, weigher: Weigher | 
             if chosen.level:
                 _share_banks(task.operations, config)
                 _share_weights(task.operations, config)
+                if chosen.habits.shares_data:
+                    share_data(task.operations, config, chosen.memory)
     return tasks
 
 
@@ -223,7 +226,7 @@ class _Chains:
         """The next operation where it pools exactly this result, narrow enough for the PDP's line buffer."""
         if not isinstance(operation, Convolve | Process) or position + 1 >= len(self.program.operations):
             return None
-        if isinstance(operation, Convolve) and (operation.winograd or self.weigher.pools_alone):
+        if isinstance(operation, Convolve) and (operation.winograd or self.weigher.habits.pools_alone):
             return None  # results of Winograd's method come in blocks
         pool, result = self.program.operations[position + 1], writes(operation)
         if not isinstance(pool, Pool) or pool.source.root is not result.root or result.root.role != "inner":

@@ -20,8 +20,9 @@ from nvdla.builder.emit import emit
 from nvdla.builder.ir import LoweredProgram, Pool
 from nvdla.builder.orders import Movable, moves, units_of
 from nvdla.builder.packing import PackedWeights
+from nvdla.builder.schedule import ScheduledDlaTask, Task, schedule
 from nvdla.builder.trials import Trials
-from nvdla.builder.weigh import GAIN, Weigher
+from nvdla.builder.weigh import GAIN, USUAL, Habits, Weigher
 from nvdla.errors import BuildError
 from nvdla.hardware.configuration import Configuration
 
@@ -95,26 +96,32 @@ class Cost:
 
 @dataclass
 class Evaluator:
-    """What a point costs: it is built, and studied as ``nvdla cycles`` does. ``level`` of the weigher."""
+    """What a point costs: it is built, and studied as ``nvdla cycles`` does.
+
+    ``cvsram``: bytes of it that surfaces may lie in; ``level`` of the weigher; ``known``: what was weighed, at this
+    level; ``packed``: weights that were packed before (None: by whoever asks first).
+    """
 
     program: LoweredProgram
     config: Configuration
     memory: Memory
     cvsram: int = 0
-    level: int = 2
+    level: int = 1
     known: dict[Any, Any] = field(default_factory=dict)
     packed: PackedWeights | None = None
-    pools_alone: bool = False
+    habits: Habits = USUAL
 
     def __call__(self, point: CodePlan) -> Cost:
         """Cycles and pool of a point."""
         if self.packed is None:
             self.packed = PackedWeights(self.program, self.config)
-        weigher = Weigher(
-            self.config, self.level, self.memory, point.wanted(), self.known, pools_alone=self.pools_alone
-        )
+        weigher = self.weigher(point.wanted())
         loadable, _, plan = emit(point.program(self.program), self.config, weigher, self.packed, self.cvsram)
         return Cost(Study.of(loadable, self.config, memory=self.memory).schedule.cycles, plan.size)
+
+    def weigher(self, wanted: Mapping[int, int] | None = None) -> Weigher:
+        """Who chooses forms; what one has weighed the next one knows."""
+        return Weigher(self.config, self.level, self.memory, wanted or {}, self.known, habits=self.habits)
 
 
 @dataclass(frozen=True)
@@ -127,30 +134,39 @@ class Found:
     record: dict[str, Any]
 
 
-def pools_work_alone(program: LoweredProgram, config: Configuration, memory: Memory | None, cvsram: int = 0) -> bool:
-    """Whether a batch is faster where no pool takes a convolution's results on the fly: one image's pool then works
-    beside the next one's convolution, which it would hold back."""
-    if program.images == 1 or not any(isinstance(each, Pool) for each in program.operations):
-        return False
+def habits_of(usual: Evaluator) -> Habits:
+    """What makes the whole network fastest. Pools of a batch may take their data from memory: one image's pool then
+    works beside the next one's convolution, which it would hold back. Data that stay in the buffer may let results
+    come too early for who takes them."""
+    program = usual.program
     point = CodePlan({}, tuple(range(len(program.operations))))
-    given = program, config, memory or Memory(), cvsram
-    costs = [Evaluator(*given, level=1, pools_alone=alone)(point) for alone in (False, True)]
-    return costs[1].cycles < GAIN * costs[0].cycles
+    known: dict[Habits, int] = {}
+
+    def cycles(habits: Habits) -> int:
+        if habits not in known:
+            known[habits] = replace(usual, habits=habits)(point).cycles
+        return known[habits]
+
+    found = usual.habits
+    if program.images > 1 and any(isinstance(each, Pool) for each in program.operations):
+        alone = replace(found, pools_alone=True)
+        found = alone if cycles(alone) < GAIN * cycles(found) else found
+    if _shares(schedule(program, usual.config, replace(usual, habits=found).weigher())):
+        again = replace(found, shares_data=False)
+        found = again if cycles(again) < cycles(found) else found
+    return found
 
 
-def search(
-    program: LoweredProgram,
-    config: Configuration,
-    memory: Memory | None,
-    settings: SearchLimits,
-    cvsram: int = 0,
-    pools_alone: bool = False,
-) -> Found:
-    """The fastest point that was found from that of level 1 on. ``cvsram``: bytes of it that surfaces may lie in."""
+def _shares(tasks: list[Task]) -> bool:
+    dla = (task for task in tasks if isinstance(task, ScheduledDlaTask))
+    return any(each.reuses_data for task in dla for each in task.operations)
+
+
+def search(evaluator: Evaluator, settings: SearchLimits) -> Found:
+    """The fastest point that was found from that of level 1 on."""
     deadline = math.inf if settings.time_limit is None else time.monotonic() + settings.time_limit
-    evaluator = Evaluator(program, config, memory or Memory(), cvsram, pools_alone=pools_alone)
-    start = Weigher(config, 2, evaluator.memory, known=evaluator.known, pools_alone=pools_alone)
-    _, tasks, _ = emit(program, config, start)
+    program, start = evaluator.program, evaluator.weigher()
+    _, tasks, _ = emit(program, evaluator.config, start)
     units = units_of(program, tasks)
     point = CodePlan({position: choice.taken for position, choice in start.choices.items()}, tuple(range(len(units))))
     point = replace(point, order=tuple(position for unit in units for position in unit.positions))

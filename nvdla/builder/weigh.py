@@ -31,14 +31,25 @@ class FormChoice:
     taken: int
 
 
+@dataclass(frozen=True)
+class Habits:
+    """What is done alike in all of a network. ``pools_alone``: no pool takes a convolution's results on the fly;
+    ``shares_data``: convolutions in a row on one cube fetch it once (:mod:`nvdla.builder.reuse`)."""
+
+    pools_alone: bool = False
+    shares_data: bool = True
+
+
+USUAL = Habits()
+
+
 @dataclass
 class Weigher:
     """Chooses forms, each geometry once, for a memory behind the accelerator (None: as wide as the bus). ``level``: 0
     takes the plain form, 2 looks at more parts than 1.
 
     ``wanted``: by position in the program, the place of a form among those weighed, which is taken whatever the others
-    cost (:mod:`nvdla.builder.search`). ``choices``: what was chosen, by position. ``pools_alone``: no pool takes a
-    convolution's results on the fly.
+    cost (:mod:`nvdla.builder.search`). ``choices``: what was chosen, by position.
     """
 
     config: Configuration
@@ -47,7 +58,7 @@ class Weigher:
     wanted: Mapping[int, int] = field(default_factory=dict)
     known: dict[Geometry, list[Alternative]] = field(default_factory=dict)
     choices: dict[int, FormChoice] = field(default_factory=dict)
-    pools_alone: bool = False
+    habits: Habits = USUAL
 
     def choose(self, operation: Convolve, plain: Fit, position: int) -> Fit:
         """The tiles and banks of a convolution. ``plain``: the fewest tiles."""
