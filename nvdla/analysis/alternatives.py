@@ -26,9 +26,35 @@ PARTS = (1, 2, 4)
 
 
 @dataclass(frozen=True)
+class StoredWeights:
+    """How weights may lie in memory and in the buffer. Bytes in whole entries of the buffer: of ``whole``, all of them,
+    and of ``group``, what one kernel group needs at most; ``traffic``: all that is fetched. ``mask`` (WMB): bytes, in a
+    bank of their own; 0 of weights that are not compressed."""
+
+    whole: int
+    group: int
+    traffic: int
+    mask: int = 0
+
+    @property
+    def compressed(self) -> bool:
+        """Whether zeros are left out."""
+        return self.mask > 0
+
+    def banks(self, config: Configuration) -> int:
+        """Banks that data and weights share."""
+        return config.cbuf_banks - self.compressed
+
+    def may_stay(self, banks: int, config: Configuration) -> bool:
+        """Whether all of them find room in so many banks."""
+        return self.whole <= banks * config.cbuf_bank_bytes and self.mask <= config.cbuf_bank_bytes
+
+
+@dataclass(frozen=True)
 class Geometry:
     """A direct convolution on feature data. Shapes are (channels, height, width); ``kernel`` (height, width), ``span``
-    the rows that it covers (dilation), ``stride`` and ``pad`` of the rows; ``sums``: a second cube is added."""
+    the rows that it covers (dilation), ``stride`` and ``pad`` of the rows; ``sums``: a second cube is added.
+    ``sparse``: its weights compressed, where that may pay."""
 
     source: tuple[int, int, int]
     result: tuple[int, int, int]
@@ -38,6 +64,7 @@ class Geometry:
     pad: int
     sums: bool = False
     element_bytes: int = 1
+    sparse: StoredWeights | None = None
     grain: ClassVar[int] = 1
     """Rows of the result that are not divided."""
 
@@ -59,23 +86,37 @@ class Geometry:
 
     def chain(self, part: tuple[int, int], form: Alternative, first: bool, config: Configuration) -> ChainShape:
         """A part as the cycle model takes it; ``first``: the first of its form."""
-        return convolution(
+        reads_weights = first or not form.keeps_weights
+        chain = convolution(
             config,
             (self.source[0], self.rows(*part)[1], self.source[2]),
             (self.result[0], part[1], self.result[2]),
             self.kernel,
             data_banks=form.data_banks,
             weight_banks=form.weight_banks,
-            reads_weights=first or not form.keeps_weights,
+            reads_weights=reads_weights,
             sums=self.sums,
             element_bytes=self.element_bytes,
         )
+        if not form.compressed or not reads_weights:
+            return chain
+        assert chain.conv is not None and self.sparse is not None
+        return replace(chain, conv=replace(chain.conv, weight_bytes=self.sparse.traffic))
 
     def fetch_share(self, config: Configuration, memory: Memory | None = None) -> float:
         """Cycles in which the input is fetched, as a share of those in which the array multiplies: what parts can
         save at most."""
         atoms = ceil_div(self.source[0] * self.element_bytes, config.memory_atom)
         fetch = atoms * config.memory_atom * self.source[1] * self.source[2]
+        return self._share(fetch, config, memory)
+
+    def zeros_share(self, config: Configuration, memory: Memory | None = None) -> float:
+        """The same of what compression leaves out."""
+        if self.sparse is None:
+            return 0.0
+        return self._share(self.weight_bytes(self.result[0], config) - self.sparse.traffic, config, memory)
+
+    def _share(self, fetch: int, config: Configuration, memory: Memory | None) -> float:
         rate = config.dram_width_bits / 8
         if memory is not None and memory.bytes_per_cycle is not None:
             rate = min(rate, memory.bytes_per_cycle)
@@ -87,6 +128,14 @@ class Geometry:
         """Bytes of so many kernels in whole entries of the buffer."""
         size = self.source[0] * self.kernel[0] * self.kernel[1] * self.element_bytes
         return align(min(kernels, self.result[0]) * size, config.cbuf_entry_bytes)
+
+    def weight_forms(self, config: Configuration) -> Iterator[StoredWeights]:
+        """The ways in which the weights may lie in memory."""
+        group = max(config.mac_atomic_k // self.element_bytes, 1)
+        whole, one = (self.weight_bytes(kernels, config) for kernels in (self.result[0], group))
+        yield StoredWeights(whole, one, whole)
+        if self.sparse is not None:
+            yield self.sparse
 
 
 @dataclass(frozen=True)
@@ -136,12 +185,14 @@ class Alternative:
     weight_banks: int
     keeps_weights: bool
     cycles: int = 0
+    compressed: bool = False
 
     @property
     def words(self) -> str:
         """What it is."""
+        packed = ", weights compressed" if self.compressed else ""
         kept = ", weights kept" if self.keeps_weights else ""
-        return f"{self.form}, {self.data_banks} data and {self.weight_banks} weight banks{kept}"
+        return f"{self.form}, {self.data_banks} data and {self.weight_banks} weight banks{packed}{kept}"
 
     @property
     def form(self) -> str:
@@ -157,6 +208,7 @@ class Alternative:
             "data_banks": self.data_banks,
             "weight_banks": self.weight_banks,
             "keeps_weights": self.keeps_weights,
+            "compressed": self.compressed,
             "cycles": self.cycles,
         }
 
@@ -176,12 +228,13 @@ def alternatives(
         replace(each, cycles=cycles_of(each, geometry, config, memory))
         for parts in sorted(numbers)
         if parts <= geometry.result[1] and (parts == 1 or geometry.divisible)
-        for each in itertools.islice(_forms(geometry, config, parts), None if thorough else 1)
+        for weights in geometry.weight_forms(config)
+        for each in itertools.islice(_forms(geometry, config, parts, weights), None if thorough else 1)
     ]
-    return sorted(found, key=lambda each: (each.cycles, len(each.parts), each.data_banks))
+    return sorted(found, key=lambda each: (each.cycles, each.compressed, len(each.parts), each.data_banks))
 
 
-def _forms(geometry: Geometry, config: Configuration, count: int) -> Iterator[Alternative]:
+def _forms(geometry: Geometry, config: Configuration, count: int, weights: StoredWeights) -> Iterator[Alternative]:
     """The ways to do it in so many parts, most room for data first: for two parts' or for one's; weights are kept where
     they fit."""
     height, width = geometry.result[1:]
@@ -190,17 +243,15 @@ def _forms(geometry: Geometry, config: Configuration, count: int) -> Iterator[Al
     if len(parts) != count or (count > 1 and min(each[1] for each in parts) * width == 1):
         return
     entries = [geometry.entries(part, config) for part in parts]
-    group = max(config.mac_atomic_k // geometry.element_bytes, 1)
-    sizes = [geometry.weight_bytes(kernels, config) for kernels in (geometry.result[0], group)]
-    whole, one = (ceil_div(size, config.cbuf_bank_bytes) for size in sizes)
+    whole, one = (ceil_div(size, config.cbuf_bank_bytes) for size in (weights.whole, weights.group))
     together = max((a + b for a, b in itertools.pairwise(entries)), default=0)
     banks = {ceil_div(max(entries), config.cbuf_bank_entries), ceil_div(together, config.cbuf_bank_entries)}
     for data in sorted(banks, reverse=True):
-        rest = config.cbuf_banks - data
+        rest = weights.banks(config) - data
         if data == 0 or rest < one or data * config.cbuf_bank_entries < max(entries):
             continue
-        fits = whole <= rest
-        yield Alternative(parts, data, whole if fits else rest, fits and count > 1)
+        fits = weights.may_stay(rest, config)
+        yield Alternative(parts, data, min(whole, rest), fits and count > 1, compressed=weights.compressed)
 
 
 def cycles_of(form: Alternative, geometry: Geometry, config: Configuration, memory: Memory | None = None) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nvdla.analysis.alternatives import PARTS, Alternative, Geometry, alternatives
+from nvdla.analysis.alternatives import PARTS, Alternative, Geometry, StoredWeights, alternatives
 from nvdla.analysis.cycles.queue import queue_cycles
 from nvdla.analysis.cycles.shapes import ChainShape, ConvolutionShape, SdpShape
 from nvdla.analysis.study import Study
@@ -25,12 +25,13 @@ from nvdla.rounding import align
 @dataclass(frozen=True)
 class LayerGeometry(Geometry):
     """A layer of a loadable. ``whole``: all of it as one chain; ``line``: entries that a line takes; ``stored``: bytes
-    of all weights, fetched or not; ``most``: entries of all data, where they are not just its lines (Winograd);
-    ``bands``: whether it can be done in parts of rows."""
+    of all weights, fetched or not, and ``mask`` those of the mask where they are compressed; ``most``: entries of all
+    data, where they are not just its lines (Winograd); ``bands``: whether it can be done in parts of rows."""
 
     whole: ChainShape = field(default_factory=ChainShape)
     line: int = 0
     stored: int = 0
+    mask: int = 0
     most: int = 0
     bands: bool = True
 
@@ -53,6 +54,12 @@ class LayerGeometry(Geometry):
         """Bytes as they lie in memory, compressed or not."""
         share = min(kernels, self.shape.kernels) / self.shape.kernels
         return align(math.ceil(self.stored * share), config.cbuf_entry_bytes)
+
+    def weight_forms(self, config: Configuration) -> Iterator[StoredWeights]:
+        """The one in the loadable; a kernel group of compressed weights may begin within an entry."""
+        (plain,) = super().weight_forms(config)
+        beside = config.cbuf_entry_bytes if self.mask else 0
+        yield replace(plain, group=plain.group + beside, mask=self.mask)
 
     def chain(self, part: tuple[int, int], form: Alternative, first: bool, config: Configuration) -> ChainShape:
         """A part with its share of the traffic of all."""
@@ -175,7 +182,8 @@ def _geometry(nodes: list[Operation], whole: ChainShape, bands: bool = True) -> 
         element_bytes=nodes[0].element_bytes("src_data"),
         whole=whole,
         line=max(op.entry_per_slice, 1),
-        stored=sum(access.traffic for access in nodes[0].reads if access.role in ("weights", "wmb", "wgs")),
+        stored=sum(access.traffic for access in nodes[0].reads if access.role == "weights"),
+        mask=sum(access.traffic for access in nodes[0].reads if access.role == "wmb"),
         most=0 if plain else max(used, 1),
         bands=bands and plain,
     )
@@ -199,7 +207,7 @@ def _layer(nodes: list[Operation], chains: list[ChainShape], reads_input: bool) 
     tops = [sum(node.surface.dst_data.height for node in nodes[:number]) for number in range(len(nodes))]
     parts = tuple((top, node.surface.dst_data.height) for top, node in zip(tops, nodes, strict=True))
     kept = len(nodes) > 1 and all(node.op.weight_reuse for node in nodes[1:])
-    built = Alternative(parts, conv.data_banks, conv.weight_banks, kept)
+    built = Alternative(parts, conv.data_banks, conv.weight_banks, kept, compressed=plain.mask > 0)
     return LoweredLayer(tuple(nodes), tuple(chains), geometry, built, reads_input)
 
 

@@ -111,6 +111,7 @@ def builder_lines(row: Row) -> Iterator[str]:
     for place, form in enumerate(kept["forms"]):
         taken = " (taken)" if place == kept["taken"] else ""
         banks = f"{form['data_banks']} data and {form['weight_banks']} weight banks"
+        banks += ", weights compressed" if form["compressed"] else ""
         held = ", weights kept" if form["keeps_weights"] else ""
         yield f"    {form['form']}, {banks}{held}: {form['cycles']:,} cycles{taken}"
     if search:

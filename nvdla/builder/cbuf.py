@@ -55,12 +55,14 @@ class Tile:
 
 @dataclass(frozen=True)
 class Fit:
-    """How a convolution uses the buffer. ``keeps_weights``: all tiles but the first use the first one's."""
+    """How a convolution uses the buffer. ``keeps_weights``: all tiles but the first use the first one's;
+    ``compressed``: its weights lie there without their zeros."""
 
     tiles: tuple[Tile, ...]
     data_banks: int
     weight_banks: int
     keeps_weights: bool = False
+    compressed: bool = False
 
 
 def entries_per_slice(channels: int, width: int, precision: str, config: Configuration) -> int:

@@ -41,6 +41,7 @@ from nvdla.descriptors.enums import (
     SdpAlu,
     SdpMode,
     SdpType,
+    WeightFormat,
 )
 from nvdla.loadable.enums import PixelFormat
 from nvdla.rounding import align, ceil_div
@@ -126,8 +127,8 @@ class Describer:
             self._winograd(operation, op)
         # The firmware refuses any scale but 1 and any offset here (conv.c).
         op.out_cvt.scale, op.out_cvt.truncate, op.out_cvt.enable = 1, operation.truncate, 1
-        self._weights(operation, surface.weight_data)
-        self._none(surface.wmb_data, surface.wgs_data)
+        op.weight_format = WeightFormat.COMPRESSED if hardware.compressed else WeightFormat.UNCOMPRESSED
+        self._weights(operation, hardware.compressed, surface)
         self._surface(surface.src_data, source)
         self._surface(surface.dst_data, result, flies=True)
 
@@ -159,11 +160,17 @@ class Describer:
         op.kernel_channel_csc = op.input_channel_csc
         op.bytes_per_kernel = stored_kernel_bytes(operation, self.config)
 
-    def _weights(self, operation: Convolve, field: Any) -> None:
+    def _weights(self, operation: Convolve, compressed: bool, surface: Any) -> None:
         _, channels, rows, columns = operation.weights.shape
-        data = self.packed.of(operation)
-        cube = Cube(CONSTANTS, self.constants.add(data), channels, rows, columns, 0, 0, len(data))
-        self._cube(field, cube)
+        if compressed:
+            found = self.packed.compressed(operation)
+            pieces = [(surface.weight_data, found.stored), (surface.wmb_data, found.mask)]
+            pieces.append((surface.wgs_data, found.sizes))
+        else:
+            pieces = [(surface.weight_data, self.packed.of(operation))]
+            self._none(surface.wmb_data, surface.wgs_data)
+        for field, data in pieces:
+            self._cube(field, Cube(CONSTANTS, self.constants.add(data), channels, rows, columns, 0, 0, len(data)))
 
     # ---- SDP
 

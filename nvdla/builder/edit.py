@@ -14,12 +14,13 @@ import numpy as np
 
 from nvdla.descriptors.enums import DataFormat, OpType, Precision, SdpMode, SdpType, WeightFormat
 from nvdla.descriptors.task import DlaOperation, DlaTask
-from nvdla.errors import BuildError, DescriptorError, shape_text
+from nvdla.errors import BuildError, DescriptorError, FormatError, shape_text
 from nvdla.hardware.configuration import Configuration, configuration
 from nvdla.loadable.enums import Interface
 from nvdla.loadable.model import Blob, Loadable, MemoryEntry
-from nvdla.memory.weights import pack_direct
+from nvdla.memory.weights import compress_as, pack_direct
 from nvdla.program.program import Program
+from nvdla.rounding import ceil_div
 
 _STAGES = ("x1", "x2", "y")
 
@@ -29,14 +30,14 @@ def replace_weights(loadable: Loadable, task: int, operation: int, weights: np.n
 
     ``weights`` (kernels, channels, rows, columns) have the element type of the operation (int8, int16, float16) and the
     size of the old ones; ``config`` decides how they are packed. Convolutions that share the old weights (tiles of one
-    layer) get the new ones too.
+    layer) get the new ones too. Of compressed weights those that are left out must stay 0.
     """
     decoded, found = _operation(loadable, task, operation, OpType.CONV)
     chosen = configuration(config)
     op = found.op
     where = f"operation {task}/{operation}"
-    if op.data_format != DataFormat.FEATURE or op.weight_format != WeightFormat.UNCOMPRESSED or op.conv_mode:
-        raise BuildError(f"{where}: only uncompressed weights of direct convolutions on feature data can be replaced")
+    if op.data_format != DataFormat.FEATURE or op.conv_mode:
+        raise BuildError(f"{where}: only weights of direct convolutions on feature data can be replaced")
     shape = (found.surface.dst_data.channel, op.kernel_channel_csc, op.kernel_height_csc, op.kernel_width_csc)
     dtype = Precision(op.out_precision).dtype
     weights = np.asarray(weights)
@@ -44,7 +45,15 @@ def replace_weights(loadable: Loadable, task: int, operation: int, weights: np.n
         raise BuildError(
             f"{where}: weights {shape_text(weights.shape)} {weights.dtype} must be {shape_text(shape)} {dtype}"
         )
-    return _overwrite(loadable, decoded, found.surface.weight_data, _packed(weights, chosen), where)
+    data = _packed(weights, chosen)
+    if op.weight_format == WeightFormat.COMPRESSED:
+        mask = _content(loadable, decoded, found.surface.wmb_data, ceil_div(weights.size, 8), where)
+        room, elements = found.surface.weight_data.size, np.frombuffer(data, weights.dtype)
+        try:
+            data = compress_as(elements, np.frombuffer(mask, np.uint8), room, where)
+        except FormatError as error:
+            raise BuildError(str(error)) from None
+    return _overwrite(loadable, decoded, found.surface.weight_data, data, where)
 
 
 def _packed(weights: np.ndarray, config: Configuration) -> bytes:
@@ -205,14 +214,22 @@ def _overwrite(loadable: Loadable, task: DlaTask, cube: Any, data: bytes, where:
     """Write ``data`` over the blob in which a cube lies; it must fit the cube."""
     if len(data) > cube.size:
         raise BuildError(f"{where}: {len(data)} bytes, the old data take {cube.size}")
-    address = loadable.address(task.task.address_list[cube.address])
-    memory = loadable.memory(address.mem_id)
-    start = address.offset + cube.offset
-    blob, offset = _blob_at(loadable, memory, start, len(data), where)
+    blob, offset = _blob_of(loadable, task, cube, len(data), where)
     content = bytearray(blob.data)
     content[offset : offset + len(data)] = data
     changed = replace(blob, data=memoryview(bytes(content)))
     return replace(loadable, blobs=tuple(changed if each is blob else each for each in loadable.blobs))
+
+
+def _content(loadable: Loadable, task: DlaTask, cube: Any, size: int, where: str) -> memoryview:
+    """The first ``size`` bytes of a cube."""
+    blob, offset = _blob_of(loadable, task, cube, size, where)
+    return blob.data[offset : offset + size]
+
+
+def _blob_of(loadable: Loadable, task: DlaTask, cube: Any, size: int, where: str) -> tuple[Blob, int]:
+    address = loadable.address(task.task.address_list[cube.address])
+    return _blob_at(loadable, loadable.memory(address.mem_id), address.offset + cube.offset, size, where)
 
 
 def _blob_at(loadable: Loadable, memory: MemoryEntry, start: int, size: int, where: str) -> tuple[Blob, int]:

@@ -9,6 +9,7 @@ of one root.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -235,6 +236,11 @@ class Convolve:
     process: Process
     truncate: int = 0
     winograd: bool = False
+
+    @cached_property
+    def nonzero(self) -> np.ndarray:
+        """Weights of each kernel that are not 0."""
+        return np.count_nonzero(self.weights.reshape(len(self.weights), -1), axis=1)
 
 
 @dataclass(eq=False)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from nvdla.builder.cbuf import Fit, fit, rounded, stored_kernel_bytes
+from nvdla.builder.compression import stored_weights
 from nvdla.builder.ir import (
     BYTES,
     Contract,
@@ -51,6 +52,7 @@ class HardwareOperation:
     ``source_flies`` / ``destination_flies``: from or to the engine before or after. ``last``: the operation that
     ends its chain, so that its completion means that all of the chain is complete. ``position``: in the program.
     ``keeps_*``: for the next convolution, which ``reuses_*`` what lies in the buffer instead of fetching it.
+    ``compressed``: the weights are stored without their zeros.
     """
 
     type: OpType
@@ -65,6 +67,7 @@ class HardwareOperation:
     reuses_data: bool = False
     keeps_weights: bool = False
     reuses_weights: bool = False
+    compressed: bool = False
     index: int = -1
     chain: list[HardwareOperation] = field(default_factory=list)
 
@@ -144,11 +147,12 @@ def schedule(program: LoweredProgram, config: Configuration, weigher: Weigher | 
 
 def _share_banks(operations: list[HardwareOperation], config: Configuration) -> None:
     """Convolutions in a row divide the convolution buffer alike, as long as each has the banks that it needs: a change
-    of banks is a wait."""
+    of banks is a wait. The mask of compressed weights has the last bank."""
     row: list[HardwareOperation] = []
     data = weights = 0
     for each in (each for each in operations if each.type == OpType.CONV):
-        if max(data, each.data_banks) + max(weights, each.weight_banks) > config.cbuf_banks:
+        room = config.cbuf_banks - any(one.compressed for one in [*row, each])
+        if max(data, each.data_banks) + max(weights, each.weight_banks) > room:
             row, data, weights = [], 0, 0
         row.append(each)
         data, weights = max(data, each.data_banks), max(weights, each.weight_banks)
@@ -166,9 +170,17 @@ def _share_weights(operations: list[HardwareOperation], config: Configuration) -
             continue
         same = (first.winograd, first.source.root.pixels) == (then.winograd, then.source.root.pixels)
         banks = (before.data_banks, before.weight_banks) == (after.data_banks, after.weight_banks)
-        size = rounded(len(first.weights) * stored_kernel_bytes(first, config), config)
-        if same and banks and size <= before.weight_banks * config.cbuf_bank_bytes:
+        if same and banks and before.compressed == after.compressed and _may_stay(before, first, config):
             before.keeps_weights = after.reuses_weights = True
+
+
+def _may_stay(hardware: HardwareOperation, operation: Convolve, config: Configuration) -> bool:
+    """Whether all weights of a convolution find room in its banks."""
+    if hardware.compressed:
+        stored = stored_weights(operation, config)
+        return stored is not None and stored.may_stay(hardware.weight_banks, config)
+    size = rounded(len(operation.weights) * stored_kernel_bytes(operation, config), config)
+    return size <= hardware.weight_banks * config.cbuf_bank_bytes
 
 
 class _Chains:
@@ -216,6 +228,7 @@ class _Chains:
             for part in legal_convolutions(whole, self.config):
                 conv = HardwareOperation(OpType.CONV, part, position, destination_flies=True)
                 conv.data_banks, conv.weight_banks = chosen.data_banks, chosen.weight_banks
+                conv.compressed = chosen.compressed
                 chains.append([conv, HardwareOperation(OpType.SDP, part.process, position, source_flies=True)])
         if chosen.keeps_weights and len(chains) == len(chosen.tiles):
             for earlier, later in itertools.pairwise(chains):

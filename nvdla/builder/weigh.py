@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from nvdla.analysis.alternatives import PARTS, Alternative, Geometry, alternatives
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.builder import winograd
 from nvdla.builder.cbuf import Fit, fit, tiles_of_rows
+from nvdla.builder.compression import stored_weights
 from nvdla.builder.ir import BYTES, Convolve
 from nvdla.builder.shapes import reach
 from nvdla.errors import BuildError
 from nvdla.hardware.configuration import Configuration
 
 GAIN = 0.995
-"""A form in more parts must take less than this share of the cycles of the plain one: the model is that exact."""
+"""A form in more parts, or with compressed weights, must take less than this share of the cycles of the plain one: the
+model is that exact."""
 WORTH_WEIGHING = 0.01
-"""The share of the multiplying that fetching the input takes, from which on parts are weighed."""
+"""The share of the multiplying that fetching the input takes, or the weights that are zero, from which on parts, or
+compressed weights, are weighed."""
 MORE_PARTS = tuple(range(1, 13))
 """Numbers of parts that level 2 looks at."""
 
@@ -65,20 +68,19 @@ class Weigher:
         whole_lines = all(tile.out_columns[1] == operation.process.destination.width for tile in plain.tiles)
         if not self.level or operation.source.root.pixels is not None or not whole_lines:
             return plain
-        geometry = geometry_of(operation)
-        found = self._weighed(geometry, len(plain.tiles))
+        found = self._weighed(self._geometry(operation), len(plain.tiles))
         if not found:
             return plain
         taken = self.wanted.get(position, self._fastest(found, len(plain.tiles)))
         self.choices[position] = FormChoice(operation.layer, tuple(found), taken)
         best = found[taken]
         tiles = tiles_of_rows(operation, best.parts)
-        return Fit(tiles, best.data_banks, best.weight_banks, best.keeps_weights)
+        return Fit(tiles, best.data_banks, best.weight_banks, best.keeps_weights, best.compressed)
 
     def _fastest(self, found: list[Alternative], fewest: int) -> int:
-        """The first; that of the fewest tiles where the model cannot tell them apart."""
-        same = next((place for place, each in enumerate(found) if len(each.parts) == fewest), None)
-        return same if same is not None and found[0].cycles > GAIN * found[same].cycles else 0
+        """The first; of those that the model cannot tell from it one with plain weights, that of the fewest tiles."""
+        close = [place for place, each in enumerate(found) if not place or GAIN * each.cycles < found[0].cycles]
+        return min(close, key=lambda place: (found[place].compressed, len(found[place].parts) != fewest, place))
 
     def winograd(self, operation: Convolve, position: int) -> Fit:
         """The tiles and banks of a convolution by Winograd's method, which is known to fit."""
@@ -96,7 +98,7 @@ class Weigher:
         except BuildError:
             return True
         numbers = {*PARTS, fewest, 2 * fewest}
-        direct = alternatives(geometry_of(plain), self.config, self.memory, numbers=numbers, thorough=False)
+        direct = alternatives(self._geometry(plain), self.config, self.memory, numbers=numbers, thorough=False)
         return not direct or found[0].cycles < GAIN * direct[0].cycles
 
     def _by_winograd(self, operation: Convolve) -> list[Alternative]:
@@ -117,9 +119,16 @@ class Weigher:
         if geometry not in self.known:
             numbers = {*(MORE_PARTS if self.level > 1 else PARTS), fewest, 2 * fewest}
             thorough = self.level > 1
-            worth = thorough or geometry.fetch_share(self.config, self.memory) >= WORTH_WEIGHING
+            share = geometry.fetch_share(self.config, self.memory)
+            worth = thorough or geometry.sparse is not None or share >= WORTH_WEIGHING
             self.known[geometry] = alternatives(geometry, self.config, self.memory, numbers, thorough) if worth else []
         return self.known[geometry]
+
+    def _geometry(self, operation: Convolve) -> Geometry:
+        """A direct convolution with its weights compressed as well, where they have zeros enough."""
+        plain = geometry_of(operation)
+        sparse = replace(plain, sparse=stored_weights(operation, self.config))
+        return sparse if sparse.zeros_share(self.config, self.memory) >= WORTH_WEIGHING else plain
 
 
 def geometry_of(operation: Convolve) -> Geometry:

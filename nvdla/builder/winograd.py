@@ -16,6 +16,7 @@ from nvdla.analysis.alternatives import Alternative, WinogradGeometry
 from nvdla.builder.cbuf import Fit, Tile
 from nvdla.builder.groups import Group
 from nvdla.builder.ir import BYTES, Convolve, Process, Root, Surface
+from nvdla.builder.quantize import quantize
 from nvdla.hardware.configuration import Configuration
 from nvdla.rounding import align
 
@@ -84,10 +85,8 @@ def target(lowering: Lowering, group: Group) -> Surface | None:
     channels, height, width = tensor.shape
     shape = align(height, BLOCK), align(width, BLOCK)
     whole = Root(tensor.name, channels, *shape, lowering.precision).whole
-    weights = np.broadcast_to(np.float16(0), group.kernels.shape)
-    plain = Convolve(
-        group.name, source, weights, (1, 1), layer.padding, (1, 1), Process("", None, whole.crop(0, height, 0, width))
-    )
+    weights, result = quantize(group.kernels, 1.0, "fp16"), Process("", None, whole.crop(0, height, 0, width))
+    plain = Convolve(group.name, source, weights, (1, 1), layer.padding, (1, 1), result)
     below, right = shape[0] - height, shape[1] - width
     other = replace(plain, process=Process("", None, whole), padding=_more(layer.padding, below, right), winograd=True)
     if not lowering.weigher.prefers(other, plain):

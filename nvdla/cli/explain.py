@@ -116,7 +116,13 @@ def _print_rows(rows: list[dict[str, Any]]) -> None:
 def _form_cells(form: dict[str, Any]) -> dict[str, Any]:
     kept = form["keeps_weights"] if form["parts"] > 1 else None
     passes = f"{form['data_passes']:.2f}"
-    return form | {"weights_kept": kept, "data_passes": passes, "built": "yes" if form["chosen"] else None}
+    what = f"{form['form']}, weights compressed" if form["compressed"] else form["form"]
+    return form | {
+        "form": what,
+        "weights_kept": kept,
+        "data_passes": passes,
+        "built": "yes" if form["chosen"] else None,
+    }
 
 
 def _layer_cells(row: dict[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from nvdla.descriptors.enums import ConvMode, DataFormat, MemType, OpType, Preci
 from nvdla.errors import FormatError, shape_text
 from nvdla.hardware.convolution.weights import decompress, unpack_direct, unpack_image, unpack_winograd
 from nvdla.loadable.model import Loadable
-from nvdla.memory.weights import pack_direct, pack_image, pack_winograd
+from nvdla.memory.weights import compress_as, pack_direct, pack_image, pack_winograd
 from nvdla.program.accesses import STAGES
 from nvdla.program.operation import Operation
 from nvdla.program.program import Program
@@ -200,9 +200,7 @@ class LoadableParameters:
         dtype = np.dtype(slot.dtype).newbyteorder("<")
         elements = np.frombuffer(data, dtype, len(data) // dtype.itemsize)
         if slot.mask is not None:
-            blob, offset, length = slot.mask
-            mask = np.frombuffer(self.loadable.blob(blob).data[offset : offset + length], np.uint8)
-            elements = decompress(elements, mask, int(np.prod(slot.shape)))
+            elements = decompress(elements, self._mask(slot.mask), int(np.prod(slot.shape)))
         if slot.layout == "operands":
             return elements.reshape(-1, slot.columns)[:, slot.column]
         kernels, channels, rows, columns = slot.shape
@@ -219,17 +217,18 @@ class LoadableParameters:
 
     def encode(self, slot: Slot, array: np.ndarray, old: memoryview | bytearray) -> bytes:
         """The slot's bytes with this array in them; ``old`` are those there now (they hold the other operands)."""
-        if slot.mask is not None:
-            raise FormatError(f"{slot.name}: compressed weights cannot be written back")
         if slot.layout == "operands":
             elements = np.frombuffer(old, array.dtype).reshape(-1, slot.columns).copy()
             elements[:, slot.column] = array
             return elements.tobytes()
-        if slot.layout == "direct":
-            return pack_direct(array, slot.group, slot.block)
-        if slot.layout == "image":
-            return pack_image(array, slot.group, slot.block, slot.post_extension)
-        return pack_winograd(array, slot.group)
+        if slot.mask is None:
+            return _packed(slot, array)
+        packed = np.frombuffer(_packed(slot, array), array.dtype)
+        return compress_as(packed, self._mask(slot.mask), slot.length, slot.name)
+
+    def _mask(self, place: tuple[str, int, int]) -> np.ndarray:
+        blob, offset, length = place
+        return np.frombuffer(self.loadable.blob(blob).data[offset : offset + length], np.uint8)
 
     def replaced(self, parameters: Mapping[str, Parameter]) -> Loadable:
         """The loadable with these parameters in place of its own. FormatError for a name it does not have, another
@@ -256,6 +255,15 @@ class LoadableParameters:
                 for blob in self.loadable.blobs
             ),
         )
+
+
+def _packed(slot: Slot, array: np.ndarray) -> bytes:
+    """Weights in the order of the slot's layout."""
+    if slot.layout == "direct":
+        return pack_direct(array, slot.group, slot.block)
+    if slot.layout == "image":
+        return pack_image(array, slot.group, slot.block, slot.post_extension)
+    return pack_winograd(array, slot.group)
 
 
 def _bytes_of(slot: Slot) -> slice:

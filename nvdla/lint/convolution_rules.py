@@ -10,7 +10,7 @@ from nvdla.lint.context import Context
 from nvdla.lint.order import Order
 from nvdla.lint.registry import Said, rule
 from nvdla.program.operation import Operation
-from nvdla.rounding import align
+from nvdla.rounding import align, ceil_div
 
 WEIGHT_ALIGNMENT = 128
 
@@ -18,14 +18,14 @@ WEIGHT_ALIGNMENT = 128
 @rule("error", "Lower data_bank or weight_bank.", headline="more banks than the convolution buffer has")
 def banks_fit_the_buffer(context: Context) -> Iterator[Said]:
     """The banks for data and those for weights are at least one each, and together no more than the convolution
-    buffer has (16 on nv_full and nv_large, 32 on the others)."""
+    buffer has (16 on nv_full and nv_large, 32 on the others). The mask of compressed weights has the last one."""
     for subject in context.of_type(OpType.CONV):
         op, banks = subject.op, context.config.cbuf_banks
-        if min(op.data_bank, op.weight_bank) < 1 or op.data_bank + op.weight_bank > banks:
-            yield (
-                subject,
-                (f"data_bank {op.data_bank} + weight_bank {op.weight_bank} of {banks} banks of {context.config.name}"),
-            )
+        compressed = op.weight_format == WeightFormat.COMPRESSED
+        if min(op.data_bank, op.weight_bank) < 1 or op.data_bank + op.weight_bank > banks - compressed:
+            mask = ", of which the mask of compressed weights has one" if compressed else ""
+            asked = f"data_bank {op.data_bank} + weight_bank {op.weight_bank}"
+            yield subject, f"{asked} of {banks} banks of {context.config.name}{mask}"
 
 
 def direct_feature(subject: Operation) -> bool:
@@ -126,6 +126,32 @@ def weights_are_all_there(context: Context) -> Iterator[Said]:
         needed = subject.surface.dst_data.channel * op.bytes_per_kernel
         if op.weight_format != WeightFormat.COMPRESSED and weights.size < needed:
             yield subject, f"weight_data has {weights.size} bytes, {needed} are needed"
+
+
+@rule(
+    "error",
+    "Correct the sizes of wmb_data and wgs_data: a bit a weight in pieces of 128 bytes, four bytes a kernel group.",
+    headline="mask or group sizes of compressed weights incomplete",
+)
+def compressed_weights_have_mask_and_sizes(context: Context) -> Iterator[Said]:
+    """The mask of compressed weights (WMB) has a bit for every weight, in as many pieces of 128 bytes as that takes;
+    there is a size (WGS) of four bytes for every kernel group.
+
+    CDMA fetches what the sizes say and reports kernel groups by it: of a mask that is shorter the last group never
+    comes, and the hardware asserts that it is not longer.
+    """
+    for subject in context.of_type(OpType.CONV):
+        op, surface = subject.op, subject.surface
+        if op.weight_format != WeightFormat.COMPRESSED or op.weight_reuse or not Precision(op.out_precision).known:
+            continue
+        element, kernels = Precision(op.out_precision).bytes, surface.dst_data.channel
+        bits = kernels * (op.bytes_per_kernel // element)
+        mask = align(ceil_div(bits, 8), WEIGHT_ALIGNMENT)
+        sizes = 4 * ceil_div(kernels, context.config.mac_atomic_k // element)
+        if surface.wmb_data.size != mask:
+            yield subject, f"wmb_data has {surface.wmb_data.size} bytes, {bits} weights take {mask}"
+        if surface.wgs_data.size < sizes:
+            yield subject, f"wgs_data has {surface.wgs_data.size} bytes, {sizes} are needed"
 
 
 @rule("error", "Round the weights up to 128 bytes.", headline="weights fetched in broken pieces")

@@ -5,7 +5,12 @@ Source: "In-memory data formats", weight format; cmod/csc/NV_NVDLA_csc.cpp:1150 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
+
+from nvdla.errors import FormatError
 
 
 def pack_direct(weights: np.ndarray, group: int, block: int) -> bytes:
@@ -53,3 +58,53 @@ def pack_winograd(transformed: np.ndarray, group: int) -> bytes:
         for first in range(0, kernels, group)
         for start in range(0, channels, 4)
     )
+
+
+@dataclass(frozen=True)
+class CompressedWeights:
+    """Weights without their zeros: ``stored`` elements, ``mask`` (WMB: a bit an element, 1 where it is stored) and
+    ``sizes`` (WGS: the stored bytes of each kernel group, 32 bits each), not rounded up to anything."""
+
+    stored: bytes
+    mask: bytes
+    sizes: bytes
+
+
+def stored_counts(nonzero: np.ndarray, group: int) -> np.ndarray:
+    """Elements that are stored of each kernel group, from those of each kernel that are not zero.
+
+    At least one: CDMA reports a group with its bytes, and one without any behind a full entry never
+    (cmod/cdma/NV_NVDLA_cdma.cpp:2031, nvdlav1).
+    """
+    return np.maximum(np.add.reduceat(nonzero, np.arange(0, len(nonzero), group)), 1)
+
+
+def compress(packed: np.ndarray, groups: Sequence[int]) -> CompressedWeights:
+    """Weight elements in the order of the memory layout without those that are 0. ``groups``: elements of each kernel
+    group; the first element of a group of zeros is stored ("In-memory data formats", sparse compression option)."""
+    mask = packed != 0
+    starts = np.concatenate([[0], np.cumsum(groups)[:-1]]).astype(np.int64)
+    mask[starts] |= np.add.reduceat(mask, starts) == 0
+    sizes = np.add.reduceat(mask, starts, dtype=np.uint32) * np.uint32(packed.itemsize)
+    little = packed[mask].astype(packed.dtype.newbyteorder("<"), copy=False)
+    return CompressedWeights(
+        little.tobytes(), np.packbits(mask, bitorder="little").tobytes(), sizes.astype("<u4").tobytes()
+    )
+
+
+def compress_as(packed: np.ndarray, mask: np.ndarray, room: int, what: str) -> bytes:
+    """The elements that a mask (WMB bytes) has, for other weights in the ``room`` bytes of compressed ones.
+
+    Raises FormatError when one of the others is not 0, for it has no place, and for a mask that has more than fit.
+    """
+    stored = np.unpackbits(mask, bitorder="little")[: packed.size].astype(bool)
+    lost = int(np.count_nonzero(packed[~stored]))
+    if lost:
+        raise FormatError(
+            f"{what}: {lost} weights are not 0 where compressed weights leave zeros out; keep these zeros, or build "
+            "the network anew (at level 0 weights are never compressed)"
+        )
+    data = packed[stored].astype(packed.dtype.newbyteorder("<"), copy=False).tobytes()
+    if len(data) > room:
+        raise FormatError(f"{what}: the mask of its weights has {len(data)} bytes of them, there are {room}")
+    return data.ljust(room, b"\0")

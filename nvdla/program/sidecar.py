@@ -87,4 +87,5 @@ def _search(found: Any) -> dict[str, Any]:
 
 def _form(found: Any) -> dict[str, Any]:
     numbers = {name: int(found[name]) for name in ("parts", "data_banks", "weight_banks", "cycles")}
-    return {"form": str(found["form"]), "keeps_weights": bool(found["keeps_weights"]), **numbers}
+    flags = {"keeps_weights": bool(found["keeps_weights"]), "compressed": bool(found.get("compressed", False))}
+    return {"form": str(found["form"]), **flags, **numbers}

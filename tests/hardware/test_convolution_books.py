@@ -21,7 +21,7 @@ def layer(**changes) -> BufferLayer:
         "layout": (False, False), "data_banks": 1, "weight_banks": 1, "bank": 256, "entry": 8, "line": (10, 8, 10, 0),
         "weights": (0, 5), "data": (10,) * 4, "needed": 40, "released": 40,
         "fetched_bytes": 40, "weight_entries": 5,
-        "groups": ((8, 5),), "compressed": False, "data_reuse": False, "weight_reuse": False, "keep_data": False,
+        "groups": ((8, 5),), "mask": 0, "data_reuse": False, "weight_reuse": False, "keep_data": False,
         "keep_weights": False,
     }  # fmt: skip
     return BufferLayer(**{**plain, **changes})

@@ -271,6 +271,7 @@ def test_every_rule_of_an_operation_is_tried_here():
         "memory-fits-the-address-bus",
         "relocations-point-at-strides",
         "the-container-is-consistent",
+        "compressed-weights-have-mask-and-sizes",
         "operations-do-not-wait-for-themselves",
         "every-operation-is-reached",
         "slices-have-the-entries-of-the-buffer",

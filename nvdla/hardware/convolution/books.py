@@ -23,7 +23,8 @@ class BufferLayer:
     time. ``needed``: entries of all data that CSC works on. ``released``: entries that it releases at the end.
     ``fetched_bytes``: bytes of weights that CDMA fetches, ``weight_entries`` the whole entries of D_WEIGHT_BYTES.
     ``groups``: of each kernel group, the kernels and the entries that all kernels up to its end take.
-    ``compressed``: all weights are released at the end, whatever was read.
+    ``mask``: entries of the mask of compressed weights, 0 of plain ones. Of compressed weights all are released at the
+    end, whatever was read; their mask lies in a bank of its own.
     """
 
     layout: tuple[object, ...]
@@ -39,7 +40,7 @@ class BufferLayer:
     fetched_bytes: int
     weight_entries: int
     groups: tuple[tuple[int, int], ...]
-    compressed: bool
+    mask: int
     data_reuse: bool
     weight_reuse: bool
     keep_data: bool
@@ -49,6 +50,11 @@ class BufferLayer:
     def banks(self) -> tuple[int, int]:
         """Banks of data and of weights."""
         return self.data_banks, self.weight_banks
+
+    @property
+    def compressed(self) -> bool:
+        """Whether the weights are stored without their zeros."""
+        return self.mask > 0
 
     @property
     def kernels(self) -> int:
@@ -66,13 +72,14 @@ class BufferAccess:
     """Where one convolution finds what it works on, in entries from the first entry of its banks, ring or not.
 
     ``fetches``: whether anything is fetched, to ``written`` on. ``read``: where CSC reads. ``notes``: what is wrong
-    with it, though it runs.
+    with it, though it runs. ``mask``: where the mask of compressed weights lies in its bank.
     """
 
     fetches: bool
     written: int
     read: int
     notes: tuple[str, ...] = ()
+    mask: int = 0
 
     @property
     def in_place(self) -> bool:
@@ -192,6 +199,7 @@ class WeightBook:
         self._free = self._planned = self._bytes = 0
         self._read = self._first_read = 0
         self._kernels = self._used = self._first_used = 0
+        self._mask = self._first_mask = 0
         self._left = 0
 
     def use(self, layer: BufferLayer) -> BufferAccess:
@@ -212,7 +220,7 @@ class WeightBook:
             self._not_kept(notes)
         if moved:
             self._change_banks(before, layer, notes)
-        written, read = self._planned, self._read
+        written, read, mask = self._planned, self._read, self._mask
         if not again:
             self._fetch(layer)
         elif self._kernels - self._used < layer.kernels:
@@ -230,17 +238,17 @@ class WeightBook:
             )
         self._end(layer)
         self._layer = layer
-        return BufferAccess(not again, written, read, tuple(notes))
+        return BufferAccess(not again, written, read, tuple(notes), mask)
 
     def _begin(self, moved: bool, again: bool) -> None:
         """CSC releases what the layer before has kept, or goes back to where that began (csc:358-427)."""
         if again:
-            self._read, self._used = self._first_read, self._first_used
+            self._read, self._used, self._mask = self._first_read, self._first_used, self._first_mask
             return
         self._free += self._left
         if moved:
-            self._kernels = self._used = self._read = 0
-        self._first_read, self._first_used = self._read, self._used
+            self._kernels = self._used = self._read = self._mask = 0
+        self._first_read, self._first_used, self._first_mask = self._read, self._used, self._mask
 
     def _not_kept(self, notes: list[str]) -> None:
         """cdma:510; a message on nv_full (nvdlav1 cdma:503)."""
@@ -282,6 +290,7 @@ class WeightBook:
         """Kernels are released group by group as far as they were read, or kept (csc:483-495, 1518)."""
         self._read += layer.used
         self._used += layer.kernels
+        self._mask += layer.mask
         self._left = layer.weight_entries if layer.keep_weights else 0
         if not layer.keep_weights:
             self._free += layer.used

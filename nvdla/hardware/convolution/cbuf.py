@@ -112,6 +112,24 @@ class ConvolutionBuffer:
             found[inside] = own[at[inside] - access.written]
         return found.reshape(-1)[: settings.kernel_bytes].view(settings.precision.bits)
 
+    def write_mask(self, settings: ConvolutionSettings, access: BufferAccess, mask: np.ndarray) -> None:
+        """Put the mask of compressed weights into the last bank."""
+        entries = self._as_entries(mask)[: self.config.cbuf_bank_entries]
+        self._cells[self._mask_entries(access, len(entries))] = entries
+
+    def read_compressed(self, settings: ConvolutionSettings, access: BufferAccess) -> tuple[np.ndarray, np.ndarray]:
+        """Weights without their zeros, and the bytes of their mask, as a convolution before has kept them."""
+        entry = self.config.cbuf_entry_bytes
+        first, capacity = self.weight_entries(settings)
+        at = access.read + np.arange(ceil_div(fetched_weight_bytes(settings, self.config), entry))
+        stored = self._cells[first + at % capacity].reshape(-1).view(settings.precision.bits)
+        mask = self._cells[self._mask_entries(access, ceil_div(settings.mask_bytes, entry))]
+        return stored, mask.reshape(-1)[: settings.mask_bytes]
+
+    def _mask_entries(self, access: BufferAccess, count: int) -> np.ndarray:
+        bank = self.config.cbuf_bank_entries
+        return (self.config.cbuf_banks - 1) * bank + (access.mask + np.arange(count)) % bank
+
     def _as_entries(self, data: np.ndarray) -> np.ndarray:
         entry = self.config.cbuf_entry_bytes
         whole = np.zeros((ceil_div(data.size, entry), entry), np.uint8)
@@ -150,7 +168,7 @@ def layer_of(settings: ConvolutionSettings, config: Configuration) -> BufferLaye
         fetched_bytes=size,
         weight_entries=size // entry,
         groups=_groups(settings, config),
-        compressed=settings.compressed,
+        mask=ceil_div(settings.mask_bytes, entry),
         data_reuse=settings.data_reuse,
         weight_reuse=settings.weight_reuse,
         keep_data=settings.keep_data,

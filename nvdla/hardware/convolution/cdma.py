@@ -287,7 +287,7 @@ class WeightSource(_Source):
         if settings.compressed:
             size = cdma["D_WEIGHT_BYTES"]
             mask_address = cdma.address("D_WMB_ADDR_HIGH", "D_WMB_ADDR_LOW")
-            masks = [memory.view(space, mask_address, ceil_div(self.count, 8), "weight mask (WMB)")]
+            masks = [memory.view(space, mask_address, settings.mask_bytes, "weight mask (WMB)")]
         address = cdma.address("D_WEIGHT_ADDR_HIGH", "D_WEIGHT_ADDR_LOW")
         self.views = [memory.view(space, address, size, f"weights of {settings.kernels} kernels {kernel}"), *masks]
         self._size = fetched_weight_bytes(settings, config)
@@ -304,6 +304,11 @@ class WeightSource(_Source):
                 f"the convolution waits for ever: CDMA fetches {kernels} kernels of {said} bytes, "
                 f"CSC wants {settings.kernels} of {real}"
             )
+
+    @property
+    def mask(self) -> np.ndarray:
+        """The bytes of the mask of compressed weights."""
+        return self.views[1]
 
     def fetched(self) -> np.ndarray:
         """All bytes that CDMA fetches, those behind the last kernel included (zeros where no memory is)."""

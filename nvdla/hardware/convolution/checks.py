@@ -156,6 +156,11 @@ def _check_buffer(settings: ConvolutionSettings, config: Configuration) -> None:
         raise ConfigError(
             f"CSC.D_BANK asks for {data_banks} + {weight_banks} banks, {config.name} has {config.cbuf_banks}"
         )
+    if settings.compressed and data_banks + weight_banks == config.cbuf_banks:
+        raise ConfigError(
+            f"CSC.D_BANK asks for {data_banks} + {weight_banks} banks, all that {config.name} has: the last one is the "
+            "mask's of compressed weights (WMB)"
+        )
     for what, size, banks in (("data", data, data_banks), (f"{group} kernels", weights, weight_banks)):
         if size > banks * config.cbuf_bank_bytes:
             raise ScheduleError(
@@ -193,11 +198,24 @@ def _check_weights(settings: ConvolutionSettings, config: Configuration) -> None
             f"the convolution waits for ever: D_WEIGHT_BYTES is {settings.weight_bytes}, the kernels take "
             f"{settings.kernel_bytes} bytes, which must be rounded up to whole entries of {entry}"
         )
+    mask = ceil_div(min(config.mac_atomic_k // settings.precision.bytes, settings.kernels) * _mask_bits(settings), 8)
+    if settings.keep_weights:
+        mask = settings.mask_bytes
+    if settings.compressed and mask > config.cbuf_bank_bytes:
+        raise ScheduleError(
+            f"the convolution waits for ever: {mask} bytes of the mask of compressed weights (WMB) must be there at "
+            f"once, their bank has {config.cbuf_bank_bytes}"
+        )
     if settings.keep_weights and ceil_div(size, entry) > settings.banks[1] * config.cbuf_bank_entries:
         raise ScheduleError(
             f"the convolution cannot keep its weights (SKIP_WEIGHT_RLS): {size} bytes do not fit {settings.banks[1]} "
             f"banks of {config.cbuf_bank_bytes}"
         )
+
+
+def _mask_bits(settings: ConvolutionSettings) -> int:
+    """Bits of the mask for one kernel."""
+    return settings.kernel_bytes // settings.precision.bytes // settings.kernels
 
 
 def fetched_weight_bytes(settings: ConvolutionSettings, config: Configuration) -> int:

@@ -14,6 +14,7 @@ from nvdla.hardware.convolution.cbuf import ConvolutionBuffer
 from nvdla.hardware.convolution.cdma import FeatureSource, Specials, WeightSource, input_source
 from nvdla.hardware.convolution.checks import check
 from nvdla.hardware.convolution.settings import Size, decode
+from nvdla.hardware.convolution.weights import decompress
 from nvdla.hardware.job import Handed, Job
 from nvdla.hardware.register_file import RegisterGroup
 from nvdla.limits import Work
@@ -165,8 +166,7 @@ class ConvolutionJob(Job):
         if self.weights.in_place:
             elements = self.weight_source.read()
         else:
-            fetched = self.weight_source.fetched() if self.weights.fetches else None
-            elements = buffer.read_weights(settings, self.weights, fetched)
+            elements = self._from_buffer(self.weight_source.fetched() if self.weights.fetches else None)
         return buffer.read_lines(settings, self.data) if lines is None else lines, elements
 
     @property
@@ -191,17 +191,26 @@ class ConvolutionJob(Job):
             data = source.fetched() if fetched is None else fetched
         if access.in_place:
             elements = source.read() if fetched is None else self._from_fetched(fetched)
-        elif self.settings.compressed:
-            raise ConfigError("compressed weights that another convolution has fetched cannot be computed with")
         else:
-            elements = buffer.read_weights(self.settings, access, data)
+            elements = self._from_buffer(data)
             if data is not None:
                 source.elements(data[: self.settings.kernel_bytes])  # counts what was fetched
         if data is not None:
             buffer.write_weights(self.settings, access, data)
+            if self.settings.compressed:
+                buffer.write_mask(self.settings, access, source.mask)
         packed = self.arithmetic.pack(elements)
         self._packed = packed if self.keep_weights and access.in_place else None
         return packed
+
+    def _from_buffer(self, fetched: np.ndarray | None) -> np.ndarray:
+        """Weight elements that lie where CSC reads, some of them ``fetched`` by itself."""
+        settings, buffer = self.settings, self.engine.buffer
+        if not settings.compressed:
+            return buffer.read_weights(settings, self.weights, fetched)
+        if fetched is not None:
+            raise ConfigError("compressed weights that are read from another place than they were fetched to")
+        return decompress(*buffer.read_compressed(settings, self.weights), self.weight_source.count)
 
     def _from_fetched(self, fetched: np.ndarray) -> np.ndarray:
         """Weight elements of the bytes that CDMA fetched."""

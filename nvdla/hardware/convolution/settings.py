@@ -109,6 +109,11 @@ class ConvolutionSettings:
         return self.kernels * kernel.width * kernel.height * kernel.channels * self.precision.bytes
 
     @property
+    def mask_bytes(self) -> int:
+        """Bytes of the mask of compressed weights, a bit an element; 0 of plain ones."""
+        return ceil_div(self.kernel_bytes // self.precision.bytes, 8) if self.compressed else 0
+
+    @property
     def layout(self) -> tuple[bool, bool]:
         """What must be the same, beside the banks, for a layer to re-use what the one before left in the buffer."""
         return self.winograd, self.image
