@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.cycles.queue import convolution, queue_cycles
+from nvdla.builder.compression import stored_weights
 from nvdla.builder.ir import BYTES, Convolve
 from nvdla.descriptors.enums import OpType
 from nvdla.hardware.configuration import Configuration
@@ -27,6 +29,7 @@ class Queued(Protocol):
     keeps_data: bool
     reuses_data: bool
     reuses_weights: bool
+    compressed: bool
 
     @property
     def operation(self) -> object:
@@ -74,18 +77,20 @@ def _cycles(row: list[Queued], config: Configuration, memory: Memory | None) -> 
         operation = each.operation
         assert isinstance(operation, Convolve)
         size = BYTES[operation.source.precision]
-        chains.append(
-            convolution(
-                config,
-                operation.source.shape,
-                operation.process.destination.shape,
-                (operation.weights.shape[2], operation.weights.shape[3]),
-                data_banks=each.data_banks,
-                weight_banks=each.weight_banks,
-                reads_data=not each.reuses_data,
-                reads_weights=not each.reuses_weights,
-                sums=any(stage.surfaces for stage in operation.process.stages),
-                element_bytes=size,
-            )
+        chain = convolution(
+            config,
+            operation.source.shape,
+            operation.process.destination.shape,
+            (operation.weights.shape[2], operation.weights.shape[3]),
+            data_banks=each.data_banks,
+            weight_banks=each.weight_banks,
+            reads_data=not each.reuses_data,
+            reads_weights=not each.reuses_weights,
+            sums=any(stage.surfaces for stage in operation.process.stages),
+            element_bytes=size,
         )
+        stored = stored_weights(operation, config) if each.compressed and not each.reuses_weights else None
+        if stored is not None and chain.conv is not None:
+            chain = replace(chain, conv=replace(chain.conv, weight_bytes=stored.traffic))
+        chains.append(chain)
     return queue_cycles(chains, config, memory, element_bytes=size)
