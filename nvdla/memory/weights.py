@@ -104,7 +104,7 @@ def compress_as(packed: np.ndarray, mask: np.ndarray, room: int, what: str) -> b
             f"{what}: {lost} weights are not 0 where compressed weights leave zeros out; keep these zeros, or build "
             "the network anew (at level 0 weights are never compressed)"
         )
-    data = packed[stored].astype(packed.dtype.newbyteorder("<"), copy=False).tobytes()
+    data: bytes = packed[stored].astype(packed.dtype.newbyteorder("<"), copy=False).tobytes()
     if len(data) > room:
         raise FormatError(f"{what}: the mask of its weights has {len(data)} bytes of them, there are {room}")
     return data.ljust(room, b"\0")
