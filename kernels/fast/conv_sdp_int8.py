@@ -12,33 +12,43 @@ after its shift) cannot act before the multiplication; products fit an int64 (32
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 import numpy as np
 
 from nvdla.kernels.fast.dot_layout import (
     ALU,
+    BOTTOM,
+    DECIDES,
     ENDING,
+    ESTIMATE,
+    FACTOR,
+    FACTORS,
     FLOOR,
     HALF,
     HALVES,
     KERNELS,
+    LOWEST,
     NARROW_PIXELS,
     NARROW_VECTORS,
-    OUT,
+    OTHER_PLACES,
+    OTHER_STRIDE,
     PIXELS,
     PLACES,
+    POWER,
     ROW_STRIDE,
+    SHIFTED,
+    STEP,
+    TOP,
     WIDE,
     WORDS,
 )
-from nvdla.kernels.fast.dot_tile import copy_half, dot_narrow_tile, dot_row, dot_tile
+from nvdla.kernels.fast.dot_tile import dot_narrow_tile, dot_row, dot_tile, finish
 from nvdla.kernels.fast.forms import FastForm
-from nvdla.kernels.integers import clamp, pieces
+from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
-from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, int32s, words
+from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, words
 from nvdla.rounding import ceil_div
 
 FORM = FastForm(
@@ -55,19 +65,22 @@ WAKING_WORK = 1 << 23
 """Multiplications from which several threads pay: those that are awake (30 microseconds of work), and others (120)."""
 
 
+ROWS_ALONE = 2
+"""Rows at the end that are computed one by one: each takes a fourth of the time of a tile."""
+LARGEST_ERROR = 2.0**-9
+"""Of estimates: of numbers that lie anywhere, 1 in 256 would not be decided, more than one in a tile."""
+NOTHING = np.zeros(HALF, np.int8)
+"""X2's summand where there is none."""
 WORK_A_NANOSECOND = 64
 """What a core multiplies at least in the time."""
 
-DATA, PIXEL_PLACES, PIXEL_COUNT, TAPS, TAP_COUNT, QUADS, PACKED, BLOCKS, BLOCK_BYTES, BIASES, FACTORS = range(11)
-"""The fields of a record: data, pixels, taps, weights, operands of X1 (addresses, with their sizes) ..."""
-MULTIPLY, X1_SHIFT, LOW, CONVERTER_OFFSET, CONVERTER_SCALE, CONVERTER_SHIFT = range(11, 17)
-SURFACES, SURFACE_STRIDE, ATOM, PIXEL_STRIDE, FLIPPED, IMAGES, IMAGE_STRIDE, IMAGE_SIZE, OUT_STRIDE = range(17, 26)
-RESULTS, OTHER, OTHER_SURFACE, OTHER_PIXEL, OTHER_IMAGE, OTHER_SHIFT, OTHER_LOW = range(26, 33)
-CHUNK, CHUNKS, IS_NARROW, NARROW = range(33, 37)
-NARROW_NUMBERS = 6
-FIELDS = NARROW + NARROW_NUMBERS
-"""... the fields of :class:`FusedStage` and :class:`Place`, results and summand (addresses) with those of
-:class:`Summand`, tiles of a chunk, chunks of an image, and :func:`narrow_settings`, if any."""
+DATA, PIXEL_PLACES, PIXEL_COUNT, TAPS, TAP_COUNT, QUADS, PACKED, BLOCKS, BLOCK_BYTES, ENDINGS, IN_32_BITS = range(11)
+PIXEL_STRIDE, FLIPPED, IMAGES, IMAGE_STRIDE, IMAGE_SIZE, OUT_STRIDE, RESULTS = range(11, 18)
+OTHER, OTHER_PIXEL, OTHER_IMAGE, CHUNK, CHUNKS = range(18, 23)
+FIELDS = CHUNKS + 1
+"""The fields of a record: data, pixels, taps, weights, what the tiles of each block of kernels end with (addresses,
+with their sizes), whether 32 bits suffice for that; fields of :class:`Place`, results; X2's summand (address), what
+lies between its pixels and images; tiles of a chunk, chunks of an image."""
 
 
 class FusedStage(NamedTuple):
@@ -147,133 +160,103 @@ def sums_fit(weights: np.ndarray, alu: np.ndarray) -> bool:
     return int((magnitudes + np.abs(alu.astype(np.int64))).max(initial=0)) < 1 << 31
 
 
-@njit(cache=True, nogil=True, fastmath={"contract"})
-def _convert(
-    sums: np.ndarray,
-    rows: int,
-    alu: np.ndarray,
-    factors: np.ndarray,
-    stage: FusedStage,
-    others: np.ndarray,
-    summand: Summand,
-    out: np.ndarray,
-) -> None:
-    """X1, X2 and the output converter on a tile (rows, 64 kernels), all float64, which holds every number exactly
-    (:mod:`nvdla.kernels.sdp`), so that a product and a sum may be one instruction. Sums are exact modulo 2^32, hence
-    the int32 cast. ``factors``: mul * 2**-shift, or 1.
+class Multipliers(NamedTuple):
+    """What the sums of each kernel go through, (K',): ``alu`` int32, ``factors`` float64, and these times the
+    converter's, ``estimates`` float32."""
 
-    The converter is monotone: X2's limits, converted, are limits of its result (at most 48 bits, exact, too).
+    alu: np.ndarray
+    factors: np.ndarray
+    estimates: np.ndarray
+
+
+def _endings(
+    stage: FusedStage, narrow: np.ndarray, operands: Multipliers, place: Place, summand: Summand
+) -> np.ndarray:
+    """What the tiles of each block of kernels end with, int64 (blocks, ENDING).
+
+    Every number is exact in float64 (:mod:`nvdla.kernels.sdp`), so a product and a sum may be one instruction. The
+    converter is monotone: X2's limits, converted, are limits of its result (at most 48 bits, exact, too).
     """
-    low, highest = np.float64(stage.low), np.float64(INT32_HIGH)
-    scale = stage.scale * 2.0**-stage.out_shift
-    shifted, power = stage.offset * scale, np.float64(np.int64(1) << summand.shift)
-    ends = summand.low * scale - shifted, highest * scale - shifted
-    bottom, top = clamp(min(ends), -128.0, 127.0), clamp(max(ends), -128.0, 127.0)
-    for row in range(rows):
-        for k in range(KERNELS):
-            x = clamp(np.float64(np.int32(sums[row, k] + alu[k])) * factors[k], low, highest)
-            x = np.trunc(x + math.copysign(0.5, x)) + np.float64(others[row, k]) * power
-            y = clamp(x * scale - shifted, bottom, top)
-            out[row, k] = np.int8(np.int32(y + math.copysign(0.5, y)))
+    first = np.arange(operands.alu.size // KERNELS) * KERNELS
+    endings = np.zeros((first.size, ENDING), np.int64)
+    wanted = np.minimum(place.surfaces * place.atom - first, KERNELS)
+    for field, array in zip((ALU, FACTORS, ESTIMATE), operands, strict=True):
+        endings[:, field] = array.ctypes.data + array.itemsize * first
+    endings[:, FLOOR : FLOOR + narrow.size] = narrow
+    endings[:, HALVES], endings[:, WIDE] = wanted // HALF, place.atom >= WORDS
+    endings[:, ROW_STRIDE], endings[:, OTHER_STRIDE] = place.pixel_stride, summand.pixel_stride
+    half = np.arange(KERNELS // HALF)
+    channel = first[:, None] + HALF * np.where(half * HALF < wanted[:, None], half, half - half % 2)
+    surface, byte = channel // place.atom, channel % place.atom
+    endings[:, PLACES : PLACES + half.size] = surface * place.surface_stride + byte
+    if summand.surface_stride:
+        endings[:, OTHER_PLACES : OTHER_PLACES + half.size] = surface * summand.surface_stride + byte
+    _put_numbers(stage, summand, endings.view(np.float64))
+    return endings
 
 
-@njit(cache=True, nogil=True)
-def _take_summand(
-    other: int, kernel: int, wanted: int, rows: int, summand: Summand, atom: int, out: np.ndarray
-) -> None:
-    """X2's summand for a tile whose first row is at the address ``other``: int8 (rows, 64 kernels)."""
-    for k in range(0, wanted, HALF):
-        at = other + (kernel + k) // atom * summand.surface_stride + k % atom
-        for row in range(rows):
-            copy_half(at + row * summand.pixel_stride, out[row, k:].ctypes.data)
+def _put_numbers(stage: FusedStage, summand: Summand, fields: np.ndarray) -> None:
+    """The fields of endings, float64 (blocks, ENDING), that are numbers."""
+    scale, power = stage.scale * 2.0**-stage.out_shift, 2.0**summand.shift
+    ends = [(limit - stage.offset) * scale for limit in (summand.low, INT32_HIGH)]
+    numbers = {LOWEST: stage.low, POWER: power, FACTOR: scale, SHIFTED: stage.offset * scale}
+    numbers |= {BOTTOM: min(max(min(ends), -128), 127), TOP: min(max(max(ends), -128), 127)}
+    numbers |= {STEP: power * scale, DECIDES: 0.5 - estimate_error(stage, summand)}
+    for field, number in numbers.items():
+        fields[:, field] = number
 
 
-@njit(cache=True, nogil=True)
-def _put_results(results: np.ndarray, kernel: int, wanted: int, rows: int, record: np.ndarray, out: int) -> None:
-    """A tile to where its first row belongs, the address ``out``."""
-    atom = record[ATOM]
-    for k in range(0, wanted, HALF):
-        at = out + (kernel + k) // atom * record[SURFACE_STRIDE] + k % atom
-        for row in range(rows):
-            copy_half(results[row, k:].ctypes.data, at + row * record[PIXEL_STRIDE])
+def estimate_error(stage: FusedStage, summand: Summand) -> float:
+    """How far an estimate in float32 may be from the exact number before it is rounded; 1 where it is not of use.
 
-
-@njit(cache=True, nogil=True)
-def _ending(record: np.ndarray, kernel: int, wanted: int) -> np.ndarray:
-    """What tiles of kernels ``kernel`` .. ``kernel`` + ``wanted`` - 1 end with; OUT is still to be set."""
-    ending = np.empty(ENDING, np.int64)
-    atom, surface = record[ATOM], record[SURFACE_STRIDE]
-    ending[ALU] = record[BIASES] + 4 * kernel
-    for at in range(NARROW_NUMBERS):
-        ending[FLOOR + at] = record[NARROW + at]
-    ending[HALVES] = wanted // HALF
-    ending[WIDE] = atom >= WORDS
-    ending[ROW_STRIDE] = record[PIXEL_STRIDE]
-    for half in range(KERNELS // HALF):
-        channel = kernel + half * HALF
-        ending[PLACES + half] = channel // atom * surface + channel % atom
-    return ending
-
-
-@njit(cache=True, nogil=True)
-def _factors(record: np.ndarray, kernel: int) -> np.ndarray:
-    """What the accumulators of KERNELS kernels from ``kernel`` on are multiplied by, float64."""
-    factors = np.ones(KERNELS)
-    if record[MULTIPLY]:
-        mul = int32s(record[FACTORS] + 4 * kernel, KERNELS)
-        for k in range(KERNELS):
-            factors[k] = mul[k] * 2.0 ** -record[X1_SHIFT]
-    return factors
+    With scale > 0 the exact number is t = ((z + other * 2^s) - offset) * c, where z is x * factor rounded and c the
+    converter's factor. The estimate leaves out the first rounding (c / 2). Its operands and operations are rounded to
+    24 bits, at most five times one after the other, so it is off by less than 5 * 2^-24 of the magnitudes that it adds:
+    128 * 2^s * c and offset * c, both twice, since a sum may be so much larger than the result, and 130 for the result.
+    Beyond 130 the error grows with the result, which is -128 or 127 all the same. Saturations in 32 bits and X1's ReLU
+    must change nothing but what the limits of the result do: z must not reach its limits while the result is within
+    its own.
+    """
+    c = stage.scale * 2.0**-stage.out_shift
+    reach = 128 * 2.0**summand.shift
+    top = (INT32_HIGH - reach - stage.offset) * c >= 129
+    bottom = (INT32_LOW + reach - stage.offset) * c <= -129
+    if c <= 0 or stage.low != INT32_LOW or not (top and bottom):
+        return 1.0
+    error = c / 2 + 5 * 2.0**-24 * (130 + 2 * reach * c + 2 * abs(stage.offset) * c)
+    return error if error < LARGEST_ERROR else 1.0
 
 
 @njit(cache=True, nogil=True)
 def _tiles(record: np.ndarray, image: int, first: int, last: int, block: int) -> None:
     """Tiles ``first`` to ``last`` - 1 of kernel block ``block`` of one image."""
     sums = np.empty((NARROW_PIXELS, KERNELS), np.int32)
-    results, others = np.empty((NARROW_PIXELS, KERNELS), np.int8), np.zeros((NARROW_PIXELS, KERNELS), np.int8)
-    pixel_stride, count, kernel = record[PIXEL_STRIDE], record[PIXEL_COUNT], block * KERNELS
-    wanted = min(KERNELS, record[SURFACES] * record[ATOM] - kernel)
-    is_narrow = wanted <= NARROW_VECTORS * WORDS and count >= NARROW_PIXELS
+    count, ending, in_32_bits = record[PIXEL_COUNT], record[ENDINGS] + 8 * ENDING * block, record[IN_32_BITS]
+    is_narrow = words(ending, ENDING)[HALVES] * HALF <= NARROW_VECTORS * WORDS and count >= NARROW_PIXELS
     height = NARROW_PIXELS if is_narrow else PIXELS
     weights = record[PACKED] + block * record[BLOCK_BYTES]
     taps, tap_count, quads, flip = record[TAPS], record[TAP_COUNT], record[QUADS], record[FLIPPED]
-    biases, factors = int32s(record[BIASES] + 4 * kernel, KERNELS), _factors(record, kernel)
-    ending = _ending(record, kernel, wanted)
-    end = ending.ctypes.data if record[IS_NARROW] else 0
     source = record[DATA] + image * record[IMAGE_STRIDE]
     begin = record[RESULTS] + image * record[OUT_STRIDE]
-    stage = FusedStage(
-        record[MULTIPLY],
-        record[X1_SHIFT],
-        record[LOW],
-        record[CONVERTER_OFFSET],
-        record[CONVERTER_SCALE],
-        record[CONVERTER_SHIFT],
-    )
-    summand = Summand(
-        record[OTHER_SURFACE], record[OTHER_PIXEL], record[OTHER_IMAGE], record[OTHER_SHIFT], record[OTHER_LOW]
-    )
+    # Where a tile's rows go, and how far the next one is.
+    to, step, end = (begin, record[PIXEL_STRIDE], ending) if in_32_bits else (sums.ctypes.data, 4 * KERNELS, 0)
     for pixel in range(first * PIXELS, min(last * PIXELS, count), height):
-        # The last tile works on whole rows again, some of them twice.
-        start = count - height if pixel + height > count >= height else pixel
+        # The last tile works on whole rows again, some of them twice, where that is less than what rows alone take.
+        left = count - pixel
+        start = count - height if ROWS_ALONE < left < height <= count else pixel
         rows = min(height, count - start)
         where = record[PIXEL_PLACES] + 8 * start
-        ending[OUT] = begin + start * pixel_stride
-        if is_narrow:
-            dot_narrow_tile(source, where, taps, tap_count, quads, weights, flip, sums.ctypes.data, end)
-        elif rows == PIXELS:
-            dot_tile(source, where, taps, tap_count, quads, weights, flip, sums.ctypes.data, end)
-        else:
+        target = to + start * step if in_32_bits else to
+        if rows < height:
             for row in range(rows):
-                dot_row(source, where + 8 * row, taps, tap_count, quads, weights, flip, sums[row].ctypes.data, end)
-                ending[OUT] += pixel_stride
-        if end:
-            continue
-        if record[OTHER]:
-            base = record[OTHER] + image * summand.image_stride + start * summand.pixel_stride
-            _take_summand(base, kernel, wanted, rows, summand, record[ATOM], others)
-        _convert(sums, rows, biases, factors, stage, others, summand, results)
-        _put_results(results, kernel, wanted, rows, record, begin + start * pixel_stride)
+                dot_row(source, where + 8 * row, taps, tap_count, quads, weights, flip, target + row * step, end)
+        elif is_narrow:
+            dot_narrow_tile(source, where, taps, tap_count, quads, weights, flip, target, end)
+        else:
+            dot_tile(source, where, taps, tap_count, quads, weights, flip, target, end)
+        if not in_32_bits:
+            other = record[OTHER] + image * record[OTHER_IMAGE] + start * record[OTHER_PIXEL]
+            finish(sums.ctypes.data, rows, ending, other, begin + start * record[PIXEL_STRIDE])
 
 
 @njit(cache=True, nogil=True)
@@ -323,16 +306,19 @@ def convolution(
     sharing = WAKING if work > WAKING_WORK else JOINED if work > SHARED_WORK else ALONE
     tiles = ceil_div(pixels.size, PIXELS)
     chunk = max(1, min(16, tiles // 4))
+    added = NOTHING if other is None else other
+    if other is None:  # X1's lower limit is X2's as well
+        stage, summand = stage._replace(low=INT32_LOW), summand._replace(low=max(stage.low, summand.low))
+    factors = mul * 2.0**-stage.shift if stage.multiply else np.ones(mul.size)
+    operands = Multipliers(alu, factors, (factors * stage.scale * 2.0**-stage.out_shift).astype(np.float32))
+    endings = _endings(stage, narrow, operands, place, summand)
     numbers = np.zeros(FIELDS, np.int64)
     numbers[[DATA, PIXEL_PLACES, TAPS, PACKED]] = [each.ctypes.data for each in (data, pixels, taps, packed)]
-    numbers[[BIASES, FACTORS, RESULTS]] = [each.ctypes.data for each in (alu, mul, out)]
+    numbers[[ENDINGS, RESULTS, OTHER]] = [each.ctypes.data for each in (endings, out, added)]
     numbers[[PIXEL_COUNT, TAP_COUNT, QUADS]] = pixels.size, taps.size, quads
     numbers[[BLOCKS, BLOCK_BYTES, CHUNK, CHUNKS]] = len(packed), packed[0].size, chunk, ceil_div(tiles, chunk)
-    numbers[MULTIPLY : MULTIPLY + len(stage)] = stage
-    numbers[SURFACES : SURFACES + len(place)] = place
-    numbers[OTHER] = 0 if other is None else other.ctypes.data
-    numbers[OTHER_SURFACE : OTHER_SURFACE + len(summand)] = summand
-    numbers[IS_NARROW] = narrow.size > 0
-    numbers[NARROW : NARROW + narrow.size] = narrow
-    arrays = (data, pixels, taps, packed, alu, mul, out, other)
+    numbers[[PIXEL_STRIDE, FLIPPED, IMAGES]] = place.pixel_stride, place.flip, place.images
+    numbers[[IMAGE_STRIDE, IMAGE_SIZE, OUT_STRIDE]] = place.image_stride, place.image_size, place.out_stride
+    numbers[[OTHER_PIXEL, OTHER_IMAGE, IN_32_BITS]] = summand.pixel_stride, summand.image_stride, narrow.size > 0
+    arrays = (data, pixels, taps, packed, operands, endings, out, added)
     return Record(_convolve, numbers, arrays, sharing, work // WORK_A_NANOSECOND)

@@ -12,11 +12,27 @@ KERNELS = WORDS * VECTORS
 HALF = 8  # words that are stored together: the smallest memory atom
 FLIP = 0x80808080
 
-ALU, FLOOR, CEILING, OFFSET, SCALE, ROUNDING, SHIFT, HALVES, WIDE, ROW_STRIDE, OUT, PLACES = range(12)
-ENDING = PLACES + KERNELS // HALF
-"""int64 fields of what a tile ends with, ``ENDING`` in all. A sum plus its kernel's number at address ``ALU`` is
-limited to ``FLOOR`` .. ``CEILING``, then ``p = (x - OFFSET) * SCALE``, ``(p + ROUNDING - (1 if p < 0)) >> SHIFT``
-clamped to int8, all in 32 bits: the caller sees to it that nothing leaves them. Words 8 h .. 8 h + 7 of the first
-``HALVES`` go to ``OUT`` + the number at ``PLACES`` + h, ``ROW_STRIDE`` further on for each row of the tile; with
-``WIDE`` there is an even number of halves, and both of a register lie side by side.
+ALU, FLOOR, CEILING, OFFSET, SCALE, ROUNDING, SHIFT, HALVES, WIDE, ROW_STRIDE, PLACES = range(11)
+NUMBERS = PLACES + KERNELS // HALF
+OTHER_STRIDE, FACTORS, LOWEST, POWER, FACTOR, SHIFTED, BOTTOM, TOP = range(NUMBERS, NUMBERS + 8)
+ESTIMATE, STEP, DECIDES, OTHER_PLACES = range(NUMBERS + 8, NUMBERS + 12)
+ENDING = OTHER_PLACES + KERNELS // HALF
+"""Fields of what a tile ends with, ``ENDING`` numbers of 64 bits in all. Its first ``HALVES`` * 8 kernels go to
+memory, row r to r * ``ROW_STRIDE``, words 8 h .. 8 h + 7 of it to the number at ``PLACES`` + h from there; with
+``WIDE`` there is an even number of halves, and both of a register lie side by side. In ``PLACES`` and ``OTHER_PLACES``
+the upper half of a register of which only the lower is wanted has the place of the lower.
+
+*In 32 bits*: a sum plus its kernel's number at address ``ALU`` (int32) is limited to ``FLOOR`` .. ``CEILING``, then
+``p = (x - OFFSET) * SCALE``, ``(p + ROUNDING - (1 if p < 0)) >> SHIFT`` clamped to int8: the caller sees to it that
+nothing leaves them.
+
+*In float64*, as the fields ``LOWEST`` to ``TOP``, ``STEP`` and ``DECIDES`` are: the sum plus ALU's number times the one
+at address ``FACTORS`` (float64), limited to ``LOWEST`` .. 2^31 - 1, rounded (halves away from zero), plus the other
+cube's int8 times ``POWER``, times ``FACTOR``, less ``SHIFTED``, limited to ``BOTTOM`` .. ``TOP``, rounded. The other
+cube's rows lie ``OTHER_STRIDE`` apart, halves of it at ``OTHER_PLACES``.
+
+*Estimated in float32*, where ``DECIDES`` is more than 0: the sum plus ALU's number times the one at address
+``ESTIMATE`` (float32), plus the other's number times ``STEP``, less ``SHIFTED``, limited to ``BOTTOM`` .. ``TOP``. The
+nearest whole number is the result where none of a tile is further than ``DECIDES`` from its estimate; otherwise float64
+is asked.
 """

@@ -33,5 +33,5 @@ dot_narrow_tile: Any = late("nvdla.kernels.fast.dot_tile_code:dot_narrow_tile")
 """The compiled kernel of a narrow tile of int8 products."""
 dot_row: Any = late("nvdla.kernels.fast.dot_tile_code:dot_row")
 """The compiled kernel of one row of int8 products."""
-copy_half: Any = late("nvdla.kernels.fast.dot_tile_code:copy_half")
-"""The compiled copy of a few bytes."""
+finish: Any = late("nvdla.kernels.fast.dot_ending_code:finish")
+"""The compiled ending of a tile whose sums are in memory."""

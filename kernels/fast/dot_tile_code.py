@@ -18,7 +18,6 @@ from nvdla.kernels.fast.dot_layout import (
     NARROW_PIXELS,
     NARROW_VECTORS,
     OFFSET,
-    OUT,
     PIXELS,
     PLACES,
     ROUNDING,
@@ -29,6 +28,7 @@ from nvdla.kernels.fast.dot_layout import (
     WIDE,
     WORDS,
 )
+from nvdla.kernels.fast.loops_code import Loops
 from nvdla.kernels.jit.intrinsic_code import intrinsic
 from nvdla.kernels.jit.processor import dot_instructions
 
@@ -47,48 +47,15 @@ class _Operands(NamedTuple):
     flip: ir.Value
 
 
-class _Emitter:
+class _Emitter(Loops):
     """Emits the loops of one tile of ``pixels`` rows and ``vectors`` vectors of 16 accumulators, with a set of
     ``instructions`` (of :data:`~nvdla.kernels.fast.dot_instructions_code.INSTRUCTIONS`)."""
 
     def __init__(self, builder: ir.IRBuilder, pixels: int, vectors: int, instructions: str) -> None:
-        self.builder = builder
+        super().__init__(builder)
         self.pixels = pixels
         self.vectors = vectors
         self.instructions = INSTRUCTIONS[instructions]
-
-    def constant(self, value: int) -> ir.Constant:
-        return ir.Constant(_INT64, value)
-
-    def load(self, address: ir.Value, kind: ir.Type, align: int) -> ir.Value:
-        loaded = self.builder.load(self.builder.inttoptr(address, kind.as_pointer()))
-        loaded.align = align
-        return loaded
-
-    def loop(self, count: ir.Value, carried: list[ir.Value], body: Any) -> list[ir.Value]:
-        """``count`` (at least 1) rounds of ``body(index, carried) -> carried``; returns the carried values after."""
-        builder = self.builder
-        before = builder.block
-        head = builder.append_basic_block("loop")
-        after = builder.append_basic_block("after")
-        builder.branch(head)
-        builder.position_at_end(head)
-        index = builder.phi(_INT64)
-        index.add_incoming(self.constant(0), before)
-        phis = []
-        for value in carried:
-            phi = builder.phi(value.type)
-            phi.add_incoming(value, before)
-            phis.append(phi)
-        results = body(index, phis)
-        following = builder.add(index, self.constant(1))
-        end = builder.block
-        index.add_incoming(following, end)
-        for phi, value in zip(phis, results, strict=True):
-            phi.add_incoming(value, end)
-        builder.cbranch(builder.icmp_signed("<", following, count), head, after)
-        builder.position_at_end(after)
-        return results
 
     def _every_word(self, value: ir.Value, words: int) -> ir.Value:
         kind = ir.VectorType(_INT32, words)
@@ -172,12 +139,8 @@ class _Emitter:
             row, v = divmod(at, self.vectors)
             self.put(value, self.builder.add(out, self.constant(4 * (row * KERNELS + v * WORDS))), 4)
 
-    def put(self, value: ir.Value, address: ir.Value, align: int) -> None:
-        stored = self.builder.store(value, self.builder.inttoptr(address, value.type.as_pointer()))
-        stored.align = align
-
-    def convert(self, sums: list[ir.Value], ending: ir.Value) -> None:
-        """Sums through X1 and the output converter to memory (:data:`~nvdla.kernels.fast.dot_layout.ENDING`)."""
+    def convert(self, sums: list[ir.Value], ending: ir.Value, out: ir.Value) -> None:
+        """Sums through X1 and the output converter to memory, in 32 bits."""
         builder = self.builder
 
         def field(at: int) -> ir.Value:
@@ -185,7 +148,7 @@ class _Emitter:
 
         numbers = [self.splat(field(at)) for at in (FLOOR, CEILING, OFFSET, SCALE, ROUNDING, SHIFT)]
         halves, is_wide, stride = field(HALVES), _more_than(builder, field(WIDE), 0), field(ROW_STRIDE)
-        rows = [builder.add(field(OUT), builder.mul(stride, self.constant(row))) for row in range(self.pixels)]
+        rows = [builder.add(out, builder.mul(stride, self.constant(row))) for row in range(self.pixels)]
         for v in range(self.vectors):
             low, high = (v * WORDS // HALF + part for part in range(2))
             with builder.if_then(_more_than(builder, halves, low)):
@@ -235,15 +198,15 @@ def tile_intrinsic(pixels: int, vectors: int, instructions: str | None = None) -
     """The tile as a function for kernels; with the processor's best instructions unless said otherwise."""
 
     @intrinsic
-    def dot_tile(typing_context, data, pixel_offsets, taps, tap_count, quads, weights, flip, sums, ending):  # type: ignore[no-untyped-def]
+    def dot_tile(typing_context, data, pixel_offsets, taps, tap_count, quads, weights, flip, out, ending):  # type: ignore[no-untyped-def]
         """``sums[p][k] = sum over taps t, quads s, bytes j of (data[pixel_offsets[p] + taps[t] + 4 s + j] ^ flip) *
         weights[t][s][k][j]`` for the first kernels k of 64; all arguments are addresses (int64) or numbers.
         ``weights`` is 64-byte aligned; ``flip`` is 0 for data that are unsigned, ``FLIP`` for int8 data, which then
         count as data + 128.
 
-        With ``ending`` (0: none), the address of an int64 array with the fields of
-        :data:`~nvdla.kernels.fast.dot_layout.ENDING`, nothing is stored to ``sums``: they go through X1 and the output
-        converter to where they belong.
+        The sums go to ``out``, int32 (pixels, 64). With ``ending`` (0: none), the address of what
+        :data:`~nvdla.kernels.fast.dot_layout.ENDING` says, they go through X1 and the output converter in 32 bits, and
+        ``out`` is where the first row of results belongs.
         """
 
         def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
@@ -257,31 +220,17 @@ def tile_intrinsic(pixels: int, vectors: int, instructions: str | None = None) -
 
 def emit_tile(builder: ir.IRBuilder, pixels: int, vectors: int, instructions: str, args: list[ir.Value]) -> None:
     """The body of a tile: ``args`` are the nine of :func:`tile_intrinsic`'s functions."""
-    data, pixel_offsets, taps, tap_count, quads, weights, flip, sums, ending = args
+    data, pixel_offsets, taps, tap_count, quads, weights, flip, out, ending = args
     emitter = _Emitter(builder, pixels, vectors, instructions)
     totals = emitter.tile(_Operands(data, pixel_offsets, taps, [tap_count, quads], weights, flip))
     is_bare = builder.icmp_signed("==", ending, emitter.constant(0))
     with builder.if_else(is_bare) as (bare, converted):
         with bare:
-            emitter.store(totals, sums)
+            emitter.store(totals, out)
         with converted:
-            emitter.convert(totals, ending)
+            emitter.convert(totals, ending, out)
 
 
 dot_tile = tile_intrinsic(PIXELS, VECTORS)
 dot_narrow_tile = tile_intrinsic(NARROW_PIXELS, NARROW_VECTORS)
 dot_row = tile_intrinsic(1, VECTORS)
-
-
-@intrinsic
-def copy_half(typing_context, source, target):  # type: ignore[no-untyped-def]
-    """``HALF`` bytes from one address to another."""
-
-    def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]
-        half = ir.VectorType(_INT8, HALF).as_pointer()
-        loaded = builder.load(builder.inttoptr(args[0], half))
-        stored = builder.store(loaded, builder.inttoptr(args[1], half))
-        loaded.align = stored.align = 1
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64), generate

@@ -117,3 +117,48 @@ def test_sums_that_could_leave_int32_are_not_fused():
     weights = np.full((1, 100_000), -128, np.int8)
     assert fused.sums_fit(weights, np.array([0]))
     assert not fused.sums_fit(weights, np.array([1 << 29]))
+
+
+def sums_of_one_tap(values, stage, other=None, summand=fused.NO_SUMMAND):
+    """Results of sums that are the ``values`` (pixels, 64 kernels): ALU operands of a convolution with zeros."""
+    results = np.empty(values.shape, np.int8)
+    data, pixels, taps, packed = np.zeros(64, np.uint8), np.zeros(1, np.int64), np.zeros(1, np.int64), None
+    packed = dot.pack_weights(np.zeros((64, 4, 1, 1), np.int8), False)[0]
+    place = fused.Place(1, 64, 64, 64, 0, 1, 0, 64, 0)
+    for row, alu in enumerate(values.astype(np.int32)):
+        theirs = None if other is None else other[row]
+        arrays = (data, pixels, taps, 1, packed, alu, np.full(64, 20_000, np.int32))
+        none = np.empty(0, np.int64)
+        fused.convolution(*arrays, stage, none, results[row], place, theirs, summand).run()
+    return results
+
+
+STAGES = [
+    fused.FusedStage(1, 9, fused.INT32_LOW, 0, 20_090, 29),
+    fused.FusedStage(1, 9, fused.INT32_LOW, -3_000_000, 20_090, 29),
+    fused.FusedStage(0, 0, fused.INT32_LOW, 5, 1, 14),  # every number of bits 0 to 13 is as likely: many ties
+    fused.FusedStage(0, 0, 0, 0, 32_309, 25),
+]
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("with_other", [False, True])
+def test_numbers_near_a_boundary_of_rounding_are_not_decided_by_an_estimate(stage, with_other):
+    random = np.random.default_rng(5)
+    summand = fused.Summand(64, 64, 0, 10, random.choice([0, fused.INT32_LOW])) if with_other else fused.NO_SUMMAND
+    assert fused.estimate_error(stage._replace(low=fused.INT32_LOW), summand) < 1, "there is an estimate"
+    other = random.integers(-128, 128, (400, 64), dtype=np.int8)
+    unit = 20_000 / 512 if stage.multiply else 1
+    # Sums whose results are as near to halves as they come.
+    wanted = (random.integers(-130, 130, (400, 64)) + 0.5) * 2**stage.out_shift / stage.scale + stage.offset
+    wanted -= other * 1024.0 if with_other else 0
+    values = np.clip(np.rint(wanted / unit) + random.integers(-1, 2, wanted.shape), -(1 << 31), (1 << 31) - 1)
+    results = sums_of_one_tap(values, stage, other if with_other else None, summand)
+    expected = [
+        [
+            plain_result(int(v), 0, 20_000, stage, int(o) if with_other else 0, summand)
+            for v, o in zip(*row, strict=True)
+        ]
+        for row in zip(values, other, strict=True)
+    ]
+    assert results.tolist() == expected

@@ -6,11 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
 
 from nvdla.errors import ConfigError
+from nvdla.kernels.fast import dot_layout
 from nvdla.kernels.fast.dot_layout import FLIP, KERNELS, NARROW_PIXELS, NARROW_VECTORS, PIXELS, VECTORS
 from nvdla.kernels.jit import processor
 
@@ -100,14 +102,24 @@ C_MAIN = r"""
 #define ROWS @ROWS@
 #define KNOWN @KNOWN@
 enum {TAPS = 3, STEPS = 5};
+enum {@FIELDS@};
 void tile(int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t, int64_t);
+void finish(int64_t, int64_t, int64_t, int64_t, int64_t);
 static uint8_t data[512];
 static int8_t weights[TAPS][STEPS][64][4] __attribute__((aligned(64)));
-static int8_t out[ROWS * 64];
+static int8_t out[ROWS * 64], other[ROWS * 64];
 static int32_t sums[ROWS][64], alu[64];
+static union {int64_t whole[ENDING]; double number[ENDING];} ending;
+static double factors[64];
+static float estimates[64];
 static int64_t places[ROWS], taps[TAPS] = {0, 40, 16};
 static uint32_t seed = 1;
 static uint32_t next(void) { return (seed = seed * 1664525u + 1013904223u) >> 8; }
+static int64_t shifted(int64_t x, int shift) {
+    int64_t half = 1ll << (shift - 1);
+    return x < 0 ? -((half - x) >> shift) : (x + half) >> shift;
+}
+static int64_t limited(int64_t x, int64_t low, int64_t high) { return x < low ? low : x > high ? high : x; }
 int main(void) {
     for (int round = 0; round < 60; round++) {
         int64_t flip = round & 1 ? 0x80808080 : 0, low = -30000, high = 30000, offset = 5, scale = 3, shift = 9;
@@ -116,12 +128,13 @@ int main(void) {
         for (unsigned i = 0; i < sizeof weights; i++) flat[i] = round % 4 ? next() : -128;
         for (int p = 0; p < ROWS; p++) places[p] = next() % 300;
         for (int k = 0; k < 64; k++) alu[k] = next() % 20000 - 10000;
-        int64_t ending[12 + 8] = {(int64_t)alu, low, high, offset, scale, 1 << (shift - 1), shift, KNOWN / 8, 1, 64,
-                                  (int64_t)out};
-        for (int h = 0; h < 8; h++) ending[11 + h] = 8 * h;
+        int64_t *e = ending.whole;
+        e[ALU] = (int64_t)alu, e[FLOOR] = low, e[CEILING] = high, e[OFFSET] = offset, e[SCALE] = scale;
+        e[ROUNDING] = 1 << (shift - 1), e[SHIFT] = shift, e[HALVES] = KNOWN / 8, e[WIDE] = 1, e[ROW_STRIDE] = 64;
+        for (int h = 0; h < 8; h++) e[PLACES + h] = e[OTHER_PLACES + h] = 8 * h;
         tile((int64_t)data, (int64_t)places, (int64_t)taps, TAPS, STEPS, (int64_t)weights, flip, (int64_t)sums, 0);
-        tile((int64_t)data, (int64_t)places, (int64_t)taps, TAPS, STEPS, (int64_t)weights, flip, (int64_t)sums,
-             (int64_t)ending);
+        tile((int64_t)data, (int64_t)places, (int64_t)taps, TAPS, STEPS, (int64_t)weights, flip, (int64_t)out,
+             (int64_t)ending.whole);
         for (int p = 0; p < ROWS; p++)
             for (int k = 0; k < KNOWN; k++) {
                 int64_t sum = 0;
@@ -136,6 +149,22 @@ int main(void) {
                 int8_t y = out[p * 64 + k];
                 if (x != y) { printf("out %d %d: %d, not %ld\n", p, k, y, (long)x); return 1; }
             }
+        double converter = 20090 / 536870912.;
+        for (int i = 0; i < ROWS * 64; i++) other[i] = next();
+        for (int k = 0; k < 64; k++) factors[k] = (500 + 9 * k) / 16., estimates[k] = factors[k] * converter;
+        e[FACTORS] = (int64_t)factors, e[ESTIMATE] = (int64_t)estimates, e[OTHER_STRIDE] = 64;
+        ending.number[LOWEST] = -2147483648., ending.number[POWER] = 16384, ending.number[FACTOR] = converter;
+        ending.number[SHIFTED] = 7 * converter, ending.number[STEP] = 16384 * converter;
+        ending.number[BOTTOM] = -7 * converter, ending.number[TOP] = 127;
+        ending.number[DECIDES] = round & 2 ? 0.4999 : 0;
+        finish((int64_t)sums, ROWS, (int64_t)e, (int64_t)other, (int64_t)out);
+        for (int p = 0; p < ROWS; p++)
+            for (int k = 0; k < KNOWN; k++) {
+                int64_t x = shifted((int64_t)(sums[p][k] + alu[k]) * (500 + 9 * k), 4) + other[p * 64 + k] * 16384ll;
+                x = limited(shifted((limited(x, 0, 2147483647) - 7) * 20090, 29), -128, 127);
+                int8_t y = out[p * 64 + k];
+                if (x != y) { printf("end %d %d: %d, not %ld\n", p, k, y, (long)x); return 1; }
+            }
     }
     puts("equal");
     return 0;
@@ -144,9 +173,10 @@ int main(void) {
 
 
 def assembled(triple, cpu, features, pixels, vectors, instructions):
-    """A target machine and the module of a tile, as a C function."""
+    """A target machine and the module of a tile and of the ending of sums in memory, as C functions."""
     from llvmlite import ir
 
+    from nvdla.kernels.fast.dot_ending_code import emit_ending
     from nvdla.kernels.fast.dot_tile_code import emit_tile
 
     llvm.initialize_all_targets()
@@ -157,10 +187,12 @@ def assembled(triple, cpu, features, pixels, vectors, instructions):
         pytest.skip(f"this LLVM knows no {triple}")
     module = ir.Module()
     module.triple = triple
-    function = ir.Function(module, ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * 9), "tile")
-    builder = ir.IRBuilder(function.append_basic_block())
-    emit_tile(builder, pixels, vectors, instructions, list(function.args))
-    builder.ret_void()
+    functions = {"tile": (9, partial(emit_tile, pixels=pixels, vectors=vectors, instructions=instructions))}
+    for name, (numbers, emit) in (functions | {"finish": (5, emit_ending)}).items():
+        function = ir.Function(module, ir.FunctionType(ir.VoidType(), [ir.IntType(64)] * numbers), name)
+        builder = ir.IRBuilder(function.append_basic_block())
+        emit(builder, args=list(function.args))
+        builder.ret_void()
     return target.create_target_machine(cpu, features, opt=3, reloc="pic"), llvm.parse_assembly(str(module))
 
 
@@ -189,7 +221,9 @@ def test_other_processors_give_the_same_sums_and_endings(
         pytest.skip("needs a compiler for x86-64")
     machine, module = assembled(triple, cpu, features, pixels, vectors, instructions)
     (tmp_path / "tile.o").write_bytes(machine.emit_object(module))
-    (tmp_path / "main.c").write_text(C_MAIN.replace("@ROWS@", str(pixels)).replace("@KNOWN@", str(16 * vectors)))
+    fields = ", ".join(f"{name} = {at}" for name, at in vars(dot_layout).items() if name.isupper())
+    text = C_MAIN.replace("@FIELDS@", fields).replace("@ROWS@", str(pixels)).replace("@KNOWN@", str(16 * vectors))
+    (tmp_path / "main.c").write_text(text)
     program = tmp_path / "program"
     words = [compiler, "-O1", "-static", "-o", program, tmp_path / "main.c", tmp_path / "tile.o"]
     subprocess.run(words, check=True, capture_output=True)
