@@ -1,8 +1,14 @@
 """Convolutions of 3x3 by Winograd's method F(2x2, 3x3): 16 multiplications for four results instead of 36.
 
-In fp16 alone: transformed data have two bits more, which int8 and int16 would lose. Results come in blocks of 4x4, and
-the buffer holds four lines and columns more than there are results (so NVIDIA's compiler does it, and its C model
-runs that); a result that is no multiple of them lies in a cube that is. Padding is CDMA's, on all sides.
+In fp16 alone. Transformed data have two bits more than the data, which CSC shifts out or clamps (PRA_TRUNCATE,
+cmod/hls/csc_libs/csc_cvt.cpp): for integers of all 8 or 16 bits no shift and no weights but zeros make the result a
+linear function of the data, so it never is a convolution (tests/kernels/test_winograd.py solves for such weights). It
+is exact without a shift for data of two bits less (-32 to 31, -8192 to 8191) and kernels whose 4 G g G^T fits the
+weights, which no scale that is made from the largest element leaves.
+
+Results come in blocks of 4x4, and the buffer holds four lines and columns more than there are results (so NVIDIA's
+compiler does it, and its C model runs that); a result that is no multiple of them lies in a cube that is. Padding is
+CDMA's, on all sides.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.fp16_reference import accumulate, first_nan, mac_products, signed, to_fp32
@@ -74,6 +75,40 @@ def test_the_data_transform_rounds_half_away_and_saturates_to_the_data_width(see
     for value, got in zip(exact.reshape(-1), result.reshape(-1), strict=True):
         magnitude = int(abs(Fraction(int(value), 1 << truncate)) + Fraction(1, 2))
         assert got == max(limits.min, min(limits.max, magnitude if value >= 0 else -magnitude))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16])
+@pytest.mark.parametrize("truncate", range(4))
+def test_no_weights_make_a_convolution_of_any_integers(dtype, truncate):
+    """Whatever the transformed weights, the result is no linear function of all int8 (int16) data, so it is no
+    convolution: a sum of two tiles must give the sum of their results, which is four equations for the 16 weights of a
+    kernel; those of a few tiles have no solution but zero."""
+    random, limits = np.random.default_rng(0), np.iinfo(dtype)
+    equations = []
+    for _ in range(40):
+        one, other = random.integers(limits.min // 2, limits.max // 2 + 1, (2, 4, 4, 1))
+        tiles = [tile.astype(dtype) for tile in (one + other, one, other)]
+        both, first, second = (winograd.transform_data(tile, truncate)[..., 0].astype(np.int64) for tile in tiles)
+        rest = both - first - second
+        basis = rest.reshape(16, 1, 1) * np.eye(16, dtype=np.int64).reshape(16, 4, 4)
+        equations.append((A @ basis @ A.T).reshape(16, 4).T)
+    assert np.linalg.matrix_rank(np.concatenate(equations)) == 16
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16])
+def test_data_of_two_bits_less_are_convolved_exactly(dtype):
+    """-32 to 31 in int8, -8192 to 8191 in int16: the transform has at most four times that. One more is clamped."""
+    limits = np.iinfo(dtype)
+    least, most = limits.min // 4, limits.max // 4
+    extremes = [np.where(np.outer(row, column) > 0, most, least) for row in np.sign(C) for column in np.sign(C)]
+    extremes += [most + least - tile for tile in extremes]
+    for tile in np.array(extremes)[..., None]:
+        exact = winograd.transform_axis(winograd.transform_axis(tile, 0), 1)
+        assert (winograd.transform_data(tile.astype(dtype), 0) == exact).all()
+    beyond = np.full((4, 4, 1), most + 1, dtype)
+    assert (
+        winograd.transform_data(beyond, 0) != winograd.transform_axis(winograd.transform_axis(beyond.astype(int), 0), 1)
+    ).any()
 
 
 def test_the_sum_transform_is_the_matrix_product():
