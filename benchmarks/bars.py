@@ -1,8 +1,8 @@
 """How good the code is that the builder makes, in cycles of the calibrated model: ``python benchmarks/bars.py``.
 
-    python benchmarks/bars.py                  the limits, and memory against its lower bound (half a minute)
+    python benchmarks/bars.py                  the limits, memory against its lower bound, levels (a minute)
     python benchmarks/bars.py lenet            of some networks only
-    python benchmarks/bars.py --against        also every network that NVIDIA's compiler has compiled (a minute)
+    python benchmarks/bars.py --against        also every network that NVIDIA's compiler has compiled (two minutes)
     python benchmarks/bars.py --against lenet  some of them
     python benchmarks/bars.py --write          both, into docs/code.md
 
@@ -13,6 +13,7 @@ loadables are taken from ../shared/corpus where that is.
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 import time
@@ -26,7 +27,7 @@ import numpy as np
 from against import CORPUS, Pair, cycles, geometric_mean, pairs
 
 from nvdla.analysis.cycles.constants import Memory
-from nvdla.builder import Built, Calibration, Network, build, calibrate
+from nvdla.builder import Built, Calibration, Network, SearchLimits, build, calibrate
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "code.md"
 BEGIN, END = "<!-- code: made by benchmarks/bars.py -->", "<!-- /code -->"
@@ -61,6 +62,12 @@ BARS = (
     Bar("squeezenet", "nv_large", FULL, 700_000, 500_000),
 )
 CONFIGS = ("nv_small", "nv_large")
+LEVELLED = "resnet50"
+"""The network of the table of levels."""
+TURNS, SEARCHED = 3, 10.0
+"""How often levels 0 and 1 are built, and for how many seconds level 2 searches."""
+LEVEL_1_LIMIT = 2
+"""How much longer than level 0, which is the build as it was before there were levels, level 1 may take."""
 
 
 @cache
@@ -89,6 +96,21 @@ def bars(names: Collection[str]) -> Iterator[tuple[str, ...]]:
         limits = [f"{each:,g}{unit}" if limit.frames else f"{each:,.0f}" for each in (limit.limit, limit.goal)]
         frames = f"{GIGAHERTZ / count:.1f}"
         yield f"{limit.network} int8", limit.config, memory, f"{count:,}", frames, *limits, limit.verdict(count)
+
+
+def levels(names: Collection[str]) -> Iterator[tuple[str, ...]]:
+    """The rows of the table of what levels of optimisation take: the best of some builds, in turns."""
+    for config in CONFIGS if LEVELLED in names else ():
+        net, calibration = network(LEVELLED)
+        found: dict[int, tuple[float, int]] = {}
+        for level in (0, 1) * TURNS + (2,):
+            begin = time.process_time()
+            made = build(net, config, calibration=calibration, level=level, search=SearchLimits(time_limit=SEARCHED))
+            seconds = min(time.process_time() - begin, found.get(level, (math.inf, 0))[0])
+            found[level] = seconds, cycles(made.loadable, config)
+        for level, (seconds, count) in found.items():
+            limit = str(LEVEL_1_LIMIT) if level == 1 else ""
+            yield LEVELLED, config, f"-O {level}", f"{seconds:.2f}", f"{seconds / found[0][0]:.2f}", limit, f"{count:,}"
 
 
 def memories(names: Collection[str]) -> Iterator[tuple[str, ...]]:
@@ -164,6 +186,8 @@ def lines(names: Collection[str], against: list[Pair] | None) -> Iterator[str]:
     yield from table(head, bars(names))
     head = ("network", "configuration", "cycles", "bytes of surfaces", "at the least", "ratio", "blobs", "seconds")
     yield from table(head, memories(names))
+    head = ("network", "configuration", "level", "seconds of processor", "against -O 0", "limit", "cycles")
+    yield from table(head, levels(names))
     if against is not None:
         yield from (summary(against), "")
         head = ("network", "configuration", "precision", "NVIDIA", "its fastest loadable", "ours", "ratio")

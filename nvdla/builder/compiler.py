@@ -144,7 +144,7 @@ def build(
     packed = PackedWeights(all_images, chosen)
     evaluator = Evaluator(all_images, chosen, memory or Memory(), cvsram, level=min(level, 1), packed=packed)
     if level:
-        evaluator = replace(evaluator, habits=habits_of(evaluator))
+        evaluator = replace(evaluator, habits=habits_of(evaluator, level > 1))
     weigher, record = evaluator.weigher(), None
     if level > 1:
         evaluator = replace(evaluator, level=level, known={}, packed=None)

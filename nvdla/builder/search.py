@@ -134,10 +134,10 @@ class Found:
     record: dict[str, Any]
 
 
-def habits_of(usual: Evaluator) -> Habits:
+def habits_of(usual: Evaluator, thorough: bool) -> Habits:
     """What makes the whole network fastest. Pools of a batch may take their data from memory: one image's pool then
     works beside the next one's convolution, which it would hold back. Data that stay in the buffer may let results
-    come too early for who takes them."""
+    come too early for who takes them: that is rare, and asked where one is ``thorough``."""
     program = usual.program
     point = CodePlan({}, tuple(range(len(program.operations))))
     known: dict[Habits, int] = {}
@@ -151,7 +151,7 @@ def habits_of(usual: Evaluator) -> Habits:
     if program.images > 1 and any(isinstance(each, Pool) for each in program.operations):
         alone = replace(found, pools_alone=True)
         found = alone if cycles(alone) < GAIN * cycles(found) else found
-    if _shares(schedule(program, usual.config, replace(usual, habits=found).weigher())):
+    if thorough and _shares(schedule(program, usual.config, replace(usual, habits=found).weigher())):
         again = replace(found, shares_data=False)
         found = again if cycles(again) < cycles(found) else found
     return found
