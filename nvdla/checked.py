@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from nvdla.errors import ArgumentTypeError, FormatError, memory_refused
+from nvdla.errors import ArgumentTypeError, FormatError, described, memory_refused
 
 
 def whole_number(value: Any, name: str, least: int) -> int:
@@ -131,12 +131,3 @@ def says_when_memory_ends(function: Callable[..., Any]) -> Callable[..., Any]:
             raise memory_refused("the run", error) from None
 
     return guarded
-
-
-def described(value: Any) -> str:
-    """A value for a message: its type, and what it is where that is short."""
-    if value is None or isinstance(value, (bool, float, str, bytes)):
-        return f"{type(value).__name__} {value!r}"[:80] if value is not None else "None"
-    if isinstance(value, int):
-        return f"int {value}" if value.bit_length() < 200 else "a large int"
-    return f"a value of type {type(value).__name__}"

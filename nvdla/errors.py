@@ -24,12 +24,36 @@ def printable(text: str) -> str:
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
+def shown(value: object) -> str:
+    """A value that was looked for, as Python writes it; Python refuses to write numbers of thousands of digits."""
+    return described(value) if isinstance(value, int) and value.bit_length() >= 200 else repr(value)
+
+
+def described(value: object) -> str:
+    """A value for a message: its type, and what it is where that is short."""
+    if value is None or isinstance(value, (bool, float, str, bytes)):
+        return f"{type(value).__name__} {value!r}"[:80] if value is not None else "None"
+    if isinstance(value, int):
+        return f"int {value}" if value.bit_length() < 200 else "a large int"
+    return f"a value of type {type(value).__name__}"
+
+
+#: Characters of a message: a name of a file or an argument that is longer is cut in the middle.
+LONGEST = 2000
+
+
+def on_one_line(text: str) -> str:
+    """A message: one printable line of at most LONGEST characters."""
+    text = printable(text)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 400]} ... {text[-300:]}"
+
+
 class NvdlaError(Exception):
-    """Base of every error that bad input can cause. Its message is one line: file names and words from files may hold
-    escape codes and line breaks, which are shown escaped (:func:`printable`)."""
+    """Base of every error that bad input can cause. Its message is one line of at most LONGEST characters: file names
+    and words from files may hold escape codes and line breaks, which are shown escaped (:func:`printable`)."""
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(printable(str(message)))
+        super().__init__(on_one_line(str(message)))
 
 
 class LoadableError(NvdlaError):

@@ -10,7 +10,6 @@ engines. Later runs of the same Runtime repeat those jobs in the same order (a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.checked import (
     callback,
     described,
@@ -28,11 +28,10 @@ from nvdla.checked import (
     says_when_memory_ends,
     surfaces_of_image,
     whole_number,
-    word,
 )
 from nvdla.cpu import CpuTask
 from nvdla.descriptors import abi_named
-from nvdla.errors import ArgumentTypeError, FormatError, NvdlaError, ScheduleError, printable
+from nvdla.errors import ArgumentTypeError, FormatError, NvdlaError, ScheduleError, counted, printable
 from nvdla.execution.batch import lanes_for
 from nvdla.execution.instances import Instance, Instances
 from nvdla.execution.plan import Plan, Recorder
@@ -125,9 +124,10 @@ class Runtime:
     """
 
     @says_when_memory_ends
+    @by_annotations
     def __init__(
         self,
-        loadable: Loadable | str | os.PathLike[str],
+        loadable: Any,  # a Loadable, or a source of one as nvdla.load takes it
         config: str = "auto",
         abi: str = "auto",
         threads: int | None = None,
@@ -143,12 +143,12 @@ class Runtime:
             "config": config, "abi": abi, "threads": threads, "limits": limits, "memory_limit": memory_limit,
             "strides": strides, "scales": scales, "hardware_only": hardware_only, "strict": strict,
         }  # fmt: skip
-        self.limits = instance(limits or Limits(), Limits, "limits")
+        self.limits = limits or Limits()
         if memory_limit is not None:
             self.limits = replace(self.limits, memory=whole_number(memory_limit, "memory_limit", 0))
         self.loadable = loadable = loadable if isinstance(loadable, Loadable) else load(loadable, limits=self.limits)
         self.threads = None if threads is None else whole_number(threads, "threads", 1)
-        self._program = Program.of(loadable, word(config, "config"), abi, limits=self.limits)
+        self._program = Program.of(loadable, config, abi, limits=self.limits)
         self.abi, self.abi_reason = self._program.abi.name, self._program.abi_reason
         self.config, self.config_reason = self._program.config, self._program.config_reason
         if config != "auto":
@@ -178,6 +178,7 @@ class Runtime:
         """Layer names, scales of tensors and the model's preprocessing: of the layer file, and what the caller gave."""
         return names_for(self.loadable.name) | Names(scales=self._scales)
 
+    @by_annotations
     def program(self, layers: Mapping[tuple[int, int], str] | None = None) -> Program:
         """What the loadable says, decoded for this configuration and ABI. ``layers``: names by (task, operation)."""
         return replace(self._program, layers=layers or {})
@@ -295,6 +296,7 @@ class Runtime:
         surfaces, and of one layer's padded data, once for each of them (bounded by
         :data:`nvdla.execution.batch.LANE_BYTES`).
         """
+        instance(faults, Sequence, "faults")
         given = self._images_of(images)
         surfaces = [
             self.surfaces(each, preprocessing) if isinstance(each, Mapping) or is_image(each) else each
@@ -338,11 +340,13 @@ class Runtime:
         room = self.linked.room()
         return kind(self.config, self.linked.space, self.threads, self.limits, self._hardware_only, room)
 
+    @by_annotations
     def note(self, machine: Machine) -> None:
         """Keep what a machine that has run the tasks says: warnings, and the memory that it took."""
         self.warnings += [each for each in machine.warnings if each not in self.warnings]
         self.linked.hold_scratch(machine.meter.most)
 
+    @by_annotations
     def go_flat(self, error: LeavesRegion) -> None:
         """Link anew so that neighbours by address are neighbours here, for an access that leaves its region. Raises
         ``error`` where that is refused (``strict``), or done already."""
@@ -352,8 +356,11 @@ class Runtime:
         self.tasks = self._decode_tasks(self.linked)
         self._dirty = set()
 
+    @by_annotations
     def pack(self, index: int, array: np.ndarray) -> bytes:
-        """The surface of input ``index`` that holds an array (N, C, H, W)."""
+        """The surface of input ``index`` that holds an array (N, C, H, W). FormatError where there is no such input."""
+        if not 0 <= index < len(self.inputs):
+            raise FormatError(f"the network has {counted(len(self.inputs), 'input')}, counted from 0; none is {index}")
         return self._surface(self.inputs[index], array, None)
 
     @says_when_memory_ends
@@ -370,6 +377,7 @@ class Runtime:
             arrays[tensor.name] = tensor.layout.unpack(np.frombuffer(data, np.uint8))
         return {name: self.real(name, array) for name, array in arrays.items()} if real else arrays
 
+    @by_annotations
     def real(self, name: str, elements: np.ndarray) -> np.ndarray:
         """Elements of a bound tensor as real numbers (float32). Raises ScaleMissing."""
         scale = self.names.scale(name)
@@ -566,6 +574,8 @@ class Runtime:
         """What an input takes. The layer file is read only where a value may need it: for raw surfaces never."""
         if isinstance(value, (bytes, bytearray, memoryview)) or getattr(value, "dtype", None) == tensor.dtype:
             return InputForm(tensor.name, tensor.shape, tensor.dtype)
+        if preprocessing is not None:
+            instance(preprocessing, PixelConversion, "preprocessing")
         scale, model = self.names.scale(tensor.name), None
         only_resize = PixelConversion(resize=True)
         if preprocessing in (None, only_resize) and self.names.preprocessing is not None:

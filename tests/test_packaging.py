@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # between rooms.
 STOREYS = [
     ["discovery", "errors", "open_enum", "rounding"],
-    ["checked", "files", "kernels", "limits", "notebook", "precision"],
+    ["argument_kinds", "checked", "files", "kernels", "limits", "notebook", "precision"],
     ["loadable", "plain_yaml", "threads"],
     ["descriptors", "memory", "samples"],
     ["cpu", "hardware", "tensors"],

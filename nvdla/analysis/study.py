@@ -15,6 +15,7 @@ from pathlib import PurePath
 from nvdla.analysis.cycles.constants import Memory, Software
 from nvdla.analysis.cycles.estimate import Estimate, estimates
 from nvdla.analysis.cycles.schedule import ChainWork, Schedule, schedule
+from nvdla.argument_kinds import by_annotations
 from nvdla.errors import DescriptorError
 from nvdla.hardware.configuration import Configuration
 from nvdla.loadable.model import Loadable
@@ -34,6 +35,7 @@ class Study(OfProgram):
     software: Software
 
     @classmethod
+    @by_annotations
     def of(
         cls,
         loadable: Loadable,

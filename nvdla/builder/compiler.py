@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from nvdla.analysis.cycles.constants import Memory
+from nvdla.argument_kinds import by_annotations
 from nvdla.builder import reference, sidecar
 from nvdla.builder.batch import batched
 from nvdla.builder.emit import emit
@@ -101,6 +102,7 @@ def _real(surface: Surface, elements: np.ndarray) -> np.ndarray:
     return real if converter is None else real * np.array(converter.factors)[:, None, None]
 
 
+@by_annotations
 def build(
     network: Network,
     config: str | Configuration = "nv_small",
@@ -155,6 +157,7 @@ def build(
     return Built(loadable, all_images if images == 1 else program, layers, layout)
 
 
+@by_annotations
 def layer_errors(
     network: Network, built: Built, samples: np.ndarray | Mapping[str, np.ndarray]
 ) -> dict[str, dict[str, float]]:

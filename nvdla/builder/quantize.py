@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.builder import floating
 from nvdla.builder.network import Network
 from nvdla.builder.statistics import Statistics, check_method
@@ -20,6 +21,7 @@ from nvdla.errors import BuildError
 LARGEST = {"int8": 127, "int16": 32767}
 
 
+@by_annotations
 def quantize(values: np.ndarray, scale: float | np.ndarray, precision: str, zero: int = 0) -> np.ndarray:
     """Real numbers as elements: floor(x / scale + 0.5) limited to the symmetric range, with a zero point to all of the
     range (fp16: as half)."""
@@ -73,6 +75,7 @@ class Calibration:
         return replace(self, magnitudes={**self.magnitudes, **magnitudes})
 
 
+@by_annotations
 def calibrate(
     network: Network,
     samples: Iterable[Mapping[str, np.ndarray] | np.ndarray] | np.ndarray,

@@ -8,6 +8,7 @@ from itertools import islice
 
 import numpy as np
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.builder.equalise import equalise, fold
 from nvdla.builder.layer_types import layer_type
 from nvdla.builder.lower.zero_points import worth
@@ -57,6 +58,7 @@ class Refined:
     factors: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
+@by_annotations
 def refine(
     network: Network,
     batches: Batches,

@@ -16,6 +16,7 @@ from typing import Any
 
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.study import Study
+from nvdla.argument_kinds import by_annotations
 from nvdla.builder.emit import emit
 from nvdla.builder.ir import LoweredProgram, Pool
 from nvdla.builder.orders import Movable, moves, units_of
@@ -40,6 +41,7 @@ Told = Callable[[int, int, int], None]
 """Told after each step: steps done, steps of the round, cycles."""
 
 
+@by_annotations
 @dataclass(frozen=True)
 class SearchLimits:
     """How long level 2 searches. ``time_limit`` in seconds and ``steps``: None for to the end; ``workers``: processes;

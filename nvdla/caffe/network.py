@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.caffe.schema import NET, OLD_TYPES
 from nvdla.caffe.text import TextMessage, near, one_line, parse
 from nvdla.errors import FormatError
@@ -62,6 +63,7 @@ class CaffeNetwork:
     layers: Sequence[CaffeLayer] = field(default_factory=list)
 
 
+@by_annotations
 def read_network(
     path: str | os.PathLike[str], weights: Mapping[str, Sequence[np.ndarray]] | None = None
 ) -> CaffeNetwork:

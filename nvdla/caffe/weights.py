@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.caffe.wire import BYTES, WirePart
 from nvdla.errors import FormatError, shape_text
 from nvdla.files import read_file
@@ -23,6 +24,7 @@ _LEGACY_AXES = (1, 2, 3, 4)
 _DATA, _SHAPE, _DOUBLE_DATA = 5, 7, 8
 
 
+@by_annotations
 def read_weights(path: str | os.PathLike[str]) -> dict[str, list[np.ndarray]]:
     """Layer name -> its blobs (float32 or float64, views of the file). Raises FormatError naming byte and field.
 

@@ -18,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.campaign.table import Record, Table
 from nvdla.errors import FormatError
 from nvdla.files import require_file, whole_file
@@ -40,6 +41,7 @@ class _Run:
     end: int
 
 
+@by_annotations
 class Journal:
     """The records of ``table`` in the file ``path``. ``resume``: go on with what is there; without it a file that is
     there already is refused, so that nothing is lost. Raises FormatError.

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.campaign.journal import Journal
 from nvdla.campaign.local import LocalPool
 from nvdla.campaign.pool import TRIES, Shard, WorkerDied, WorkerPool
@@ -51,6 +52,7 @@ def _pool_for(table: Table, workers: Workers) -> Iterator[WorkerPool]:
         pool.close()
 
 
+@by_annotations
 def run(table: Table, journal: Journal, workers: Workers | None = None, progress: OnProgress | None = None) -> None:
     """Do all tasks of ``table`` that the journal does not have yet, then put the journal in order.
 

@@ -2,15 +2,35 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
+from nvdla.errors import FormatError, NvdlaError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 Record = dict[str, Any]
 """Plain data, one a task: "key", and whatever the table says of it; "error" where the task could not be done."""
+
+
+def takes_records(function: Function) -> Function:
+    """``function`` of records, which may come from a file: a FormatError where one has not the fields that it needs."""
+
+    @functools.wraps(function)
+    def guarded(*args: Any, **named: Any) -> Any:
+        try:
+            return function(*args, **named)
+        except NvdlaError:
+            raise
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+            what = f"{type(error).__name__}: {error}"[:200]
+            raise FormatError(f"records of another campaign, or damaged ones ({what})") from error
+
+    return cast(Function, guarded)
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,7 @@ import nvdla
 from nvdla.cli import interrupts, output, settings
 from nvdla.cli.ctrl_c import say
 from nvdla.cli.working import line_of_work
-from nvdla.errors import NvdlaError, printable
-
-MAX_MESSAGE = 2000
+from nvdla.errors import NvdlaError, on_one_line
 
 # Command -> module (imported only when it is the one asked for) and one line of help.
 COMMANDS = {
@@ -187,7 +185,7 @@ def _silence_output() -> None:
 
 def _fail(prog: str, message: str, words: Sequence[str], error: str) -> int:
     """One line: no line breaks, and nothing from a file that would steer a terminal; with ``--json`` a document too."""
-    message = printable(message)[:MAX_MESSAGE]
+    message = on_one_line(message)
     try:
         if "--json" in words:
             output.print_error(prog.replace("-", " ").split(" ")[1] if prog != "nvdla" else "", error, message)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.errors import FormatError, shape_text
 from nvdla.notebook import table
 
@@ -61,6 +62,7 @@ class Difference:
         )
 
 
+@by_annotations
 def compare(expected: np.ndarray, actual: np.ndarray) -> Difference:
     """Compare two tensors of one shape. Raises FormatError when the shapes differ."""
     if expected.shape != actual.shape:

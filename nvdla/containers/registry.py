@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, ClassVar, TypeVar
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.containers.parameters import Parameter, check_splats
 from nvdla.containers.source import Source, write_data
 from nvdla.discovery import modules_of
@@ -226,6 +227,7 @@ _FORMATS: dict[str, Format] = {}
 _F = TypeVar("_F", bound=type[Format])
 
 
+@by_annotations
 def register(cls: _F) -> _F:
     """Class decorator: adds one instance of the format to the registry."""
     if cls.name in _FORMATS and type(_FORMATS[cls.name]).__qualname__ != cls.__qualname__:
@@ -263,6 +265,7 @@ def format_for_output(path: str | os.PathLike[str]) -> Format:
     raise FormatError(f"{path}: its ending names no container format; say which with --to")
 
 
+@by_annotations
 def detect(source: Source) -> Format:
     """The format of existing content; FormatError when none fits."""
     header = bytes(source.data[:HEADER_BYTES])
@@ -275,6 +278,7 @@ def detect(source: Source) -> Format:
     )
 
 
+@by_annotations
 def open(
     source: Source | str | os.PathLike[str] | bytes | bytearray | memoryview,
     options: Options | None = None,

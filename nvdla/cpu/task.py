@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.cpu.buffers import CpuBuffer
 from nvdla.cpu.registry import operations
 from nvdla.descriptors.abi import Abi
@@ -17,11 +18,11 @@ from nvdla.errors import DescriptorError
 from nvdla.limits import Limits, Work
 from nvdla.loadable.model import TaskEntry
 from nvdla.memory.descriptor_source import MemorySource
+from nvdla.memory.linker import LinkedLoadable
 
 if TYPE_CHECKING:
     from nvdla.kernels.jit.record import Record
     from nvdla.memory.lanes import Lanes, Move
-    from nvdla.memory.linker import LinkedLoadable
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,7 @@ class CpuOperation:
 class CpuTask:
     """A CPU task of a linked loadable. Raises DescriptorError for what it cannot compute."""
 
+    @by_annotations
     def __init__(self, linked: LinkedLoadable, task: TaskEntry, abi: Abi, limits: Limits | None = None) -> None:
         self.id = task.id
         self._abi = abi.name

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.cpu.task import CpuTask
 from nvdla.csb.program import (
     BASE_ALIGNMENT,
@@ -67,6 +68,7 @@ class Recording:
     parts: tuple[PartOfRun, ...] = ()
 
 
+@by_annotations
 def record(
     runtime: Runtime,
     inputs: Sequence[bytes] | None = None,

@@ -10,6 +10,7 @@ from ctypes import c_int16, c_int64, c_uint16, c_uint32
 from dataclasses import dataclass
 from typing import Any
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.descriptors import structures
 from nvdla.descriptors.emu import EmuNetworkDesc, emu_structures
 from nvdla.descriptors.structures import DescriptorUnion, constant, structure
@@ -114,9 +115,10 @@ NEW = _make("new", "32-byte data cube (since April 2019)", new=True)
 ABIS = {abi.name: abi for abi in (OLD, NEW)}
 
 
+@by_annotations
 def abi_named(name: str) -> Abi:
     """ "old" or "new" -> ABI; DescriptorError for anything else."""
     try:
         return ABIS[name]
-    except (KeyError, TypeError):
+    except KeyError:
         raise DescriptorError(f"descriptor ABI {name!r} is not known, must be 'old' or 'new' (or 'auto')") from None

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from nvdla.checked import instance, word
+from nvdla.argument_kinds import by_annotations
 from nvdla.descriptors.abi import NEW, OLD, Abi, abi_named
 from nvdla.descriptors.enums import EmuFormat, MemType, OpType
 from nvdla.descriptors.structures import NUM_OP_TYPES
@@ -46,6 +46,7 @@ class Score:
         return self.passed / self.asked if self.asked and self.error is None else 0.0
 
 
+@by_annotations
 def detect(loadable: Loadable, abi: str | Abi = "auto") -> tuple[Abi, str]:
     """The ABI and, in one sentence, why. ``abi`` overrides: "old", "new" or an Abi.
 
@@ -53,7 +54,7 @@ def detect(loadable: Loadable, abi: str | Abi = "auto") -> tuple[Abi, str]:
     """
     if isinstance(abi, Abi):
         return abi, f"{abi.name} ABI, {abi.title}: chosen by the caller"
-    if word(abi, "abi") != "auto":
+    if abi != "auto":
         return abi_named(abi), f"{abi_named(abi).name} ABI, {abi_named(abi).title}: chosen by the caller"
     old, new = score(loadable, OLD), score(loadable, NEW)
     if old.error and new.error:
@@ -83,7 +84,6 @@ def _by_version(loadable: Loadable, score: Score) -> tuple[Abi, str]:
 
 def score(loadable: Loadable, abi: Abi) -> Score:
     """How sensible the surfaces of all tasks are when read with ``abi``."""
-    instance(loadable, Loadable, "loadable")
     passed = asked = 0
     for task in loadable.tasks:
         try:

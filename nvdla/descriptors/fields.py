@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.descriptors.descriptions import describe
 from nvdla.descriptors.enums import OpType
 from nvdla.descriptors.explanations import explain
@@ -21,6 +22,8 @@ from nvdla.descriptors.explanations import explain
 _C_NAMES = {"c_byte": "int8", "c_ubyte": "uint8", "c_short": "int16", "c_ushort": "uint16", "c_int": "int32"}
 _C_NAMES |= {"c_uint": "uint32", "c_long": "int64", "c_ulong": "uint64", "c_float": "float32"}
 
+#: a structure of the firmware's
+CtypesRecord = ctypes.Structure | ctypes.Union
 #: union members of OperationContainer and SurfaceContainer begin with these names, in the order of OpType
 MEMBERS = tuple(each.name.lower() for each in OpType)
 
@@ -52,7 +55,8 @@ class FieldView:
         return self.name.rpartition(".")[2].startswith(("reserved", "array_reserved"))
 
 
-def fields(structure: Any, base: int = 0, prefix: str = "") -> Iterator[FieldView]:
+@by_annotations
+def fields(structure: CtypesRecord, base: int = 0, prefix: str = "") -> Iterator[FieldView]:
     """Fields of a structure in memory order; ``base`` and ``prefix`` are put before offsets and names.
 
     All members of a union are yielded (they share their offset). For operation and surface containers choose the member
@@ -64,15 +68,17 @@ def fields(structure: Any, base: int = 0, prefix: str = "") -> Iterator[FieldVie
         yield from _walk(type(structure).__name__, name, kind, value, base + place.offset, prefix + name)
 
 
-def member(container: Any, op_type: int) -> Any:
+@by_annotations
+def member(container: CtypesRecord, op_type: int) -> Any:
     """The structure inside an operation, surface or stat container that ``op_type`` selects, None for unknown types."""
     if not 0 <= op_type < len(MEMBERS):
         return None
     wanted = MEMBERS[op_type]
-    return next((getattr(container, name) for name, _ in container._fields_ if name.startswith(wanted)), None)
+    return next((getattr(container, name) for name, *_ in container._fields_ if name.startswith(wanted)), None)
 
 
-def to_dict(structure: Any) -> dict[str, Any]:
+@by_annotations
+def to_dict(structure: CtypesRecord) -> dict[str, Any]:
     """A structure as plain nested data (ints, floats, lists, dicts), without padding."""
     plain = {}
     for name, *_ in structure._fields_:
@@ -84,7 +90,7 @@ def to_dict(structure: Any) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, ctypes.Array):
         return [_plain(each) for each in value]
-    if isinstance(value, ctypes.Structure | ctypes.Union):
+    if isinstance(value, CtypesRecord):
         return to_dict(value)
     return value
 
@@ -92,13 +98,13 @@ def _plain(value: Any) -> Any:
 def _walk(owner: str, field: str, kind: Any, value: Any, offset: int, name: str) -> Iterator[FieldView]:
     if isinstance(value, ctypes.Array):
         element = kind._type_
-        if issubclass(element, ctypes.Structure | ctypes.Union):
+        if issubclass(element, CtypesRecord):
             for index, each in enumerate(value):
                 yield from fields(each, offset + index * ctypes.sizeof(element), f"{name}[{index}].")
         else:
             shape = f"{_type_name(element)}[{len(value)}]"
             yield FieldView(name, offset, ctypes.sizeof(kind), shape, list(value), None, owner)
-    elif isinstance(value, ctypes.Structure | ctypes.Union):
+    elif isinstance(value, CtypesRecord):
         yield from fields(value, offset, f"{name}.")
     else:
         meaning = describe(owner, field, value)

@@ -10,6 +10,7 @@ import bisect
 import itertools
 from typing import Any, Protocol
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.errors import DescriptorError, LoadableError
 from nvdla.loadable.enums import MemoryFlags
 from nvdla.loadable.model import Loadable, MemoryEntry, TaskEntry
@@ -30,6 +31,7 @@ class DescriptorSource(Protocol):
         """What lies behind an address index, for messages: "blob 'task-0-surf_list'"."""
 
 
+@by_annotations
 class LoadableSource:
     """The blobs of a loadable, as the memory list places them. Views wherever one blob holds all that is asked for."""
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
-from nvdla.checked import instance
+from nvdla.argument_kinds import by_annotations
 from nvdla.descriptors.abi import Abi
 from nvdla.descriptors.enums import EmuOpType, OpType
 from nvdla.descriptors.fields import member
@@ -239,9 +239,9 @@ class EmuTask(DescriptorTask):
         return EmuOperation(index, EmuOpType(number), op, buffers.src_data, buffers.dst_data)
 
 
+@by_annotations
 def decode_tasks(loadable: Loadable, abi: Abi, limits: Limits | None = None) -> dict[int, DlaTask | EmuTask]:
     """All tasks of a loadable by task id."""
-    instance(loadable, Loadable, "loadable")
     limits = limits or Limits()
     decoded: dict[int, DlaTask | EmuTask] = {}
     total = 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.descriptors.abi import Abi
 from nvdla.diff.changes import Diff
 from nvdla.diff.descriptors import descriptor_changes, task_pairs
@@ -11,6 +12,7 @@ from nvdla.loadable.model import Loadable
 from nvdla.program.program import Program
 
 
+@by_annotations
 def diff(a: Loadable, b: Loadable, abi: str | Abi = "auto") -> Diff:
     """Compare two loadables. Raises DescriptorError when the descriptors of one cannot be read."""
     ours, theirs = Program.of(a, abi=abi), Program.of(b, abi=abi)

@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from nvdla.campaign import Record
+from nvdla.argument_kinds import by_annotations
+from nvdla.campaign.table import Record, takes_records
 
 DAMAGED_SHOWN = 20
 
@@ -127,6 +128,8 @@ def _share(right: int, of: int) -> dict[str, Any]:
     return {"value": share, "standard_error": math.sqrt(share * (1 - share) / (of - 1)) if of > 1 else None}
 
 
+@by_annotations
+@takes_records
 def summarise(records: Iterable[Record]) -> Summary:
     """The summary of all records."""
     summary = Summary()

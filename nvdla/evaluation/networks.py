@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import nvdla
+from nvdla.argument_kinds import by_annotations
 from nvdla.errors import FormatError, shape_text
 from nvdla.files import is_zip_file, read_file, require_file
 from nvdla.lint.dry_run import in_silence
@@ -229,6 +230,7 @@ class PackageNetwork(EvaluatedNetwork):
         return sample
 
 
+@by_annotations
 def open_network(
     path: str,
     config: str = "auto",

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.errors import FormatError, shape_text
 from nvdla.files import named, read_file, require_file
 from nvdla.tensors.files import INPUT_ENDINGS
@@ -184,6 +185,7 @@ class _NoSamples(SampleSource):
         return {"data": self.name}
 
 
+@by_annotations
 def open_source(data: str, labels: str | None = None) -> SampleSource:
     """A folder (a sub-folder a class, or files alone), a .csv or .jsonl manifest (path, label), a .npz with samples and
     labels, a .npy with samples (and ``labels``, a .npy), or ``module:function``. Raises FormatError."""

@@ -15,7 +15,8 @@ from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.cycles.document import cycles_document
 from nvdla.analysis.explain import explanations
 from nvdla.analysis.study import Study
-from nvdla.campaign import Record, Table, Task
+from nvdla.argument_kinds import by_annotations
+from nvdla.campaign.table import Record, Table, Task, takes_records
 from nvdla.errors import BuildError, ConfigError, NvdlaError
 from nvdla.evaluation.networks import content_hash
 from nvdla.evaluation.sources import SampleSource
@@ -194,6 +195,8 @@ def _evaluated(network: Loadable, config: str, source: SampleSource | None, limi
     return summarise(records).top1.document()
 
 
+@by_annotations
+@takes_records
 def pareto(records: Sequence[Record], cost: str, value: str) -> list[Record]:
     """The points that no other one beats: less ``cost`` and at least as much ``value``."""
     whole = [each for each in records if each.get(cost) is not None and each.get(value) is not None]

@@ -7,12 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.errors import FormatError
 
 EFFECTS = ("flip=BIT", "stuck0=BIT", "stuck1=BIT", "set=VALUE", "random=SEED")
 _WORDS = {"flip", "stuck0", "stuck1", "set", "random"}
 
 
+@by_annotations
 @dataclass(frozen=True)
 class Effect:
     """``kind``: "flip", "stuck0" or "stuck1" of bit ``value``; "set" to ``value`` (two's complement); "random": a word

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, fields
 
-from nvdla.checked import word
+from nvdla.argument_kinds import by_annotations
 from nvdla.errors import ArgumentTypeError, FormatError
 from nvdla.faults.effects import EFFECTS, Effect
 from nvdla.faults.places import PLACES, DescriptorByte, Place
@@ -59,9 +59,10 @@ def place_text(where: Place) -> str:
     return " ".join(words)
 
 
+@by_annotations
 def parse(text: str) -> Fault:
     """A fault of its text, such as ``weight operation=0/0 byte=17 flip=6``. Raises FormatError."""
-    kind, *words = word(text, "a fault's text").split() or [""]
+    kind, *words = text.split() or [""]
     if kind not in PLACES:
         raise FormatError(f"fault {text[:80]!r}: the place {kind!r} is unknown; known are {', '.join(PLACES)}")
     permanent = "permanent" in words

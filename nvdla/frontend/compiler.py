@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 import nvdla
+from nvdla.argument_kinds import by_annotations
 from nvdla.builder import Built, Calibration, Recipe, Refined, build, quantize
 from nvdla.builder.accuracy import LayerAccuracy, accuracy
 from nvdla.builder.groups import group_layers
@@ -145,6 +146,7 @@ class Compiled:
         return {name: model.constants[name] for name in model.outputs if name in model.constants}
 
 
+@by_annotations
 def compile(
     model: Any,
     config: str = "nv_small",

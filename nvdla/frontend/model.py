@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.errors import FormatError
 from nvdla.files import read_file
 from nvdla.frontend.quantisation.qdq import strip
@@ -86,6 +87,7 @@ def packages() -> tuple[Any, Any]:
     return onnx, onnxruntime
 
 
+@by_annotations
 def read(
     source: Any, shapes: Mapping[str, Sequence[int]] | None = None, weights: str | os.PathLike[str] | None = None
 ) -> Model:

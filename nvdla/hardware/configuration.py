@@ -14,6 +14,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.errors import ConfigError, FormatError
 from nvdla.precision import Precision
 
@@ -86,6 +87,7 @@ class Configuration:
         """Whether a feature (a key of FEATURES) or a precision ("fp16") is built."""
         return bool(getattr(self, feature)) if feature in FEATURES else feature in self.precisions
 
+    @by_annotations
     def refusal(self, feature: str, why: str = "") -> str:
         """The one text for a feature or precision that is not built, empty where it is; ``why`` says who needs it."""
         if self.has(feature):
@@ -94,11 +96,13 @@ class Configuration:
         names = f"configurations with it: {', '.join(having)}" if having else "no configuration has it"
         return f"{self.name} has no {FEATURES.get(feature, feature)}{f' ({why})' if why else ''}; {names}"
 
+    @by_annotations
     def require(self, feature: str, who: str = "", why: str = "") -> None:
         """Raise ConfigError where a feature or precision is not built; ``who`` needs it, ``why`` says how."""
         if text := self.refusal(feature, why):
             raise ConfigError(f"{who}: {text}" if who else text)
 
+    @by_annotations
     def require_precision(self, number: int, who: str) -> Precision:
         """The precision of that number. Raises ConfigError for one that does not exist or is not built."""
         found = Precision(number)

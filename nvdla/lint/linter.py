@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.discovery import modules_of
 from nvdla.errors import NvdlaError
 from nvdla.hardware.configuration import Configuration
@@ -65,11 +66,13 @@ def rules() -> list[Rule]:
     return sorted(RULES, key=lambda each: (each.chapter == LAST, each.chapter))
 
 
+@by_annotations
 def lint_file(path: str | os.PathLike[str], config: str = "auto", abi: str = "auto", **options: Any) -> Report:
     """Lint a file. LoadableError when it is no loadable at all, ConfigError for an unknown configuration."""
     return lint(load(path, checked=False), config, abi, **options)
 
 
+@by_annotations
 def lint(
     loadable: Loadable,
     config: str = "auto",

@@ -14,7 +14,8 @@ from pathlib import Path
 from pickle import PickleBuffer
 from typing import Any, TypeVar
 
-from nvdla.errors import LoadableError, printable
+from nvdla.argument_kinds import by_annotations
+from nvdla.errors import LoadableError, printable, shown
 from nvdla.loadable.enums import (
     DataCategory,
     DataFormat,
@@ -290,11 +291,13 @@ class Loadable:
         """Submit entries in the order in which they are served."""
         return sorted(self.submits, key=lambda entry: entry.id)
 
+    @by_annotations
     def address_bytes(self, address: AddressEntry) -> int:
         """Bytes of the window: its size clipped to the memory, or the rest of the memory where the size is 0."""
         rest = self.memory(address.mem_id).size - address.offset
         return min(address.size or rest, rest)
 
+    @by_annotations
     def contents(self, memory: MemoryEntry) -> list[tuple[int, Blob]]:
         """(offset, blob) of what is loaded into a memory, by offset. LoadableError for a blob that does not exist."""
         if memory.id not in self._contents:
@@ -342,6 +345,7 @@ class Loadable:
 
         return to_bytes(self)
 
+    @by_annotations
     def save(self, path: str | Path) -> None:
         """Write the file whole or not at all (:func:`nvdla.loadable.writer.save`)."""
         from nvdla.loadable.writer import save
@@ -399,4 +403,4 @@ def _find(entries: dict[Any, Entry], wanted: Any, table: str, key: str) -> Entry
     try:
         return entries[wanted]
     except (KeyError, TypeError):
-        raise LoadableError(f"{table}: no entry has {key} {wanted!r} ({len(entries)} entries)") from None
+        raise LoadableError(f"{table}: no entry has {key} {shown(wanted)} ({len(entries)} entries)") from None

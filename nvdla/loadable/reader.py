@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nvdla.checked import instance
+from nvdla.argument_kinds import by_annotations
 from nvdla.errors import LoadableError
 from nvdla.files import refuse_device
 from nvdla.limits import Limits
@@ -35,6 +35,7 @@ UNNAMED = "loadable"  # what messages call bytes that are no file
 LARGE_FILE, LARGE_BLOB = 1 << 20, 1 << 14  # bytes from which it is worthwhile not to hold them
 
 
+@by_annotations
 def load(source: Any, *, limits: Limits | None = None, checked: bool = True) -> Loadable:
     """Read a loadable from a path or from bytes (any contiguous buffer).
 
@@ -44,7 +45,7 @@ def load(source: Any, *, limits: Limits | None = None, checked: bool = True) -> 
 
     Raises LoadableError, and nothing else, for whatever is wrong with the source.
     """
-    limits = instance(limits or Limits(), Limits, "limits")
+    limits = limits or Limits()
     buffer, name, file = _bytes_of(source, limits)
     verifier = Verifier(buffer, limits)
     where = "" if name == UNNAMED else f"{name}: "

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import flatbuffers
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.errors import FormatError, LoadableError
 from nvdla.files import write_file
 from nvdla.loadable import schema
@@ -20,12 +21,14 @@ from nvdla.loadable.schema import Scalar, String, Struct, TableSchema
 
 if TYPE_CHECKING:
     from nvdla.loadable import model
+    from nvdla.loadable.model import Loadable
 
 #: FlatBuffers address at most 2 GiB
 MAX_BYTES = (1 << 31) - 1
 
 
-def to_bytes(loadable: model.Loadable) -> bytes:
+@by_annotations
+def to_bytes(loadable: Loadable) -> bytes:
     """The loadable as a FlatBuffer. LoadableError for numbers that do not fit their fields, or too much data."""
     total = sum(blob.length for blob in loadable.blobs)
     if total > MAX_BYTES - (1 << 20):
@@ -54,7 +57,8 @@ def to_bytes(loadable: model.Loadable) -> bytes:
     return bytes(builder.Output())
 
 
-def save(loadable: model.Loadable, path: str | Path) -> None:
+@by_annotations
+def save(loadable: Loadable, path: str | Path) -> None:
     """Write the file whole or not at all. LoadableError when the model or the folder does not allow it."""
     data = to_bytes(loadable)
     try:
@@ -205,7 +209,7 @@ _TABLES: tuple[tuple[str, TableSchema], ...] = (
 _BITS = {"B": (0, 8), "H": (0, 16), "I": (0, 32), "Q": (0, 64), "h": (1, 16), "i": (1, 32)}
 
 
-def _check_ranges(loadable: model.Loadable) -> None:
+def _check_ranges(loadable: Loadable) -> None:
     """Refuse numbers that are too large for their field, before the builder sees them."""
     _check_version("version", loadable.version)
     for list_name, table in _TABLES:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.descriptors.enums import ConvMode, MemType, OpType, WeightFormat
 from nvdla.descriptors.enums import DataFormat as InputFormat
 from nvdla.descriptors.meaning import precisions_of
@@ -51,6 +52,7 @@ def check_atoms(loadable: Loadable, config: Configuration) -> None:
             )
 
 
+@by_annotations
 def choose_configuration(loadable: Loadable, tasks: Mapping[int, DlaTask | EmuTask]) -> tuple[Configuration, str]:
     """The configuration and, in one line, why. ``tasks`` as from :func:`nvdla.descriptors.decode_tasks`.
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.descriptors.abi import Abi
 from nvdla.descriptors.detect import detect
 from nvdla.descriptors.enums import OpType
@@ -50,6 +51,7 @@ class Program:
     layers: Mapping[tuple[int, int], str] = field(default_factory=dict, repr=False)
 
     @classmethod
+    @by_annotations
     def of(
         cls,
         loadable: Loadable,

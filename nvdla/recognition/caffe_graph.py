@@ -8,6 +8,7 @@ import os
 
 import numpy as np
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.caffe.layers import pooled_size
 from nvdla.caffe.network import CaffeLayer, read_network
 from nvdla.caffe.text import TextMessage
@@ -41,6 +42,7 @@ _KINDS = {
 }
 
 
+@by_annotations
 def caffe_graph(prototxt: str | os.PathLike[str], caffemodel: str | os.PathLike[str] | None = None) -> ModelGraph:
     """The graph of a .prototxt in phase TEST. Raises FormatError naming file, line and layer."""
     network = read_network(prototxt, None if caffemodel is None else read_weights(caffemodel))

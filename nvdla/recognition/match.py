@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.loadable.model import Loadable
 from nvdla.program.program import Program
 from nvdla.recognition.choices import Label, LayerChoice, choices_of
@@ -50,6 +51,7 @@ class Recognised:
         return len(self.layers) / self.operations if self.operations else 1.0
 
 
+@by_annotations
 def recognise(loadable: Loadable, graph: ModelGraph, config: str = "auto", abi: str = "auto") -> Recognised:
     """Which layers of the model every operation of a loadable does. Raises NvdlaError for what cannot be decoded."""
     program = Program.of(loadable, config, abi)

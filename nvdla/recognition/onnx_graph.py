@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.frontend.model import Model, read
 from nvdla.recognition.model_graph import ModelGraph, ModelLayer, Shape
 
@@ -38,6 +39,7 @@ _TABLES = ("Sigmoid", "Tanh", "Elu", "Selu", "HardSigmoid", "HardSwish", "Softpl
            "Gelu", "Celu", "Softsign", "Mish", "Reciprocal")  # fmt: skip
 
 
+@by_annotations
 def onnx_graph(path: str | os.PathLike[str]) -> ModelGraph:
     """The graph of an ONNX model. Raises FormatError for what cannot be read, and without the package onnx."""
     model = read(path)

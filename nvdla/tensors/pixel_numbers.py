@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.errors import FormatError
 
 BITS = (8, 10, 16)
 
 
+@by_annotations
 @dataclass(frozen=True)
 class PixelNumbers:
     """Pixels of 0 .. 2**``bits`` - 1 that stand for the real numbers ``(pixel - mean) * scale``, a number each or one a

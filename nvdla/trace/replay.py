@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nvdla.checked import instance
+from nvdla.argument_kinds import by_annotations
 from nvdla.errors import FormatError, NvdlaError, TraceError
 from nvdla.files import named, read_file, write_file
 from nvdla.hardware.configuration import Configuration, configuration
@@ -53,13 +53,13 @@ class Replay:
         return written
 
 
+@by_annotations
 def read_trace(path: str | os.PathLike[str], config: Configuration, limits: Limits | None = None) -> Trace:
     """Parse a trace and the memory images it names: ``.txn`` in the nv_full form, all else in the .cfg language.
 
     Raises TraceError with file name and line number.
     """
     path = Path(named(path, "trace"))
-    instance(config, Configuration, "config")
     try:
         text = read_file(path, TRACE_LIMIT, "trace").decode("utf-8", "replace")
     except FormatError as error:
@@ -70,6 +70,7 @@ def read_trace(path: str | os.PathLike[str], config: Configuration, limits: Limi
     )
 
 
+@by_annotations
 def replay(
     path: str | os.PathLike[str],
     config: str | Configuration,

@@ -3,8 +3,17 @@ no file of the process is taken for one of the user's."""
 
 from __future__ import annotations
 
+import collections
+import importlib
+import inspect
+import itertools
 import os
+import pathlib
+import pkgutil
+import random
+from enum import Enum
 
+import numpy as np
 import pytest
 
 import nvdla
@@ -42,12 +51,20 @@ OF_A_PATH = {
 }
 SAMPLE = os.path.join(os.path.dirname(nvdla.__file__), "..", "samples", "lenet.loadable")
 NONSENSE = [None, 5, -1, 1.5, float("nan"), [], {"a": 1}, object(), lambda: None, range(10**12)]
+#: Python refuses to write it in decimal
+LARGE = 1 << 20_000
+OTHER_NONSENSE = [
+    LARGE, 1 << 70, -(1 << 63), float("inf"), True, "", "x", "nv_small", "x" * 100_000, "a\nb\x1b[31m", "\0", b"",
+    b"xyz", memoryview(b"abcdef")[::2], [None], [[]], ["x"], [{}], [{"key": "x"}], (), {}, {1: 2}, {"a": float("nan")},
+    {1}, int, print, ..., 1 + 2j, np.zeros(0), np.full((2, 2), np.nan), np.zeros((1, 1, 28, 28), np.int8),
+    np.array("x"), np.array(None), np.int64(3),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("value", NONSENSE, ids=repr)
 @pytest.mark.parametrize("door", OF_A_LOADABLE)
 def test_what_is_no_loadable_is_a_type_error(door, value):
-    with pytest.raises(nvdla.ArgumentTypeError, match="loadable must be a Loadable, not "):
+    with pytest.raises(nvdla.ArgumentTypeError, match="must be a Loadable, not "):
         OF_A_LOADABLE[door](value)
 
 
@@ -69,7 +86,7 @@ def test_limits_are_limits(value):
 def test_other_doors_say_a_sentence():
     with pytest.raises(nvdla.ArgumentTypeError, match="config must be a Configuration, not int 5"):
         read_trace("x.cfg", 5)
-    with pytest.raises(nvdla.ArgumentTypeError, match="a fault's text must be a name, a str"):
+    with pytest.raises(nvdla.ArgumentTypeError, match="text must be a str, not int 3"):
         parse(3)
     with pytest.raises(nvdla.FormatError, match="too long"):
         open_source("x" * 100_000)
@@ -79,3 +96,64 @@ def test_other_doors_say_a_sentence():
         from nvdla.builder import build
 
         build({"a": 1}, "nv_small", "int8", None)
+
+
+def public_callables():
+    """Functions and classes, by name, that the packages name in __all__, and the methods of what people hold."""
+    found = {}
+    for package in ["nvdla", *(each.name for each in pkgutil.walk_packages(nvdla.__path__, "nvdla.") if each.ispkg)]:
+        if any(part in package for part in (".cli", ".generated", ".kernels", ".sample_files")):
+            continue
+        module = importlib.import_module(package)
+        for name in getattr(module, "__all__", ()):
+            each = getattr(module, name, None)
+            is_class = inspect.isclass(each) and not issubclass(each, (BaseException, Enum))
+            if inspect.isfunction(each) or is_class:
+                found.setdefault(each, f"{package}.{name}")
+    for each in held_objects():
+        for name, method in inspect.getmembers(each, inspect.ismethod):
+            if not name.startswith("_") and name not in ("machine", "forget"):
+                found.setdefault(method, f"{type(each).__name__}.{name}")
+    return found
+
+
+def held_objects():
+    loadable = nvdla.load(SAMPLE)
+    runtime = nvdla.Runtime(loadable)
+    return loadable, runtime, runtime.program(), Study.of(loadable), runtime.config
+
+
+def calls(function, values, drawn=12):
+    """Keywords of calls: everything that must be given one value; and ``drawn`` times other values for everything."""
+    named = [each for each in inspect.signature(function).parameters.values() if each.kind not in (2, 4)]
+    must = [each.name for each in named if each.default is each.empty]
+    for value in values if must else ():
+        yield dict.fromkeys(must, value)
+    rng = random.Random(repr(must))
+    for _ in range(drawn if named else 0):
+        yield {each.name: rng.choice(values) for each in named if each.name in must or rng.random() < 0.5}
+
+
+def test_every_public_callable_says_a_sentence_about_nonsense(tmp_path, monkeypatch):
+    """Functions, constructors and methods: an error of the family (or Python's own TypeError), on one line."""
+    monkeypatch.chdir(tmp_path)
+    values = [*NONSENSE, *OTHER_NONSENSE, *held_objects(), *made_anew()]
+    wrong = collections.Counter()
+    for function, name in public_callables().items():
+        for named in calls(function, values):
+            try:
+                made = function(**named)
+                collections.deque(itertools.islice(made, 100), 0) if inspect.isgenerator(made) else None
+            except nvdla.NvdlaError as error:
+                if not str(error).isprintable() or len(str(error)) > 2000:
+                    wrong[f"{name}: message"] += 1
+            except TypeError:
+                pass
+            except Exception as error:
+                shown = {key: repr(value)[:40] for key, value in named.items() if value is not LARGE}
+                wrong[f"{name}({shown}): {type(error).__name__}: {error}"[:300]] += 1
+    assert not wrong
+
+
+def made_anew():
+    return iter([1, 2]), (each for each in ("x",)), Exception("x"), pathlib.Path("a\0b")

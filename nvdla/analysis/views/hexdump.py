@@ -6,6 +6,7 @@ import ctypes
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.descriptors import DlaTask, EmuTask, fields, member
 from nvdla.loadable import Blob, Loadable
 
@@ -14,6 +15,7 @@ Tasks = Mapping[int, DlaTask | EmuTask]
 BYTES_A_LINE = 16
 
 
+@by_annotations
 def hexdump_lines(data: memoryview, start: int = 0, length: int | None = None) -> Iterator[str]:
     """Offset, sixteen bytes, and what of them is printable ASCII; a run of equal lines is one ``*``."""
     end = len(data) if length is None else min(len(data), start + length)
@@ -33,6 +35,7 @@ def hexdump_lines(data: memoryview, start: int = 0, length: int | None = None) -
     yield f"{end:08x}"
 
 
+@by_annotations
 def annotated_rows(loadable: Loadable, tasks: Tasks, blob: Blob) -> list[Row]:
     """Field by field: offset, bytes, name, type, value, meaning. Empty when no structure lies on the blob."""
     return [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.descriptors import EmuOperation
 from nvdla.descriptors.enums import MemType, OpType
 from nvdla.errors import shape_text
@@ -14,6 +15,7 @@ from nvdla.program.program import Program
 Row = dict[str, Any]
 
 
+@by_annotations
 def operation_rows(program: Program) -> list[Row]:
     """Every operation of every task (its first region of interest), in list order."""
     return [_row(operation) for operation in _operations(program)]
@@ -71,6 +73,7 @@ def _event(dependency: Dependency) -> str:
     return f"{dependency.event} (fused parent)" if dependency.on_the_fly else dependency.event
 
 
+@by_annotations
 def graph_rows(program: Program) -> list[Row]:
     """Every arrow of the dependency graphs: who lets whom go on, at which event."""
     return [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.descriptors import DlaTask, EmuTask
 from nvdla.errors import shape_text
 from nvdla.loadable import Loadable, MemoryEntry, TensorDesc
@@ -14,6 +15,7 @@ from nvdla.program.program import Program, Tasks
 Row = dict[str, Any]
 
 
+@by_annotations
 def overview(program: Program) -> Row:
     """The questions everyone asks first."""
     loadable = program.loadable
@@ -56,6 +58,7 @@ def _element(tensor: TensorDesc) -> str:
     return "fp16" if tensor.data_type == DataType.HALF else tensor.data_type.name.lower()
 
 
+@by_annotations
 def task_rows(loadable: Loadable, tasks: Tasks) -> list[Row]:
     """Every task with its place in the submit order."""
     served = {task: entry.id for entry in loadable.submit_order for task in entry.task_ids}
@@ -79,6 +82,7 @@ def _luts(task: DlaTask | EmuTask) -> int | None:
     return len(task.luts) if isinstance(task, DlaTask) else None
 
 
+@by_annotations
 def memory_rows(loadable: Loadable) -> list[Row]:
     """Every memory with its contents and what is bound to it."""
     windows: dict[int, list[int]] = {}
@@ -113,6 +117,7 @@ def _bound_as(loadable: Loadable, memory: MemoryEntry) -> str | None:
     return f"{kind} {memory.bind_id} {loadable.tensor(memory.tensor_desc_id).name}"
 
 
+@by_annotations
 def blob_rows(loadable: Loadable) -> list[Row]:
     """Every blob with the memories that it fills."""
     users: dict[str, list[int]] = {}
@@ -132,6 +137,7 @@ def blob_rows(loadable: Loadable) -> list[Row]:
     ]
 
 
+@by_annotations
 def tensor_rows(loadable: Loadable) -> list[Row]:
     """Every tensor that an application can bind."""
     return [_tensor_row(tensor) for tensor in loadable.tensors]
@@ -158,6 +164,7 @@ def _tensor_row(tensor: TensorDesc) -> Row:
     }
 
 
+@by_annotations
 def relocation_rows(loadable: Loadable) -> list[Row]:
     """Every place where a stride of a bound tensor is written."""
     return [

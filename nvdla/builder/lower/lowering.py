@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from nvdla.analysis.cycles.constants import Memory
+from nvdla.argument_kinds import by_annotations
 from nvdla.builder.branches import merged
 from nvdla.builder.groups import Group, group_layers
 from nvdla.builder.ir import BYTES, Convert, LoweredProgram, Operation, Process, Quantised, Root, Stage, Surface
@@ -16,7 +17,6 @@ from nvdla.builder.lower.correction import exact_scales, mean_error
 from nvdla.builder.network import Network, NetworkTensor
 from nvdla.builder.quantize import LARGEST, Calibration, fixed_point, weight_scales
 from nvdla.builder.weigh import Weigher
-from nvdla.checked import instance
 from nvdla.errors import BuildError, ConfigError
 from nvdla.hardware.configuration import Configuration, configurations
 from nvdla.memory.surfaces import FEATURE_ATOMS
@@ -29,6 +29,7 @@ _LARGEST_BIAS = 32767.0 * 16
 class Lowering:
     """One network on its way to one configuration and precision. Layer types append to ``operations``."""
 
+    @by_annotations
     def __init__(
         self,
         network: Network,
@@ -41,8 +42,7 @@ class Lowering:
         memory: Memory | None = None,
         numbers: PixelNumbers | None = None,
     ) -> None:
-        instance(network, Network, "network")
-        instance(config, Configuration, "config").require(precision)
+        config.require(precision)
         if config.memory_atom not in FEATURE_ATOMS.values():
             able = [name for name, each in configurations().items() if each.memory_atom in FEATURE_ATOMS.values()]
             raise ConfigError(
@@ -337,6 +337,7 @@ class Lowering:
         return root
 
 
+@by_annotations
 def lower(
     network: Network,
     config: Configuration,

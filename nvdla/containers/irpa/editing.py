@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.containers.irpa import layout
 from nvdla.containers.irpa.layout import EntryType
 from nvdla.containers.irpa.reader import IrpaArchive, IrpaItem, read
@@ -28,6 +29,7 @@ from nvdla.rounding import align
 Buffer = bytearray | mmap.mmap | memoryview
 
 
+@by_annotations
 def erase(buffer: Buffer, names: Iterable[str], scrub: bool = False) -> int:
     """Turns every entry of these names into SKIP; with ``scrub`` also zeroes their data, names and metadata (unless
     another entry uses the same bytes). Returns how many entries were erased."""
@@ -99,6 +101,7 @@ def _spans(archive: IrpaArchive, entry: IrpaItem) -> list[tuple[int, int]]:
     return [span for span in spans if span[1]]
 
 
+@by_annotations
 def replace(buffer: Buffer, name: str, data: bytes | memoryview) -> None:
     """New data for the first entry of this name, where the old lie: they must fit before the next entry's data (or the
     end of the storage segment). The entry's length changes with them; what is left over is zeroed."""
@@ -123,6 +126,7 @@ def replace(buffer: Buffer, name: str, data: bytes | memoryview) -> None:
             _release(archive)
 
 
+@by_annotations
 def fits(path: str | os.PathLike[str], name: str, size: int) -> bool:
     """Whether :func:`replace` can put this many bytes where the entry's data lie. FormatError for an entry that has no
     data, or shares them with others."""
@@ -149,6 +153,7 @@ def _room(archive: IrpaArchive, entry: IrpaItem) -> int:
     return end - start
 
 
+@by_annotations
 def replace_splat(buffer: Buffer, name: str, pattern: bytes) -> None:
     """A new pattern for a SPLAT entry; its length must be a multiple of the pattern's."""
     if len(pattern) not in PATTERN_LENGTHS:
@@ -168,6 +173,7 @@ def replace_splat(buffer: Buffer, name: str, pattern: bytes) -> None:
             _release(archive)
 
 
+@by_annotations
 def append(data: bytes | memoryview, entries: Iterable[EntrySpec], alignment: int = layout.DATA_ALIGNMENT) -> bytes:
     """``data`` with one more archive linked behind it."""
     start, link_at, link = _link(read(data))
@@ -177,6 +183,7 @@ def append(data: bytes | memoryview, entries: Iterable[EntrySpec], alignment: in
     return bytes(result) + bytes(start - len(result)) + new
 
 
+@by_annotations
 def append_file(
     path: str | os.PathLike[str],
     entries: Iterable[EntrySpec],

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.containers.irpa import layout
 from nvdla.containers.irpa.layout import EntryType
 from nvdla.containers.registry import FileFinding, Severity, Source
@@ -120,6 +121,7 @@ class IrpaArchive:
         return data[start : start + entry.length]
 
 
+@by_annotations
 def read(source: Source | bytes | memoryview | str | Path, offset: int = 0, keep_going: bool = False) -> IrpaArchive:
     """Parses the chain that begins at byte ``offset``. Raises FormatError at the first fault, or with ``keep_going``
     collects faults in ``problems`` and goes on with what can still be read."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.containers.irpa import layout
 from nvdla.containers.irpa.layout import EntryType
 from nvdla.containers.irpa.reader import IrpaArchive, IrpaItem
@@ -20,6 +21,7 @@ from nvdla.errors import FormatError
 _HEADER_START = layout.MAGIC.to_bytes(4, "little") + bytes(4) + layout.HEADER_SIZE.to_bytes(8, "little")
 
 
+@by_annotations
 def verify(archive: IrpaArchive, strict: bool = False, external: Path | None = None) -> list[FileFinding]:
     """All findings, in file order within each rule: those of parsing first, then of headers, entries, names, alignment,
     overlaps, external files and unlinked archives."""

@@ -10,6 +10,8 @@ import ctypes
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from nvdla.argument_kinds import by_annotations
+from nvdla.checked import instance
 from nvdla.containers.irpa import layout
 from nvdla.containers.irpa.layout import EntryType
 from nvdla.containers.irpa.reader import IrpaItem
@@ -73,6 +75,7 @@ class EntrySpec:
         return replace(self, data=None, path=None, pattern=pattern, length=length, offset=0, minimum_alignment=None)
 
 
+@by_annotations
 def build(
     entries: Iterable[EntrySpec],
     alignment: int = layout.DATA_ALIGNMENT,
@@ -84,6 +87,7 @@ def build(
     return b"".join(chunks(entries, alignment, file_alignment, packing, base))
 
 
+@by_annotations
 def chunks(
     entries: Iterable[EntrySpec],
     alignment: int = layout.DATA_ALIGNMENT,
@@ -97,7 +101,7 @@ def chunks(
     ``packing`` overrides where data are placed, leaving the field as it is: what iree-create-parameters --alignment
     does. ``base`` is the offset the archive will have in its file; data are aligned in the file, not in the archive.
     """
-    specs = list(entries)
+    specs = [instance(each, EntrySpec, "each of the entries") for each in entries]
     for name, value in (("alignment", alignment), ("file alignment", file_alignment), ("packing", packing or 1)):
         if not 0 < value <= layout.MAX_ALIGNMENT or value & (value - 1):
             raise FormatError(f"{name} is {value}, must be a power of two from 1 to {layout.MAX_ALIGNMENT}")

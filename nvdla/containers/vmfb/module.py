@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import IntFlag
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.containers.registry import MAX_SHARING, Source
 from nvdla.containers.vmfb import wrapping
 from nvdla.containers.vmfb.flatbuffer import FlatBuffer, FlatTable
@@ -213,6 +214,7 @@ def looks_like_module(header: bytes) -> bool:
     return wrapping.IDENTIFIER in (header[4:8], header[8:12])
 
 
+@by_annotations
 def read(source: Source | bytes | memoryview | str, any_wrapping: bool = False) -> Module:
     """Parses a module. A FlatBuffer of a generation that always has a size prefix is refused without one, as IREE does,
     unless ``any_wrapping``. FormatError when no generation fits; the message is that of the likeliest."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 from functools import cache
 from types import ModuleType
 
+from nvdla.argument_kinds import by_annotations
 from nvdla.discovery import modules_of
 from nvdla.errors import FormatError
 
@@ -20,6 +21,7 @@ def printers() -> dict[str, ModuleType]:
     return {module.FORMAT: module for module in modules_of("nvdla.csb.printers") if hasattr(module, "FORMAT")}
 
 
+@by_annotations
 def printer(name: str) -> ModuleType:
     """The form of that name. Raises FormatError that lists the known ones."""
     if name not in printers():
