@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,15 +28,27 @@ class Extent:
     stride: int = 0
     span: int = 0
 
-    def meets(self, other: Extent) -> bool:
-        """Whether both may have a byte in common. Bands of rows of one tensor have none: counted modulo their common
-        stride, their pieces lie apart."""
-        if self.memory != other.memory or self.start >= other.end or other.start >= self.end:
-            return False
-        if not self.stride or self.stride != other.stride:
-            return True
-        behind = (other.start - self.start) % self.stride
-        return behind < self.span or (self.stride - behind) % self.stride < other.span
+
+class ExtentTable:
+    """Many extents as columns, to be compared with one at a time: a task may have thousands."""
+
+    def __init__(self, extents: Sequence[Extent]) -> None:
+        self._memories = {memory: number for number, memory in enumerate(dict.fromkeys(e.memory for e in extents))}
+        rows = [(self._memories[e.memory], e.start, e.end, e.stride, e.span) for e in extents]
+        self._columns = np.array(rows, np.int64).reshape(-1, 5).T.copy()
+
+    def meet(self, extent: Extent, count: int | None = None) -> np.ndarray:
+        """Which of the first ``count`` extents (all) may have a byte in common with this one: bool (count,).
+
+        Bands of rows of one tensor have none: counted modulo their common stride, their pieces lie apart.
+        """
+        memory, start, end, stride, span = self._columns[:, :count]
+        meets = (memory == self._memories.get(extent.memory, -1)) & (start < extent.end) & (extent.start < end)
+        if not extent.stride:
+            return meets
+        behind = (start - extent.start) % extent.stride
+        apart = (behind >= extent.span) & (-behind % extent.stride >= span)
+        return meets & ~((stride == extent.stride) & apart)
 
 
 @dataclass(frozen=True)

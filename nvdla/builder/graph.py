@@ -25,10 +25,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from nvdla.builder.addresses import Extent
+import numpy as np
+
+from nvdla.builder.addresses import Extent, ExtentTable
 from nvdla.builder.schedule import HardwareOperation
 from nvdla.descriptors.enums import Event, OpType
-from nvdla.descriptors.structures import NUM_OP_TYPES
 
 
 @dataclass
@@ -41,20 +42,22 @@ class Links:
     dependencies: int = 0
 
 
-def link(operations: list[HardwareOperation], extents: dict[int, tuple[list[Extent], list[Extent]]]) -> list[Links]:
+# Bytes read and bytes written by each operation, by its index.
+Extents = dict[int, tuple[list[Extent], list[Extent]]]
+
+
+def link(operations: list[HardwareOperation], extents: Extents) -> list[Links]:
     """The graph of one task. ``extents``: bytes read and bytes written by each operation, by its index."""
     links = [Links() for _ in operations]
     _join(operations, links)
-    needs = [_needs(operation, operations, extents) for operation in operations]
+    touched = _Touched(operations, extents)
+    needs = [_needs(operation, touched, extents) for operation in operations]
     _queues(operations, links, needs)
     for operation in operations:
-        for other_type in OpType:
-            if other_type == operation.type or int(other_type) >= NUM_OP_TYPES:
-                continue
+        for other_type, needed in sorted(needs[operation.index].items()):
             # The queue of the other engine is in order: its last needed operation is enough.
-            needed = [index for index in needs[operation.index] if operations[index].type == other_type]
-            if needed and not _served(operations, links, max(needed), operation):
-                links[max(needed)].consumers[operation.type] = (operation.index, Event.OP_COMPLETED)
+            if other_type != operation.type and not _served(operations, links, needed, operation):
+                links[needed].consumers[operation.type] = (operation.index, Event.OP_COMPLETED)
                 links[operation.index].dependencies += 1
     return links
 
@@ -70,36 +73,45 @@ def _join(operations: list[HardwareOperation], links: list[Links]) -> None:
             links[parent.index].dependencies += 1
 
 
-def _needs(
-    operation: HardwareOperation,
-    operations: list[HardwareOperation],
-    extents: dict[int, tuple[list[Extent], list[Extent]]],
-) -> set[int]:
-    """Ends of chains that must be complete before this operation starts: writers of what it reads; of the first of a
-    chain also whoever touched what the chain writes."""
-    read = extents[operation.index][0]
-    first = operation is operation.chain[0]
-    written = [extent for each in operation.chain for extent in extents[each.index][1]] if first else []
-    found = set()
-    for other in operations[: operation.index]:
-        if other.chain is operation.chain:
-            continue
-        other_read, other_written = extents[other.index]
-        if _overlap(read, other_written) or _overlap(written, other_written) or _overlap(written, other_read):
-            found.add(other.last.index)
-    return found
+class _Touched:
+    """All bytes that the operations of a task read and write, as columns."""
+
+    def __init__(self, operations: list[HardwareOperation], extents: Extents) -> None:
+        rows = [
+            (each, operation, written)
+            for operation in operations
+            for written, touched in enumerate(extents[operation.index])
+            for each in touched
+        ]
+        self.extents = ExtentTable([each for each, _, _ in rows])
+        self.written = np.array([written for _, _, written in rows], bool)
+        self.owner = np.array([operation.index for _, operation, _ in rows])
+        self.first = np.array([operation.chain[0].index for _, operation, _ in rows])
+        self.last = np.array([operation.last.index for _, operation, _ in rows])
+        self.kind = np.array([int(operation.last.type) for _, operation, _ in rows])
 
 
-def _overlap(some: list[Extent], others: list[Extent]) -> bool:
-    return any(a.meets(b) for a in some for b in others)
+def _needs(operation: HardwareOperation, touched: _Touched, extents: Extents) -> dict[OpType, int]:
+    """The ends of chains, the latest of each engine, that must be complete before this operation starts: of writers of
+    what it reads; for the first of a chain also of whoever touched what the chain writes."""
+    before = int(np.searchsorted(touched.owner, operation.index))
+    meets = np.zeros(before, bool)
+    for extent in extents[operation.index][0]:
+        meets |= touched.extents.meet(extent, before) & touched.written[:before]
+    if operation is operation.chain[0]:
+        for extent in (extent for each in operation.chain for extent in extents[each.index][1]):
+            meets |= touched.extents.meet(extent, before)
+    meets &= touched.first[:before] != operation.chain[0].index
+    kinds, last = touched.kind[:before][meets], touched.last[:before][meets]
+    return {OpType(kind): int(last[kinds == kind].max()) for kind in set(kinds.tolist())}
 
 
-def _queues(operations: list[HardwareOperation], links: list[Links], needs: list[set[int]]) -> None:
+def _queues(operations: list[HardwareOperation], links: list[Links], needs: list[dict[OpType, int]]) -> None:
     tails: dict[OpType, HardwareOperation] = {}
     for operation in operations:
         before = tails.get(operation.type)
         if before is not None:
-            waits = before.index in needs[operation.index] or _changes_banks(before, operation)
+            waits = needs[operation.index].get(operation.type) == before.index or _changes_banks(before, operation)
             event = Event.OP_COMPLETED if waits else Event.OP_ENABLED
             links[before.index].consumers[operation.type] = (operation.index, event)
             links[operation.index].dependencies += 1

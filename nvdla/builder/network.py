@@ -69,9 +69,24 @@ class Network:
 
     def __init__(self, name: str = "network") -> None:
         self.name = name
-        self.layers: list[Layer] = []
+        self._layers: dict[str, Layer] = {}
+        self._consumers: dict[NetworkTensor, list[Layer]] | None = None
         self.inputs: list[NetworkTensor] = []
         self.outputs: list[NetworkTensor] = []
+
+    @property
+    def layers(self) -> list[Layer]:
+        """All layers, in the order in which they were added."""
+        return list(self._layers.values())
+
+    @layers.setter
+    def layers(self, layers: Sequence[Layer]) -> None:
+        self._layers = {layer.name: layer for layer in layers}
+        self._consumers = None
+
+    def has(self, name: str) -> bool:
+        """Whether a layer has this name."""
+        return name in self._layers
 
     # ---- ends
 
@@ -328,10 +343,9 @@ class Network:
 
     def layer(self, name: str) -> Layer:
         """The layer of that name. Raises BuildError where there is none."""
-        for layer in self.layers:
-            if layer.name == name:
-                return layer
-        raise BuildError(f"network {self.name} has no layer {name}")
+        if name not in self._layers:
+            raise BuildError(f"network {self.name} has no layer {name}")
+        return self._layers[name]
 
     def changed(self, settings: Mapping[str, Mapping[str, Any]]) -> Network:
         """A network of the same layers, some of them (by name) with other settings; this one stays as it is."""
@@ -341,14 +355,19 @@ class Network:
             inputs = [made[tensor.name] for tensor in old.inputs]
             layer = Layer(old.name, old.kind, inputs, {**old.settings, **settings.get(old.name, {})})
             made[old.name] = layer.made = NetworkTensor(old.name, old.output.shape, layer)
-            result.layers.append(layer)
+            result._layers[old.name] = layer
         result.inputs = [made[tensor.name] for tensor in self.inputs]
         result.outputs = [made[tensor.name] for tensor in self.outputs]
         return result
 
     def consumers(self, tensor: NetworkTensor) -> list[Layer]:
         """The layers that take a tensor."""
-        return [layer for layer in self.layers if tensor in layer.inputs]
+        if self._consumers is None:
+            self._consumers = {}
+            for layer in self._layers.values():
+                for source in dict.fromkeys(layer.inputs):
+                    self._consumers.setdefault(source, []).append(layer)
+        return self._consumers.get(tensor, [])
 
     def _add(
         self,
@@ -358,7 +377,7 @@ class Network:
         shape: tuple[int, ...],
         settings: dict[str, Any] | None = None,
     ) -> NetworkTensor:
-        if any(layer.name == name for layer in self.layers):
+        if name in self._layers:
             raise BuildError(f"layer {name}: another layer has this name; names must be unique")
         if len(shape) != 3 or any(not 1 <= int(size) <= MAX_SIZE for size in shape):
             raise BuildError(
@@ -368,10 +387,11 @@ class Network:
         layer = Layer(name, kind, inputs, settings or {})
         channels, height, width = (int(size) for size in shape)
         layer.made = NetworkTensor(name, (channels, height, width), layer)
-        self.layers.append(layer)
+        self._layers[name] = layer
+        self._consumers = None
         return layer.made
 
     def _own(self, tensor: NetworkTensor, name: str) -> NetworkTensor:
-        if not isinstance(tensor, NetworkTensor) or tensor.producer not in self.layers:
+        if not isinstance(tensor, NetworkTensor) or self._layers.get(tensor.name) is not tensor.producer:
             raise BuildError(f"layer {name}: its input is not a tensor of network {self.name}")
         return tensor

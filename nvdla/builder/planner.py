@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from nvdla.builder import pixels
 from nvdla.builder.ir import BYTES, LoweredProgram, Operation, Root, Softmax, Surface, reads, writes
 from nvdla.hardware.configuration import Configuration
@@ -97,14 +99,10 @@ def plan(
     inner = [each for each in inner if id(each[0]) not in fast]
     least = _least([(life, size) for _, life, size in inner])
     inner = [(root, Life(life.first, life.last + idle), size) for root, life, size in inner]
-    placed: list[tuple[int, int, Life]] = []
-    offsets: dict[int, int] = {}
+    pool, offsets = _Pool(len(inner)), {}
     for root, life, size in sorted(inner, key=lambda each: (-each[2], each[1].first)):
-        offset = _first_fit(placed, life, size)
-        offsets[id(root)] = offset
-        placed.append((offset, offset + size, life))
-    end = max((end for _, end, _ in placed), default=0)
-    return SurfacePlan(offsets, _aligned(end), least, fast, _aligned(most))
+        offsets[id(root)] = pool.take(pool.fit(life, size), life, size)
+    return SurfacePlan(offsets, _aligned(pool.end), least, fast, _aligned(most))
 
 
 def _in_cvsram(
@@ -119,14 +117,12 @@ def _in_cvsram(
             touched[id(surface.root)] = touched.get(id(surface.root), 0) + 1
             if isinstance(operation, Softmax):
                 barred.add(id(surface.root))
-    placed: list[tuple[int, int, Life]] = []
-    offsets: dict[int, int] = {}
+    pool, offsets = _Pool(len(inner)), {}
     for root, life, size in sorted(inner, key=lambda each: (-touched[id(each[0])], each[2], each[1].first)):
-        offset = _first_fit(placed, life, size)
+        offset = pool.fit(life, size)
         if id(root) not in barred and offset + size <= capacity:
-            offsets[id(root)] = offset
-            placed.append((offset, offset + size, life))
-    return offsets, max((end for _, end, _ in placed), default=0)
+            offsets[id(root)] = pool.take(offset, life, size)
+    return offsets, pool.end
 
 
 def _least(inner: list[tuple[Life, int]]) -> int:
@@ -151,15 +147,31 @@ def _chain_starts(count: int, flying: list[Life]) -> list[int]:
     return starts
 
 
-def _first_fit(placed: list[tuple[int, int, Life]], life: Life, size: int) -> int:
-    """The lowest aligned offset that no root of an overlapping life uses."""
-    busy = sorted((start, end) for start, end, other in placed if other.first <= life.last and life.first <= other.last)
-    offset = 0
-    for start, end in busy:
-        if offset + size <= start:
-            break
-        offset = max(offset, _aligned(end))
-    return offset
+class _Pool:
+    """Bytes of a memory that roots share whose lives do not overlap."""
+
+    def __init__(self, most: int) -> None:
+        self.end = 0
+        self._places = np.zeros((4, most), np.int64)  # start, end, first and last operation of the life
+        self._count = 0
+
+    def fit(self, life: Life, size: int) -> int:
+        """The lowest aligned offset that no root of an overlapping life uses."""
+        places = self._places[:, : self._count]
+        busy = places[:2, (places[2] <= life.last) & (life.first <= places[3])]
+        offset = 0
+        for low, high in sorted(busy.T.tolist()):
+            if offset + size <= low:
+                break
+            offset = max(offset, _aligned(high))
+        return offset
+
+    def take(self, offset: int, life: Life, size: int) -> int:
+        """Use the bytes at ``offset``, which it returns, during a life."""
+        self._places[:, self._count] = offset, offset + size, life.first, life.last
+        self._count += 1
+        self.end = max(self.end, offset + size)
+        return offset
 
 
 def _aligned(size: int) -> int:

@@ -168,6 +168,7 @@ class Graph:
     def __init__(self, model: Model, config: Configuration, precision: str, network: Network) -> None:
         self.model, self.config, self.precision, self.network = model, config, precision, network
         self.values: dict[str, GraphValue] = {}
+        self.placements: list[GraphValue] = []
         self.bindings: list[Binding] = []
         self.tensors: dict[str, str] = {}
         self.orders: dict[str, np.ndarray | None] = {}
@@ -222,9 +223,8 @@ class Graph:
     def label(self, node: Node, suffix: str = "") -> str:
         """A free layer name: the value's own for the layer that computes it, with a suffix for helpers."""
         wanted = f"{node.outputs[0]}/{suffix}" if suffix else node.outputs[0]
-        used = {layer.name for layer in self.network.layers}
         name, number = wanted, 1
-        while name in used:
+        while self.network.has(name):
             number += 1
             name = f"{wanted}.{number}"
         return name
@@ -237,7 +237,7 @@ class Graph:
     def bind(self, value: GraphValue, positions: np.ndarray | None, cube: Cube) -> NetworkTensor:
         """An input of the part as a cube whose elements are ``positions`` of the value from outside."""
         name, number = value.boundary, 1
-        while any(layer.name == name for layer in self.network.layers):
+        while self.network.has(name):
             number += 1
             name = f"{value.boundary}.{number}"
         tensor = self.network.input(name, cube)
@@ -251,9 +251,14 @@ class Graph:
         if value.tensor is None:
             root = self.values[value.boundary]
             if root.tensor is None:
-                root.tensor = self.bind(root, None, canonical(root.shape))
-            value.tensor = root.tensor
-        return value.tensor
+                self.place(root, self.bind(root, None, canonical(root.shape)))
+            self.place(value, root.placed)
+        return value.placed
+
+    def place(self, value: GraphValue, tensor: NetworkTensor) -> None:
+        """Give a value that had none its tensor."""
+        value.tensor = tensor
+        self.placements.append(value)
 
     def cube(self, value: GraphValue) -> NetworkTensor:
         """The value as its canonical cube."""

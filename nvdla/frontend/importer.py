@@ -357,22 +357,28 @@ class _Walk:
 
 
 class _Snapshot:
-    """What a failed attempt has to leave as it was."""
+    """What a failed attempt has to leave as it was: whatever a graph holds only grows, so sizes are enough."""
 
     def __init__(self, graph: Graph) -> None:
-        network = graph.network
-        self.layers, self.inputs, self.bindings = len(network.layers), len(network.inputs), len(graph.bindings)
-        self.tensors, self.ties, self.arranged = dict(graph.tensors), dict(graph.ties), dict(graph.arranged)
-        self.values = dict(graph.values)
-        self.bound = {name: value.tensor for name, value in graph.values.items()}
+        self.layers = len(graph.network.layers)
+        self.sizes = [len(each) for each in self._growing(graph)]
 
     def restore(self, graph: Graph) -> None:
+        if len(graph.network.layers) > self.layers:
+            graph.network.layers = graph.network.layers[: self.layers]
+        for value in graph.placements[self.sizes[0] :]:
+            value.tensor = None
+        for each, size in zip(self._growing(graph), self.sizes, strict=True):
+            if isinstance(each, list):
+                del each[size:]
+            else:
+                while len(each) > size:
+                    each.popitem()
+
+    @staticmethod
+    def _growing(graph: Graph) -> tuple[list[Any] | dict[Any, Any], ...]:
         network = graph.network
-        del network.layers[self.layers :], network.inputs[self.inputs :], graph.bindings[self.bindings :]
-        graph.tensors, graph.ties, graph.arranged = self.tensors, self.ties, self.arranged
-        graph.values = self.values
-        for name, tensor in self.bound.items():
-            graph.values[name].tensor = tensor
+        return graph.placements, network.inputs, graph.bindings, graph.tensors, graph.ties, graph.arranged, graph.values
 
 
 def prune(network: Network) -> None:

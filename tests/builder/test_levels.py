@@ -14,7 +14,7 @@ from nvdla.analysis.alternatives import Geometry, alternatives
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.study import Study
 from nvdla.builder import Network, SearchLimits, build, calibrate
-from nvdla.builder.addresses import Extent
+from nvdla.builder.addresses import Extent, ExtentTable
 from nvdla.hardware.configuration import configuration, configurations
 from nvdla.lint import lint
 from nvdla.program.program import Program
@@ -133,8 +133,9 @@ def test_extents_meet_where_they_share_a_byte(pieces, step):
         span = min(span, step)
         extents.append(Extent("m", start, start + (count - 1) * step + span, step, span))
         contents.append({start + n * step + each for n in range(count) for each in range(span)})
-    if contents[0] & contents[1]:
-        assert extents[0].meets(extents[1]) and extents[1].meets(extents[0])
-    assert extents[0].meets(extents[1]) == extents[1].meets(extents[0])
-    bands = Extent("m", 0, 100, 50, 20), Extent("m", 20, 100, 50, 30)
-    assert not bands[0].meets(bands[1])
+    table = ExtentTable(extents)
+    meets = [table.meet(each).tolist() for each in extents]
+    assert meets[0][1] == meets[1][0] and meets[0][0] and meets[1][1]
+    assert meets[0][1] or not contents[0] & contents[1]
+    bands = ExtentTable([Extent("m", 0, 100, 50, 20), Extent("n", 0, 100)])
+    assert not bands.meet(Extent("m", 20, 100, 50, 30)).any()
