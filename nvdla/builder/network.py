@@ -88,6 +88,12 @@ class Network:
         """Whether a layer has this name."""
         return name in self._layers
 
+    def rename(self, layer: Layer, name: str) -> None:
+        """Give a layer, and the tensor that it makes, another name, which no other layer has."""
+        layers = self.layers
+        layer.name = layer.output.name = name
+        self.layers = layers
+
     # ---- ends
 
     def input(self, name: str, shape: Sequence[int]) -> NetworkTensor:
