@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from nvdla.kernels.integers import all_clamped, convert
+from nvdla.kernels.integers import all_clamped, all_converted, convert
 from nvdla.kernels.jit.compilation import njit
 
 
@@ -16,6 +16,13 @@ def _convert(values: np.ndarray, offsets: np.ndarray, scale: int, truncate: int,
     for row in range(values.shape[0]):
         for channel in range(values.shape[1]):
             out[row, channel] = convert(values[row, channel], offsets[channel], scale, truncate, bits)
+
+
+@_convert.plain(lambda values, *_: 16 * values.size)
+def _convert_plain(
+    values: np.ndarray, offsets: np.ndarray, scale: int, truncate: int, bits: int, out: np.ndarray
+) -> None:
+    out[:] = all_converted(values, offsets, scale, truncate, bits)
 
 
 def convert_input(values: np.ndarray, offsets: np.ndarray, scale: int, truncate: int, precision: int) -> np.ndarray:

@@ -9,6 +9,8 @@ shifts of 64 bits do not, and on arrays, for forms that are not compiled.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from nvdla.kernels.jit.compilation import njit
@@ -149,6 +151,19 @@ def all_saturated(values: np.ndarray, bits: int, out: np.ndarray | None = None) 
     return saturated
 
 
+def all_converted(values: np.ndarray, offsets: np.ndarray, scale: int, shift: int, bits: int) -> np.ndarray:
+    """:func:`convert` of every element, channels last; ``offsets``: one per channel, int64."""
+    products: Any = (values - offsets) * scale
+    return all_saturated(np.asarray(round_half_away.py_func(products, shift)), bits)
+
+
 def all_nearest(values: np.ndarray) -> np.ndarray:
     """:func:`nearest` of every element of a float64 array; int64."""
     return (values + np.copysign(0.5, values)).astype(np.int64)
+
+
+def all_requantised(values: np.ndarray, low: float, high: float) -> np.ndarray:
+    """:func:`requantise` of every element of a float64 array, in place and still float64."""
+    np.clip(values, low, high, out=values)
+    values += np.copysign(0.5, values)
+    return np.trunc(values, out=values)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nvdla.kernels.integers import all_clamped, all_nearest, clamp, pieces, requantise
+from nvdla.kernels.integers import all_clamped, all_requantised, clamp, pieces, requantise
 from nvdla.kernels.jit.compilation import njit
 from nvdla.rounding import ceil_div
 
@@ -196,6 +196,49 @@ def _lines(
     return saturated
 
 
+@_lines.plain(lambda source, *_: 24 * source.size)
+def _lines_plain(
+    source: np.ndarray,
+    alu1: np.ndarray,
+    mul1: np.ndarray,
+    stage1: StageValues,
+    alu2: np.ndarray,
+    mul2: np.ndarray,
+    stage2: StageValues,
+    converter: Converter,
+    out: np.ndarray,
+    first: int,
+    last: int,
+) -> int:
+    """Of all lines: whole rows at a time."""
+    saturated = 0
+    for row in range(len(source)):
+        x = source[row].astype(np.float64)
+        for alu, mul, stage in ((alu1, mul1, stage1), (alu2, mul2, stage2)):
+            if stage.active:
+                x = _x_block_plain(x, alu[row % len(alu)], mul[row % len(mul)], stage)
+        y: Any = _converted.py_func(x, converter)
+        if y.max() >= SATURATED_HIGH or y.min() < SATURATED_LOW:
+            saturated += int(np.count_nonzero(_is_saturated.py_func(y)))
+        out[row] = all_requantised(y, converter.low, converter.high)
+    return saturated
+
+
+def _x_block_plain(x: np.ndarray, alu: np.ndarray, mul: np.ndarray, stage: StageValues) -> np.ndarray:
+    """:func:`_x_block` on (pixels, A)."""
+    if stage.algorithm != NO_ALU:
+        operand = all_clamped(alu * stage.operand_scale, INT32_LOW, INT32_HIGH)
+        x = {SUM: np.add, MAX: np.maximum, MIN: np.minimum}[stage.algorithm](x, operand)
+    y = x if stage.multiply == NO_MUL else x * mul
+    if stage.result_scale == 1.0:
+        y = all_clamped(y, INT32_LOW, INT32_HIGH)
+    else:
+        y = all_requantised(y * stage.result_scale, INT32_LOW, INT32_HIGH)
+    if stage.multiply == PRELU:
+        y = np.where(x >= 0.0, np.where(x > INT32_HIGH, x - 2.0**32, x), y)
+    return np.maximum(y, 0.0, out=y) if stage.relu else y
+
+
 @njit(cache=True, nogil=True)
 def _bias_lines(
     source: np.ndarray, bias: np.ndarray, floor: float, converter: Converter, out: np.ndarray, first: int, last: int
@@ -229,8 +272,9 @@ def _bias_lines_plain(
     rows = np.arange(first, last)
     x = source[first:last] + bias[rows % bias.shape[0], :1].astype(np.float64)
     y: Any = _converted.py_func(all_clamped(x, floor, INT32_HIGH), converter)
-    out[first:last] = all_nearest(all_clamped(y, converter.low, converter.high))
-    return int(np.count_nonzero(_is_saturated.py_func(y)))
+    saturated = int(np.count_nonzero(_is_saturated.py_func(y)))
+    out[first:last] = all_requantised(y, converter.low, converter.high)
+    return saturated
 
 
 def x_and_convert(

@@ -489,8 +489,9 @@ class Runtime:
         return [self.linked.data(tensor.memory).tobytes() for tensor in self.outputs]
 
     def _run_rehearsed(self, inputs: list[tuple[MemoryEntry, Any]]) -> list[bytes] | None:
-        """A first run of a large network: firmware and hardware go through all motions, then the plan's fused steps do
-        the work. None where the firmware has to run: it takes part in the result, or can say what is wrong."""
+        """A first run of a large network: firmware and hardware go through all motions, then the plan does the work,
+        job by job with numpy alone where that is over sooner, with fused steps otherwise. None where the firmware has
+        to run: it takes part in the result, or can say what is wrong."""
         if not self._rehearses:
             return None
         self._rehearses = False
@@ -501,7 +502,8 @@ class Runtime:
             plan = self._recorded(None, None, machine)
             if machine.fetched_ahead or not plan.is_repeatable(self.tasks):
                 return None
-            plan.fuse()
+            if not plan.may_begin_plain():
+                plan.fuse()
             instance = Instance(self.linked, plan)
             outputs = instance.run(inputs)
         except NvdlaError:

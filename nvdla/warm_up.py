@@ -26,7 +26,7 @@ def warm_up(threads: int | None = None) -> Iterator[tuple[str, int]]:
     Kernels are specialised by what they are called with: each of :data:`TARGETS` runs a large network (work that all
     cores share) and a small one, job by job, an image at a time and in a batch; plain forms are not taken from now on.
     """
-    plain_work.left = 0
+    plain_work.end()
     for config, precision in TARGETS:
         for size in (12, 40):
             runtime, surface = _made(_network(size), config, precision, threads)
@@ -46,7 +46,7 @@ def warm_up_engines(config: str, threads: int | None = None) -> Iterator[str]:
     That is what a register server runs: no plan, no fused jobs, no CPU. Plain forms are not taken from now on. A
     precision for which the usual layers cannot be built (a configuration without some engine) compiles on first use.
     """
-    plain_work.left = 0
+    plain_work.end()
     for precision in configuration(config).precisions:
         try:
             runtime, surface = _made(_network(12, softmax=False), config, precision, threads)

@@ -8,6 +8,7 @@ up to :data:`MAX_TERMS` products a sum (128 * 128 * MAX_TERMS < 2^31).
 from __future__ import annotations
 
 import mmap
+from itertools import product
 
 import numpy as np
 
@@ -31,6 +32,10 @@ MAX_TERMS = (1 << 17) - 1
 FLIP_SHORT, FLIP_LONG = np.int32(FLIP - (1 << 32)), np.int64((FLIP << 32 | FLIP) - (1 << 64))
 GROUP = 32
 SHARED_BYTES, WAKING_BYTES = 1 << 16, 1 << 20
+WORTH_BLAS = 1 << 22
+"""Multiplications from which a plain product is left to BLAS."""
+BLAS_PIXELS, BLAS_TERMS, BLAS_KERNELS = 1 << 10, 1 << 10, 1 << 11
+"""Sides of the matrices that it gets at most: what is in use at a time stays below 32 MiB."""
 PIECE_BYTES = 1 << 13
 OWN_PAGES = 1 << 16
 BYTES_A_NANOSECOND = 4
@@ -377,10 +382,50 @@ def _accumulate_plain(
     correction: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """As a product of int32 matrices, modulo 2^32 too (no BLAS: to wake its threads would take longer)."""
+    """As products of matrices: of int32 where there is little to do, of float32 by BLAS otherwise, whose threads take
+    longer to wake than a small layer. Modulo 2^32."""
+    if pixels.size * packed.size < WORTH_BLAS:
+        _small_product(data, pixels, taps, quads, packed, correction, out)
+        return
+    most = BLAS_KERNELS // out.shape[2]
+    for block, first in enumerate(range(0, out.shape[0], most)):
+        blocks = BLAS_KERNELS // KERNELS
+        kernels = packed[block * blocks : (block + 1) * blocks]
+        _large_product(data, pixels, taps, quads, kernels, out[first : first + most])
+
+
+def _small_product(
+    data: np.ndarray,
+    pixels: np.ndarray,
+    taps: np.ndarray,
+    quads: int,
+    packed: np.ndarray,
+    correction: np.ndarray,
+    out: np.ndarray,
+) -> None:
     surfaces, count, atom = out.shape
     places = (taps[:, None] + np.arange(4 * quads)).reshape(-1)
     windows = data[pixels[:, None] + places].astype(np.int32)
     weights = packed.transpose(0, 3, 1, 2, 4).reshape(-1, places.size)[: surfaces * atom].astype(np.int32)
     sums = windows @ weights.T - correction[: surfaces * atom]
     out[:] = sums.reshape(count, surfaces, atom).transpose(1, 0, 2)
+
+
+def _large_product(
+    data: np.ndarray, pixels: np.ndarray, taps: np.ndarray, quads: int, packed: np.ndarray, out: np.ndarray
+) -> None:
+    """Exact: a product of int8 is at most 2^14, so that 2^10 of them have sums of at most 2^24, in whatever order.
+    The data are int8 again, so that there is no correction."""
+    surfaces, _, atom = out.shape
+    out[:] = 0
+    terms = max(1, BLAS_TERMS // (4 * quads))
+    for tap, quad in product(range(0, taps.size, terms), range(0, quads, BLAS_TERMS // 4)):
+        some = packed[:, tap : tap + terms, quad : quad + BLAS_TERMS // 4].transpose(1, 2, 4, 0, 3)
+        weights = some.astype(np.float32).reshape(-1, packed.shape[0] * KERNELS)[:, : surfaces * atom]
+        at, length = taps[tap : tap + terms] + 4 * quad, 4 * some.shape[1]
+        windows = np.lib.stride_tricks.sliding_window_view(data, length)
+        for first in range(0, pixels.size, BLAS_PIXELS):
+            seen = windows[pixels[first : first + BLAS_PIXELS, None] + at].reshape(-1, at.size * length)
+            sums = (seen ^ np.uint8(128)).view(np.int8).astype(np.float32) @ weights
+            lines = out[:, first : first + BLAS_PIXELS]
+            lines += sums.astype(np.int32).reshape(-1, surfaces, atom).transpose(1, 0, 2)

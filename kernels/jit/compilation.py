@@ -1,11 +1,12 @@
 """``njit`` for the kernels of this package: compiled by numba, but not before that pays.
 
 To import numba takes a quarter of a second, to load the first kernel as long again, to compile one up to a second. A
-small network is through before that with numpy. So a kernel may have a *plain form*: numpy only, the same results to
-the last bit (tests/kernels/test_plain_forms.py compares them). It is taken until the kernel is compiled, and only as
-long as all plain forms of the process have done little work (:data:`PLAIN_WORK`); whatever runs often or on much data
-is compiled. A kernel without a plain form is compiled, or taken from the cache
-(:mod:`nvdla.kernels.jit.kernel_cache`), when it is called first.
+small network is through before that with numpy, and the first run of a large one with numpy and BLAS. So a kernel may
+have a *plain form*: numpy only, the same results to the last bit (tests/kernels/test_plain_forms.py compares them). It
+is taken until the kernel is compiled, and only as long as all plain forms of the process have done little work
+(:data:`PLAIN_WORK`), or in runs for which :class:`PlainWork` has room; whatever runs often or on much data is compiled.
+A kernel without a plain form is compiled, or taken from the cache (:mod:`nvdla.kernels.jit.kernel_cache`), when it is
+called first.
 
 What keeps compilation short: loops instead of assignments from slice to slice (for those numba compiles its text
 functions, for the message of an error: a second), few specialisations. ``parallel=True`` is not used: work is shared by
@@ -18,14 +19,19 @@ import functools
 import importlib
 import threading
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
-from nvdla.kernels.jit.cache_folder import cache_folder
+from nvdla.kernels.jit.cache_folder import cache_folder, kept_kernels
+from nvdla.kernels.jit.cores import all_cores, usable_cores
 from nvdla.kernels.jit.readied import listen, readied
 
 PLAIN_WORK = 1 << 23
-"""What a process does in plain forms at most, in steps of about a nanosecond."""
+"""What a process does in plain forms at most, in steps of about a nanosecond, besides whole runs."""
+PLAIN_RUNS, PLAIN_RUNS_UNKEPT = 500_000_000, 3_000_000_000
+"""What first runs take in plain forms at most: about what it takes to load the kernels of a large network; where none
+is kept a fraction of what it takes to compile them."""
 WORTH_WAKING = 200_000
 """Nanoseconds of work for which sleeping helpers are woken: it takes them 50,000 until they are there."""
 
@@ -38,13 +44,42 @@ class PlainWork:
 
     def __init__(self, left: int) -> None:
         self.left = left
+        self._runs: int | None = None
 
     def take(self, cost: int) -> bool:
-        """True, and so much less is left, where that much was left."""
+        """True, and so much less is left, where that much was left, and within :meth:`run`."""
+        if getattr(_thread, "plain", False):
+            return True
         if cost > self.left:
             return False
         self.left -= cost
         return True
+
+    def take_run(self, cost: int) -> bool:
+        """Whether a whole run of a network may be done in plain forms. BLAS takes all cores that there are, whatever
+        the process, or the calling thread, was given."""
+        given = usable_cores()
+        if given < all_cores() or (limit_of_thread() or given) < given:
+            return False
+        if self._runs is None:
+            self._runs = PLAIN_RUNS if kept_kernels() else PLAIN_RUNS_UNKEPT
+        if cost > self._runs:
+            return False
+        self._runs -= cost
+        return True
+
+    @contextmanager
+    def run(self) -> Iterator[None]:
+        """A run that was taken: the calling thread's kernels with plain forms do it by these."""
+        _thread.plain = True
+        try:
+            yield
+        finally:
+            _thread.plain = False
+
+    def end(self) -> None:
+        """No plain form is taken from now on."""
+        self.left = self._runs = 0
 
 
 plain_work = PlainWork(PLAIN_WORK)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,6 +23,7 @@ from nvdla.firmware.scheduler import CompletedOperation, Scheduler, SchedulerObs
 from nvdla.firmware.task import FirmwareTask
 from nvdla.hardware.job import Job
 from nvdla.hardware.machine import Completion, Machine
+from nvdla.kernels.jit.compilation import plain_work
 from nvdla.memory.lanes import Move
 from nvdla.memory.linker import LinkedLoadable
 
@@ -90,6 +92,7 @@ class Plan:
         self.cleared = self.written | outputs
         self._linked = linked
         self.fused: list[Step] | None = None
+        self._begins_plain = False
         self._calls: list[Step | Walk] | None = None
 
     @property
@@ -124,6 +127,15 @@ class Plan:
             self.fused = merge_bands(fused)
             self.cleared = must_be_cleared(self.steps, linked, self.cleared)
 
+    def may_begin_plain(self) -> bool:
+        """Whether the next run shall be done job by job with numpy alone, which is over before the kernels of the fused
+        steps are there; if so, it is taken from what the process may do so."""
+        if not validates() and not any(step.needs_kernels for step in self.steps):
+            works = [work for step in self.steps for work in step.works]
+            cost = sum(each.multiplications // 32 + 4 * each.elements for each in works)
+            self._begins_plain = plain_work.take_run(cost)
+        return self._begins_plain
+
     def run(self, on_operation: OnOperation | None = None, on_step: OnStep | None = None) -> None:
         """Do it all again."""
         if on_operation is None and self.fused is not None:
@@ -135,11 +147,13 @@ class Plan:
                     _timed(step, on_step)
             return
         self._linked.remember()
-        for each in self._recorded:
-            if not isinstance(each, Completed):
-                _timed(each, on_step)
-            elif on_operation is not None:
-                on_operation(each.event())
+        plain, self._begins_plain = self._begins_plain, False
+        with plain_work.run() if plain else nullcontext():
+            for each in self._recorded:
+                if not isinstance(each, Completed):
+                    _timed(each, on_step)
+                elif on_operation is not None:
+                    on_operation(each.event())
 
     def _compiled(self, fused: list[Step]) -> list[Step | Walk]:
         """The fused steps in as few calls as possible, made when they are first run."""

@@ -14,6 +14,7 @@ import numpy as np
 from nvdla.cpu import CpuTask
 from nvdla.firmware.operation import FirmwareOperation
 from nvdla.hardware.job import Handed, Job
+from nvdla.limits import Work
 from nvdla.memory.lanes import Lanes, Move
 
 
@@ -79,6 +80,16 @@ class Chain:
         return Chain(tuple(moved_job(job, move) for job in self.jobs))
 
     @property
+    def needs_kernels(self) -> bool:
+        """Whether it takes compiled kernels."""
+        return any(job.needs_kernels for job in self.jobs)
+
+    @property
+    def works(self) -> list[Work]:
+        """What its jobs cost."""
+        return [job.work for job in self.jobs]
+
+    @property
     def reads(self) -> list[np.ndarray]:
         """Views of the memory that it reads."""
         return [view for job in self.jobs for view in job.reads]
@@ -106,6 +117,16 @@ class CpuStep:
     def moved(self, move: Move) -> CpuStep:
         """A copy of it whose views lie elsewhere in memory: ``move`` says where."""
         return CpuStep(self.task.moved(move))
+
+    @property
+    def needs_kernels(self) -> bool:
+        """The CPU's operations do without."""
+        return False
+
+    @property
+    def works(self) -> list[Work]:
+        """What the task costs."""
+        return [self.task.work]
 
     @property
     def reads(self) -> list[np.ndarray]:

@@ -74,6 +74,11 @@ class BdmaJob(Job):
         return Work(elements=sum(sizes), scratch=2 * max(sizes, default=0))
 
     @property
+    def needs_kernels(self) -> bool:
+        """It moves bytes."""
+        return False
+
+    @property
     def reads(self) -> list[np.ndarray]:
         """Views of the memory that it reads."""
         return [read for read, _ in self.copies]

@@ -41,6 +41,12 @@ class Job(ABC):
         """What a run of the job costs."""
 
     @property
+    def needs_kernels(self) -> bool:
+        """Whether a run takes compiled kernels: not all of them have plain forms
+        (:mod:`nvdla.kernels.jit.compilation`)."""
+        return True
+
+    @property
     @abstractmethod
     def reads(self) -> list[np.ndarray]:
         """Views of all memory that a run may read."""

@@ -117,6 +117,11 @@ class PdpJob(Job):
         return Work(elements=read + self.destination.size * window, cube=largest, scratch=16 * largest)
 
     @property
+    def needs_kernels(self) -> bool:
+        """Only pooling of integers has plain forms."""
+        return self.settings.elements is Precision.FP16
+
+    @property
     def reads(self) -> list[np.ndarray]:
         """Views of the memory that it reads."""
         return [] if self.source is None else [self.source]

@@ -39,6 +39,11 @@ class _Job(Job):
         return Work(elements=self.source.size + self.destination.size, cube=largest, scratch=4 * largest)
 
     @property
+    def needs_kernels(self) -> bool:
+        """It moves bytes."""
+        return False
+
+    @property
     def reads(self) -> list[np.ndarray]:
         return [self.source]
 

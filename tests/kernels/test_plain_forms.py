@@ -11,9 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nvdla.kernels import conv, pdp, sdp
-from nvdla.kernels.fast.conv_int8_dot import MAX_TERMS, accumulate, available, pack_weights, padded_cube, tap_offsets
+from nvdla.builder import Network, build, calibrate
+from nvdla.kernels import conv, conversion, pdp, sdp
+from nvdla.kernels.fast.conv_int8_dot import (
+    MAX_TERMS,
+    WORTH_BLAS,
+    accumulate,
+    available,
+    pack_weights,
+    padded_cube,
+    tap_offsets,
+)
 from nvdla.kernels.jit import compilation
+from nvdla.kernels.jit.cores import all_cores, usable_cores
 
 with_dots = pytest.mark.skipif(not available(), reason="this processor has no instructions for it")
 seeds = st.integers(0, 2**32 - 1).map(np.random.default_rng)
@@ -105,6 +115,44 @@ def test_bias_and_converter(data, random):
     assert_equal(both(sdp._bias_lines, (source, bias, floor, converter, out, 0, rows), 4))
 
 
+stages = st.builds(
+    sdp.StageValues,
+    st.integers(0, 1),
+    st.sampled_from([sdp.MAX, sdp.MIN, sdp.SUM, sdp.NO_ALU]),
+    st.integers(0, 20).map(lambda shift: 2.0**shift),
+    st.sampled_from([sdp.NO_MUL, sdp.MUL, sdp.PRELU]),
+    st.integers(0, 40).map(lambda shift: 2.0**-shift),
+    st.integers(0, 1),
+)
+
+
+@settings(max_examples=100)
+@given(st.data(), seeds, stages, stages, st.booleans())
+def test_both_x_stages(data, random, stage1, stage2, extreme):
+    """Operands are of one register, of a kernel each, or of an element each."""
+    draw = data.draw
+    rows, pixels, atom = draw(st.integers(1, 4)), draw(st.integers(1, 300)), draw(st.sampled_from([8, 16, 32]))
+    source = integers(random, np.int32, (rows, pixels, atom), extreme) >> draw(st.integers(0, 24))
+    shape = st.sampled_from([(1, 1, atom), (rows, 1, atom), (rows, pixels, atom)])
+    operands = [integers(random, np.int16, draw(shape), extreme) for _ in range(4)]
+    dtype = draw(st.sampled_from(["i1", "i2", "i4"]))
+    scale = draw(st.integers(-(1 << 15), (1 << 15) - 1)) * 2.0 ** -draw(st.integers(0, 63))
+    limits = np.iinfo(dtype)
+    offset = float(draw(st.integers(-(1 << 31), (1 << 31) - 1)))
+    converter = sdp.Converter(offset, scale, float(limits.min), float(limits.max))
+    lines = rows * -(-pixels // (sdp.LINE // atom))
+    blocks = (*operands[:2], stage1, *operands[2:], stage2)
+    assert_equal(both(sdp._lines, (source, *blocks, converter, np.zeros(source.shape, dtype), 0, lines), 8))
+
+
+@given(seeds, st.integers(-(1 << 15), (1 << 15) - 1), st.integers(0, 63), st.sampled_from([8, 16, 17]))
+def test_input_converter(random, scale, truncate, bits):
+    values = random.integers(-(1 << 16), 1 << 16, (5, 7)).astype(np.int32)
+    offsets, out = random.integers(-(1 << 15), 1 << 15, 7), np.zeros((5, 7), np.int32)
+    args = (values, offsets, np.int64(scale), np.int64(truncate), bits, out)
+    assert_equal(both(conversion._convert, args, 5))
+
+
 @settings(max_examples=60)
 @given(st.data(), seeds, st.integers(0, 31))
 def test_delivery(data, random, truncate):
@@ -140,6 +188,28 @@ def test_convolution(data, random, extreme):
     places = np.arange(height - (rows - 1) * dilation)[:, None] * width + np.arange(width - (columns - 1) * dilation)
     pixels = places.reshape(-1) * stored
     out = np.zeros((-(-kernels // atom), pixels.size, atom), np.int32)
+    assert_equal(both(accumulate, (flat, pixels, taps, packed.shape[2], packed, correction, out), 6))
+
+
+@with_dots
+@pytest.mark.parametrize(
+    ("channels", "kernels", "window", "size"),
+    [(64, 64, 3, 34), (1100, 40, 1, 40), (2600, 16, 3, 9), (16, 2100, 1, 33), (3, 64, 7, 70)],
+)
+@pytest.mark.parametrize("extreme", [False, True])
+def test_convolutions_that_blas_computes(channels, kernels, window, size, extreme):
+    """Sums of more terms than float32 has exact, more kernels and more pixels than go at a time."""
+    random, atom, stored = np.random.default_rng(channels), 8, -(-channels // 4) * 4
+    flat = random.integers(0, 256, size * size * stored + 4, np.uint8)
+    weights = integers(random, np.int8, (kernels, channels, window, window), extreme)
+    if extreme:
+        flat[:], weights[0] = 0, -128
+    packed, correction = pack_weights(weights, False)
+    taps = tap_offsets(1, (window, window), (1, 1), (size, size), stored)
+    outputs = size - window + 1
+    pixels = (np.arange(outputs)[:, None] * size + np.arange(outputs)).reshape(-1) * stored
+    assert pixels.size * packed.size >= WORTH_BLAS
+    out = np.ones((-(-kernels // atom), pixels.size, atom), np.int32)
     assert_equal(both(accumulate, (flat, pixels, taps, packed.shape[2], packed, correction, out), 6))
 
 
@@ -204,6 +274,50 @@ def test_lenet_is_through_before_numba_is_there(samples, dots):
         assert with_numba == compiled
         outputs.append(output)
     assert outputs[0] == outputs[1]
+
+
+LARGE = """
+import sys
+import numpy as np
+import nvdla
+from nvdla.kernels.jit.compilation import plain_work
+runs, kept = int(sys.argv[2]), sys.argv[3] == "kept"
+if kept:
+    plain_work._runs = 0
+runtime = nvdla.Runtime(sys.argv[1], threads=int(sys.argv[4]) or None)
+surface = np.random.default_rng(1).integers(0, 256, runtime.inputs[0].size, np.uint8).tobytes()
+for _ in range(runs):
+    output = runtime.run_raw([surface])[0]
+    print(output.hex()[:2000], "numba" in sys.modules)
+"""
+
+
+@with_dots
+@pytest.mark.skipif(usable_cores() < all_cores(), reason="BLAS would take cores that this process was not given")
+def test_the_first_run_of_a_large_network_needs_no_kernel(tmp_path):
+    """The second one does, and whoever may use one core of two."""
+    random = np.random.default_rng(5)
+    net = Network("large")
+    x = net.input("data", (32, 40, 40))
+    weights = random.standard_normal((2, 64, 64, 3, 3))
+    y = net.relu("first", net.convolution("c1", x, weights[0, :, :32], padding=1))
+    z = net.relu("second", net.add("sum", net.convolution("c2", y, weights[1], padding=1), y))
+    z = net.average_pool("mean", net.max_pool("most", z, 3, 2), 2)
+    net.output(net.softmax("end", net.fully_connected("full", z, random.standard_normal((10, 64 * 9 * 9)))))
+    found = calibrate(net, random.standard_normal((2, 32, 40, 40)))
+    path = tmp_path / "large.loadable"
+    build(net, "nv_large", "int8", found).save(path)
+
+    def run(count, *words):
+        command = [sys.executable, "-c", LARGE, str(path), str(count), *words]
+        lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+        return [line.split() for line in lines]
+
+    plain, kernels = run(2, "plain", "0"), run(1, "kept", "0")
+    assert [numba for _, numba in (*plain, *kernels)] == ["False", "True", "True"]
+    assert {output for output, _ in plain} == {output for output, _ in kernels}
+    if all_cores() > 1:
+        assert run(1, "plain", "1") == [[plain[0][0], "True"]]
 
 
 def test_reading_and_running_import_numba_for_kernels_only():

@@ -17,7 +17,7 @@ KERNELS = Path(__file__).resolve().parents[2] / "kernels"
 RULES = {
     "integers.py": {
         *("saturate", "clamp", "all_saturated", "all_clamped", "wrap"),
-        *("round_half_away", "rounding", "nearest", "all_nearest"),
+        *("round_half_away", "rounding", "nearest", "all_nearest", "all_converted", "all_requantised"),
         *("convert", "requantise", "int_shift_left", "int_signed_shift_right_truncate"),
     },
     # the converter before it is rounded, whose status bit looks at that

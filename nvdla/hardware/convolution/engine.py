@@ -101,6 +101,11 @@ class ConvolutionJob(Job):
         )
 
     @property
+    def needs_kernels(self) -> bool:
+        """Only products of int8 have plain forms."""
+        return not isinstance(self.arithmetic, DirectDots)
+
+    @property
     def reads(self) -> list[np.ndarray]:
         """Views of the memory that it reads."""
         return [*self.source.views, *self.weight_source.views]

@@ -85,6 +85,12 @@ class SdpJob(Job):
         return Work(elements=elements, cube=elements, scratch=ELEMENT_SCRATCH * elements)
 
     @property
+    def needs_kernels(self) -> bool:
+        """Only integers without Y have plain forms."""
+        settings = self.settings
+        return settings.floating or not settings.y.bypass or settings.output is Precision.FP16
+
+    @property
     def reads(self) -> list[np.ndarray]:
         """Views of the memory that it reads."""
         return [each.view for each in (self.input, *self.sources) if each is not None]
