@@ -81,6 +81,7 @@ class Network:
 
     @layers.setter
     def layers(self, layers: Sequence[Layer]) -> None:
+        """Other layers, in this order; their tensors stay."""
         self._layers = {layer.name: layer for layer in layers}
         self._consumers = None
 
