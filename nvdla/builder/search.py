@@ -21,7 +21,7 @@ from nvdla.builder.emit import emit
 from nvdla.builder.ir import LoweredProgram, Pool
 from nvdla.builder.orders import Movable, moves, units_of
 from nvdla.builder.packing import PackedWeights
-from nvdla.builder.schedule import ScheduledDlaTask, Task, schedule
+from nvdla.builder.schedule import ScheduledDlaTask, schedule
 from nvdla.builder.trials import Trials
 from nvdla.builder.weigh import GAIN, USUAL, Habits, Weigher
 from nvdla.errors import BuildError
@@ -36,6 +36,8 @@ WORTH_A_ROUND = 0.001
 GROWTH = 1.5
 """By how much the pool of surfaces may grow for an order that is faster: what overlaps needs bytes of its own."""
 MAX_WORKERS = 256
+SMALL = 32
+"""Operations of a program of which level 1, too, asks the model as a whole."""
 
 Told = Callable[[int, int, int], None]
 """Told after each step: steps done, steps of the round, cycles."""
@@ -139,7 +141,8 @@ class Found:
 def habits_of(usual: Evaluator, thorough: bool) -> Habits:
     """What makes the whole network fastest. Pools of a batch may take their data from memory: one image's pool then
     works beside the next one's convolution, which it would hold back. Data that stay in the buffer may let results
-    come too early for who takes them: that is rare, and asked where one is ``thorough``."""
+    come too early for who takes them: that is asked of small networks, in which a few hundred cycles are many, and of
+    others where one is ``thorough``."""
     program = usual.program
     point = CodePlan({}, tuple(range(len(program.operations))))
     known: dict[Habits, int] = {}
@@ -153,13 +156,15 @@ def habits_of(usual: Evaluator, thorough: bool) -> Habits:
     if program.images > 1 and any(isinstance(each, Pool) for each in program.operations):
         alone = replace(found, pools_alone=True)
         found = alone if cycles(alone) < GAIN * cycles(found) else found
-    if thorough and _shares(schedule(program, usual.config, replace(usual, habits=found).weigher())):
+    if (thorough or len(program.operations) <= SMALL) and _shares(replace(usual, habits=found)):
         again = replace(found, shares_data=False)
         found = again if cycles(again) < cycles(found) else found
     return found
 
 
-def _shares(tasks: list[Task]) -> bool:
+def _shares(evaluator: Evaluator) -> bool:
+    """Whether any convolution uses data again."""
+    tasks = schedule(evaluator.program, evaluator.config, evaluator.weigher())
     dla = (task for task in tasks if isinstance(task, ScheduledDlaTask))
     return any(each.reuses_data for task in dla for each in task.operations)
 
