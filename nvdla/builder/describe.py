@@ -44,6 +44,7 @@ from nvdla.descriptors.enums import (
     WeightFormat,
 )
 from nvdla.loadable.enums import PixelFormat
+from nvdla.loadable.pixel_formats import PIXEL_FORMATS
 from nvdla.rounding import align, ceil_div
 
 _PRECISION = {each.title: each for each in Precision}
@@ -122,7 +123,7 @@ class Describer:
         op.in_cvt.scale, op.in_cvt.enable = 1, int(precision == "int8")
         op.pad_val = source.zero
         if source.root.pixels is not None:
-            self._image(operation, source.root.pixels, op)
+            self._image(operation, source.root.pixels, op, surface)
         if operation.winograd:
             self._winograd(operation, op)
         # The firmware refuses any scale but 1 and any offset here (conv.c).
@@ -132,9 +133,14 @@ class Describer:
         self._surface(surface.src_data, source)
         self._surface(surface.dst_data, result, flies=True)
 
-    def _image(self, operation: Convolve, form: PixelFormat, op: Any) -> None:
+    def _image(self, operation: Convolve, form: PixelFormat, op: Any, surface: Any) -> None:
         """What an image changes: a row of a kernel is one vector of channels."""
         op.data_format = int(form)
+        if len(PIXEL_FORMATS[form].planes) > 1:
+            layout, longer = self.addresses.layout(operation.source.root), PIXEL_FORMATS[form].lines(1)
+            surface.in_line_uv_stride = longer * layout.line_stride
+            # From the first line of this band to the same line of the second plane.
+            surface.offset_u = layout.surface_stride + operation.source.top * (longer - 1) * layout.line_stride
         op.input_channel_csc = pixels.components(form)
         op.kernel_width_csc, op.kernel_channel_csc = 1, pixels.kernel_channels(operation)
         if operation.source.root.converter is not None:

@@ -40,6 +40,7 @@ from nvdla.loadable.model import (
     TensorDesc,
     Version,
 )
+from nvdla.loadable.pixel_formats import PIXEL_FORMATS
 from nvdla.memory.surfaces import FEATURE_ATOMS
 from nvdla.rounding import align
 
@@ -347,6 +348,8 @@ def _stride_fields(
     """Byte offsets in a surface list of the strides that are those of one bound tensor."""
     layout = addresses.layout(root)
     found: list[tuple[int, RelocType]] = []
+    if root.pixels is not None and len(PIXEL_FORMATS[root.pixels].planes) > 1:
+        return found  # the second plane's stride and place have no kind of relocation
 
     def look(field: Any, kind: Any, base: int, index_name: str) -> None:
         if getattr(field, index_name) != address:

@@ -28,15 +28,18 @@ FORMATS = {
     ("fp16", 4): PixelFormat.A16B16G16R16_F,
 }
 """By precision and components of a pixel. Elements are signed: CDMA is told so (PIXEL_SIGN_OVERRIDE)."""
-UNSIGNED = {
-    ("int8", 8, 1): PixelFormat.R8,
-    ("int8", 8, 4): PixelFormat.A8B8G8R8,
-    ("int16", 16, 1): PixelFormat.R16,
-    ("int16", 16, 4): PixelFormat.A16B16G16R16,
-    ("int16", 10, 4): PixelFormat.A2B10G10R10,
-}
-"""By precision, bits of a component and components, for elements that CDMA takes as unsigned."""
+UNSIGNED = (
+    PixelFormat.R8,
+    PixelFormat.A8B8G8R8,
+    PixelFormat.R10,
+    PixelFormat.A2B10G10R10,
+    PixelFormat.R12,
+    PixelFormat.R16,
+    PixelFormat.A16B16G16R16,
+)
+"""For elements that CDMA takes as unsigned: the first that has the bits and the channels is taken."""
 MOST_CHANNELS = 4
+PICTURE_BITS = 8
 
 
 def format_for(channels: int, precision: str) -> PixelFormat | None:
@@ -46,20 +49,47 @@ def format_for(channels: int, precision: str) -> PixelFormat | None:
 
 def unsigned_format(channels: int, precision: str, bits: int) -> PixelFormat | None:
     """The format for unsigned pixels of so many bits; None where there is none."""
-    if channels > MOST_CHANNELS:
-        return None
-    each = 1 if channels == 1 and bits != 10 else MOST_CHANNELS
-    return UNSIGNED.get((precision, bits, each))
+    fitting = (
+        form for form in UNSIGNED if PIXEL_FORMATS[form].depth == bits and not hindrance(form, channels, precision)
+    )
+    return next(fitting, None)
 
 
-def converter(numbers: PixelNumbers, channels: int, precision: str) -> tuple[PixelConverter, float]:
+def named(wanted: str) -> PixelFormat | None:
+    """The pixel format of a name; None for no such name."""
+    known = PixelFormat.__members__.get(wanted)
+    return known if known is not None and known < PixelFormat.FEATURE else None
+
+
+def depth(wanted: str) -> int | None:
+    """Bits of the unsigned pixels that inputs of a format have ("pixels": those of pictures); None where elements are
+    the network's own."""
+    form = named(wanted)
+    if form is None:
+        return PICTURE_BITS if wanted == "pixels" else None
+    spec = PIXEL_FORMATS[form]
+    return None if spec.floating or spec.signed else spec.depth
+
+
+def hindrance(form: PixelFormat, channels: int, precision: str) -> str:
+    """Why a tensor of so many channels cannot be pixels of a format; "" where it can."""
+    spec = PIXEL_FORMATS[form]
+    own = "fp16" if spec.floating else "int8" if spec.element_bytes == 1 else "int16"
+    if own != precision:
+        return f"pixels of {form.name} are for {own}, the network computes in {precision}"
+    if channels > spec.whole:
+        return f"a pixel of {form.name} has {spec.whole} channels of {spec.depth} bits, it has {channels}"
+    return ""
+
+
+def converter(numbers: PixelNumbers, form: PixelFormat, channels: int, precision: str) -> tuple[PixelConverter, float]:
     """CDMA's settings for pixels, and the real number of one unit of what it makes.
 
     Pixels stay as they are where they fit (a unit is one of a pixel's); else the largest distance from the mean is the
     largest element.
     """
     mean, scale = numbers.channels(channels)
-    lift = 6 if numbers.bits == 10 else 0
+    lift = 16 - numbers.bits if PIXEL_FORMATS[form].bits else 0
     limit = LARGEST[precision]
     means = np.clip(np.rint(mean * (1 << lift)), -(1 << 15), (1 << 15) - 1).astype(np.int64)
     farthest = int(np.max(np.maximum(np.abs(means), np.abs((numbers.largest << lift) - means))))
@@ -104,3 +134,14 @@ def post_extension(operation: Convolve, config: Configuration) -> int:
     channels, rows = kernel_channels(operation), operation.weights.shape[2]
     fitting = [count for count in (4, 2) if channels * count <= config.mac_atomic_c and rows > count // 2]
     return fitting[0] if fitting else 1
+
+
+def plane_stride(pixels: PixelFormat, width: int, height: int) -> int:
+    """Bytes from the first plane to the second; 0 where there is one."""
+    return line_stride(pixels, width) * height if len(PIXEL_FORMATS[pixels].planes) > 1 else 0
+
+
+def image_bytes(pixels: PixelFormat, width: int, height: int) -> int:
+    """Bytes of an image, all planes: the lines of the second are longer in the ratio of its pixels."""
+    spec = PIXEL_FORMATS[pixels]
+    return line_stride(pixels, width) * height * sum(spec.lines(plane) for plane in range(len(spec.planes)))

@@ -28,8 +28,9 @@ class MemoryLayout:
 def layout_of(root: Root, config: Configuration) -> MemoryLayout:
     """Strides and size of a tensor in the layout of features, or of an image."""
     if root.pixels is not None:
-        line = pixels.line_stride(root.pixels, root.width)
-        return MemoryLayout(line, 0, line * root.height)
+        size = root.width, root.height
+        plane, whole = pixels.plane_stride(root.pixels, *size), pixels.image_bytes(root.pixels, *size)
+        return MemoryLayout(pixels.line_stride(root.pixels, root.width), plane, whole)
     atom = config.memory_atom
     line = root.width * atom
     surfaces = ceil_div(root.channels * BYTES[root.precision], atom)

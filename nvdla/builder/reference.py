@@ -76,7 +76,8 @@ def _of_pixels(elements: np.ndarray, root: Root) -> np.ndarray:
     """Unsigned pixels as CDMA converts them."""
     converter = root.converter
     assert converter is not None
-    pixels = elements.astype(np.int64) & converter.numbers.largest
+    stored = converter.numbers.largest if converter.lift else (1 << 8 * elements.itemsize) - 1
+    pixels = elements.astype(np.int64) & stored
     means = np.array(converter.means)[:, None, None]
     product = ((pixels << converter.lift) - means) * converter.scale
     return _limit(round_half_away(product, converter.shift), LIMITS[root.precision])

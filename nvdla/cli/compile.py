@@ -38,7 +38,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", "-o", metavar="FILE", help="the loadable or package to write")
     parser.add_argument("-O", dest="level", type=int, choices=(0, 1, 2), default=1, help=_LEVEL)
     parser.add_argument("--weights-effort", dest="effort", type=int, choices=(0, 1, 2), default=1, help=_EFFORT)
-    parser.add_argument("--input-format", choices=("auto", "image", "pixels", "feature"), default="auto", help=_INPUT)
+    parser.add_argument("--input-format", default="auto", metavar="auto/image/pixels/feature/FORMAT", help=_INPUT)
     drop = "what --precision auto may lose, 0.005 or 0.5%% (default)"
     parser.add_argument("--max-drop", type=_share, default=0.005, metavar="SHARE", help=drop)
     parser.add_argument("--export-qdq", metavar="FILE", help="write the quantised network as ONNX (QDQ), too")
@@ -63,7 +63,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 _LEVEL = "code: 0 plain; 1 sums, images and bands as the cycle model finds fastest (default); 2 searches longer"
-_INPUT = "inputs as images where possible (auto, default), always, never, or as unsigned pixels (mean, scale by CDMA)"
+_INPUT = (
+    "inputs as images where possible (auto, default), always, never, or as unsigned pixels (mean, scale by CDMA); in a "
+    "pixel format by its name: R8G8B8A8, R10, Y8_U8V8_N444 ..."
+)
 _EFFORT = "0: weights as they are; 1: equalisation and bias correction (default); 2: adaptive rounding, too"
 
 

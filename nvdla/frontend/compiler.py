@@ -19,6 +19,7 @@ from nvdla.builder import Built, Calibration, Recipe, Refined, build, quantize
 from nvdla.builder.accuracy import LayerAccuracy, accuracy
 from nvdla.builder.groups import group_layers
 from nvdla.builder.lower.zero_points import LEVELS
+from nvdla.builder.pixels import PICTURE_BITS, depth
 from nvdla.builder.statistics import NotFiniteError
 from nvdla.errors import BuildError, FormatError
 from nvdla.frontend.batch import one_image
@@ -175,9 +176,9 @@ def compile(
     """
     loaded = model if isinstance(model, Model) else read(model, shapes, weights)
     recipe, rest = recipe_of(options)
-    if rest.get("input_format") == "pixels":
-        of_image = preprocessing or Preprocessing()
-        rest["pixels"] = PixelNumbers(of_image.mean, of_image.scale)
+    bits = depth(str(rest.get("input_format", "auto")))
+    if bits is not None:
+        rest["pixels"] = _pixel_numbers(preprocessing or Preprocessing(), bits)
     data = _data(loaded, calibration, preprocessing)
     auto, precision = precision == "auto", "int8" if precision == "auto" else precision
     kept = dict.fromkeys(keep_on_host, "it is kept on the host as asked")
@@ -355,6 +356,13 @@ def _mixed(
     lost = {"drop": loss(chosen), "int8_drop": loss(frozenset())}
     details["mixed"] = {"max_drop": max_drop, "int16": sorted(chosen), **lost}
     return calibrated.in_int16(chosen)
+
+
+def _pixel_numbers(of_image: Preprocessing, bits: int) -> PixelNumbers:
+    """What pixels of more bits than a picture's stand for: mean and scale are those of pixels 0..255."""
+    larger = 1 << (bits - PICTURE_BITS)
+    mean, scale = tuple(each * larger for each in of_image.mean), tuple(each / larger for each in of_image.scale)
+    return PixelNumbers(mean, scale, bits)
 
 
 def _build(

@@ -28,7 +28,7 @@ class ImageFormat:
     """``planes`` lists for each plane which channel (0..3 = R G B A) each element in memory is.
 
     ``element_bytes`` is 1 or 2; ``bits`` gives, for formats that pack a pixel into 32 bits, the bit width of each
-    element from the least significant one, and is empty otherwise.
+    element from the least significant one, and is empty otherwise. ``depth``: bits of a colour's number.
     """
 
     name: str
@@ -36,6 +36,21 @@ class ImageFormat:
     element_bytes: int
     bits: tuple[int, ...]
     floating: bool
+    depth: int
+
+    @property
+    def signed(self) -> bool:
+        """Whether the format itself says that its elements have a sign."""
+        return self.name.endswith("_I")
+
+    @property
+    def whole(self) -> int:
+        """Channels of ``depth`` bits each: not the alpha of two bits."""
+        return self.channels - bool(self.bits)
+
+    def lines(self, plane: int) -> int:
+        """The line stride of a plane as a multiple of the first one's."""
+        return self.bytes_per_pixel(plane) // self.bytes_per_pixel(0)
 
     @property
     def channels(self) -> int:
@@ -56,7 +71,8 @@ def _parse(name: str) -> ImageFormat:
         widths += [int(width) for _, width in elements]
     packed = len(planes) == 1 and len(widths) == 4 and sum(widths) == 32 and max(widths) == 10
     element_bytes = 1 if max(widths) == 8 else 2
-    return ImageFormat(name, tuple(planes), element_bytes, tuple(widths) if packed else (), name.endswith("_F"))
+    bits = tuple(widths) if packed else ()
+    return ImageFormat(name, tuple(planes), element_bytes, bits, name.endswith("_F"), max(widths))
 
 
 PIXEL_FORMATS = tuple(_parse(name) for name in NAMES)

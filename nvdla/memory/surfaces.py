@@ -114,7 +114,8 @@ class PixelLayout:
     """Lines of pixels, one to four components each. ``shape`` is (N, C, H, W) with C up to the pixel's components.
 
     Components of 8 and 16 bits are elements of ``dtype``; in the 10-bit formats three of 10 and one of 2 share a
-    32-bit word, and elements are their unsigned values. Channels are R, G, B, A (Y, U, V, A).
+    32-bit word, and elements are their unsigned values. Channels are R, G, B, A (Y, U, V, A). Formats of two planes
+    have the second ``plane_stride`` bytes behind the first, with lines of twice the stride (twice the elements).
     """
 
     shape: tuple[int, int, int, int]
@@ -123,6 +124,7 @@ class PixelLayout:
     line_stride: int
     image_stride: int
     size: int
+    plane_stride: int = 0
 
     def __post_init__(self) -> None:
         n, channels, height, width = _checked_shape(self.shape)
@@ -130,14 +132,21 @@ class PixelLayout:
             raise FormatError(f"{self.format.name} has elements of {self._stored.itemsize} bytes, not {self.dtype}")
         if channels > self.components:
             raise LinkError(f"{self.format.name} has {self.components} channels, the tensor {channels}")
-        end = (n - 1) * self.image_stride + (height - 1) * self.line_stride + width * self.pixel_bytes
+        last, form = len(self._image.planes) - 1, self._image
+        line = (height - 1) * self.line_stride * form.lines(last) + width * form.bytes_per_pixel(last)
+        end = (n - 1) * self.image_stride + last * self.plane_stride + line
+        if last and self.plane_stride < height * self.line_stride:
+            raise LinkError(
+                f"an image {shape_text(self.shape)} in {self.format.name}: the second plane lies {self.plane_stride} "
+                f"bytes behind the first, which takes {height * self.line_stride}"
+            )
         if self.line_stride < 0 or end > self.size:
             raise LinkError(
                 f"an image {shape_text(self.shape)} in {self.format.name} with "
                 f"line stride {self.line_stride} takes {end} bytes, "
                 f"more than its {self.size}"
             )
-        _check_overlap(n * height * width * self.pixel_bytes, self.size, self.shape)
+        _check_overlap(n * height * width * sum(self._plane_bytes), self.size, self.shape)
 
     @property
     def components(self) -> int:
@@ -146,7 +155,7 @@ class PixelLayout:
 
     @property
     def pixel_bytes(self) -> int:
-        """All components of a pixel as they lie in memory."""
+        """Components of a pixel as they lie in memory, those of the first plane."""
         return self._image.bytes_per_pixel(0)
 
     @property
@@ -156,27 +165,31 @@ class PixelLayout:
 
     @property
     def surface_stride(self) -> int:
-        """An image has one surface."""
-        return 0
+        """From plane to plane; an image of one has none."""
+        return self.plane_stride
 
     def pack(self, array: np.ndarray, buffer: np.ndarray) -> None:
         """Put an array (N, C, H, W) into the image's bytes (uint8)."""
         if self._image.bits:
             self._words(buffer)[:] = self._pack_10(array)
             return
-        pixels = self._pixels(buffer)
-        for position, channel in enumerate(self._order):
-            if channel < array.shape[1]:
-                pixels[..., position] = array[:, channel].astype(self.dtype, copy=False).view(self._stored)
+        for plane, order in enumerate(self._image.planes):
+            pixels = self._pixels(buffer, plane)
+            for position, channel in enumerate(order):
+                if channel < array.shape[1]:
+                    pixels[..., position] = array[:, channel].astype(self.dtype, copy=False).view(self._stored)
 
     def unpack(self, buffer: np.ndarray) -> np.ndarray:
         """The array (N, C, H, W) of the image's bytes (uint8)."""
         channels = self.shape[1]
         if self._image.bits:
             return self._unpack_10(buffer)[:, :channels]
-        pixels = self._pixels(buffer)
-        planes = [pixels[..., self._order.index(channel)].view(self.dtype) for channel in range(channels)]
-        return np.stack(planes, axis=1)
+        found = [np.empty(0, self.dtype)] * self.components
+        for plane, order in enumerate(self._image.planes):
+            pixels = self._pixels(buffer, plane)
+            for position, channel in enumerate(order):
+                found[channel] = pixels[..., position].view(self.dtype)
+        return np.stack(found[:channels], axis=1)
 
     @property
     def _image(self) -> ImageFormat:
@@ -187,14 +200,15 @@ class PixelLayout:
         return np.dtype(f"<u{self._image.element_bytes}")
 
     @property
-    def _order(self) -> tuple[int, ...]:
-        return self._image.planes[0]
+    def _plane_bytes(self) -> list[int]:
+        return [self._image.bytes_per_pixel(plane) for plane in range(len(self._image.planes))]
 
-    def _pixels(self, buffer: np.ndarray) -> np.ndarray:
-        """View (N, H, W, components) in memory order, element type as stored."""
+    def _pixels(self, buffer: np.ndarray, plane: int) -> np.ndarray:
+        """View (N, H, W, components) of a plane in memory order, element type as stored."""
         n, _, height, width = self.shape
-        shape = (n, height, width, self.pixel_bytes)
-        return as_strided(buffer, shape, (self.image_stride, self.line_stride, self.pixel_bytes, 1)).view(self._stored)
+        size, line = self._plane_bytes[plane], self.line_stride * self._image.lines(plane)
+        shape, strides = (n, height, width, size), (self.image_stride, line, size, 1)
+        return as_strided(buffer[plane * self.plane_stride :], shape, strides).view(self._stored)
 
     def _words(self, buffer: np.ndarray) -> np.ndarray:
         n, _, height, width = self.shape
@@ -204,7 +218,7 @@ class PixelLayout:
     def _fields(self) -> list[tuple[int, int, int]]:
         """(channel, shift, bits) of each component, from the least significant bits up."""
         bits = self._image.bits
-        return [(channel, sum(bits[:at]), bits[at]) for at, channel in enumerate(self._order)]
+        return [(channel, sum(bits[:at]), bits[at]) for at, channel in enumerate(self._image.planes[0])]
 
     def _pack_10(self, array: np.ndarray) -> np.ndarray:
         word = np.zeros((array.shape[0], *array.shape[2:]), np.uint32)
@@ -237,11 +251,11 @@ def tensor_layout(tensor: TensorDesc, size: int, strides: tuple[int, ...] | None
     if tensor.pixel_format in FEATURE_ATOMS:
         atom = FEATURE_ATOMS[tensor.pixel_format]
         return FeatureLayout(shape, dtype, atom, line, surface, image_stride, size)
-    if tensor.pixel_format < len(PIXEL_FORMATS) and len(PIXEL_FORMATS[tensor.pixel_format].planes) == 1:
-        return PixelLayout(shape, dtype, tensor.pixel_format, line, image_stride, size)
-    raise FormatError(
-        f"tensor {tensor.name}: pixel format {tensor.pixel_format.name} has several planes; bind its bytes as they are"
-    )
+    if tensor.pixel_format >= len(PIXEL_FORMATS):
+        raise FormatError(f"tensor {tensor.name}: its pixel format {tensor.pixel_format} is not known")
+    planes = len(PIXEL_FORMATS[tensor.pixel_format].planes)
+    plane = (surface or tensor.h * line) if planes > 1 else 0
+    return PixelLayout(shape, dtype, tensor.pixel_format, line, image_stride, size, plane)
 
 
 def _check_overlap(needed: int, size: int, shape: tuple[int, ...]) -> None:

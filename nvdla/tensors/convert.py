@@ -1,8 +1,8 @@
 """Tensors between layouts, element types and files: what ``nvdla tensor`` does.
 
 A :class:`Form` says how a tensor lies in bytes: layout, shape, element type, strides. Layouts are "feature-x8",
-"feature-x16", "feature-x32" (surfaces of atoms of so many bytes), "nchw" and "nhwc" (dense), and NVDLA's interleaved
-pixel formats ("A8B8G8R8" ...).
+"feature-x16", "feature-x32" (surfaces of atoms of so many bytes), "nchw" and "nhwc" (dense), and NVDLA's pixel formats
+("A8B8G8R8" ...; of two planes the second lies a surface stride behind the first, with lines of twice the stride).
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import numpy as np
 from nvdla.errors import FormatError, shape_text
 from nvdla.loadable.enums import PixelFormat
 from nvdla.loadable.model import Loadable
+from nvdla.loadable.pixel_formats import PIXEL_FORMATS, ImageFormat
 from nvdla.memory.surfaces import FeatureLayout, Layout, PixelLayout, tensor_layout
 from nvdla.rounding import ceil_div
 from nvdla.tensors.files import check_whole
 
 ATOMS = {"feature-x8": 8, "feature-x16": 16, "feature-x32": 32}
 DENSE = ("nchw", "nhwc")
-PIXELS = tuple(each.name for each in PixelFormat if each <= PixelFormat.V8U8Y8A8)
+PIXELS = tuple(each.name for each in PixelFormat if each < PixelFormat.FEATURE)
 LAYOUTS = (*ATOMS, *DENSE, *PIXELS)
 DTYPES = ("int8", "uint8", "int16", "uint16", "float16", "float32")
 MAX_BYTES = 1 << 30
@@ -95,7 +96,8 @@ class Form:
                 filled.image_stride, size,
             )  # fmt: skip
         pixel = PixelFormat[self.layout]
-        return PixelLayout(self.shape, self.dtype, pixel, filled.line_stride, filled.image_stride, size)
+        strides = filled.line_stride, filled.image_stride, size, filled.surface_stride
+        return PixelLayout(self.shape, self.dtype, pixel, *strides)
 
     def filled(self) -> Form:
         """This layout with the packed strides written out. Raises FormatError for an unknown layout."""
@@ -112,7 +114,9 @@ class Form:
                 image_stride=self.image_stride or self.surfaces * surface,
             )  # fmt: skip
         line = self.line_stride or width * self.pixel_bytes
-        return replace(self, line_stride=line, surface_stride=0, image_stride=self.image_stride or height * line)
+        surface = (self.surface_stride or height * line) if self._planes > 1 else 0
+        image = self.image_stride or surface + height * line * self._image.lines(self._planes - 1)
+        return replace(self, line_stride=line, surface_stride=surface, image_stride=image)
 
     def _check_strides(self) -> None:
         """Lines, surfaces and images do not overlap."""
@@ -121,9 +125,11 @@ class Form:
         n, _, height, width = self.shape
         line = width * (ATOMS.get(self.layout) or self.pixel_bytes)
         image = max(self.surfaces * self.surface_stride, height * self.line_stride)
+        if self._planes > 1:
+            image = self.surface_stride + height * self.line_stride * self._image.lines(1)
         for name, value, least, matters in (
             ("line stride", self.line_stride, line, True),
-            ("surface stride", self.surface_stride, height * self.line_stride, self.surfaces > 1),
+            ("surface stride", self.surface_stride, height * self.line_stride, max(self.surfaces, self._planes) > 1),
             ("image stride", self.image_stride, image, n > 1),
         ):
             if value > MAX_BYTES:
@@ -140,9 +146,16 @@ class Form:
 
     @property
     def pixel_bytes(self) -> int:
-        """Bytes of a pixel in an image format."""
-        shape = (1, 1, 1, 1)
-        return PixelLayout(shape, self.dtype, PixelFormat[self.layout], 64, 64, 64).pixel_bytes
+        """Bytes of a pixel in an image format, in the first plane."""
+        return self._image.bytes_per_pixel(0)
+
+    @property
+    def _image(self) -> ImageFormat:
+        return PIXEL_FORMATS[PixelFormat[self.layout]]
+
+    @property
+    def _planes(self) -> int:
+        return len(self._image.planes) if self.layout in PIXELS else 1
 
     @property
     def bytes(self) -> int:
@@ -154,7 +167,9 @@ class Form:
         if self.layout in ATOMS:
             line, last = width * ATOMS[self.layout], (self.surfaces - 1) * filled.surface_stride
         else:
-            line, last = width * self.pixel_bytes, 0
+            plane = self._planes - 1
+            line, last = width * self._image.bytes_per_pixel(plane), plane * filled.surface_stride
+            last += (height - 1) * filled.line_stride * (self._image.lines(plane) - 1)
         image = last + (height - 1) * filled.line_stride + line
         return (n - 1) * filled.image_stride + image
 
@@ -174,13 +189,20 @@ class Form:
                 n * filled.image_stride + surface * filled.surface_stride + h * filled.line_stride
                 + w * ATOMS[self.layout] + inside * size
             )  # fmt: skip
-        return n * filled.image_stride + h * filled.line_stride + w * self.pixel_bytes + self._component(c) * size
+        plane, place = self._component(c)
+        start = n * filled.image_stride + plane * filled.surface_stride + place * size
+        return (
+            start
+            + h * filled.line_stride * self._image.lines(plane)
+            + w * self._image.bytes_per_pixel(plane)
+        )  # fmt: skip
 
-    def _component(self, channel: int) -> int:
-        """The place of a channel in a pixel: names of formats begin with the most significant component."""
-        ranks = {"R": 0, "Y": 0, "G": 1, "U": 1, "B": 2, "V": 2, "A": 3, "X": 3}
-        letters = [each for each in reversed(self.layout.removesuffix("_F").removesuffix("_I")) if each in ranks]
-        return [ranks[each] for each in letters].index(channel) if channel < len(letters) else 0
+    def _component(self, channel: int) -> tuple[int, int]:
+        """The plane of a channel, and its place in a pixel of that."""
+        for plane, order in enumerate(self._image.planes):
+            if channel in order:
+                return plane, order.index(channel)
+        return 0, 0
 
 
 def _check_shape(shape: Shape, dtype: np.dtype) -> None:

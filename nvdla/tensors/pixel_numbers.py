@@ -11,7 +11,7 @@ import numpy as np
 from nvdla.argument_kinds import by_annotations
 from nvdla.errors import FormatError
 
-BITS = (8, 10, 16)
+BITS = (8, 10, 12, 16)
 
 
 @by_annotations
@@ -20,7 +20,7 @@ class PixelNumbers:
     """Pixels of 0 .. 2**``bits`` - 1 that stand for the real numbers ``(pixel - mean) * scale``, a number each or one a
     channel.
 
-    Raises FormatError for scales that are not positive, numbers that are not finite, and other bits than 8, 10 and 16.
+    Raises FormatError for scales that are not positive, numbers that are not finite, other bits than 8, 10, 12, 16.
     """
 
     mean: tuple[float, ...] = (0.0,)
@@ -29,7 +29,7 @@ class PixelNumbers:
 
     def __post_init__(self) -> None:
         if self.bits not in BITS:
-            raise FormatError(f"pixels of {self.bits} bits: known are 8, 10 and 16")
+            raise FormatError(f"pixels of {self.bits} bits: known are 8, 10, 12 and 16")
         if not self.mean or not self.scale or not np.all(np.isfinite([*self.mean, *self.scale])):
             raise FormatError(f"pixels with mean {self.mean} and scale {self.scale}: must be finite numbers")
         if min(self.scale) <= 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 
 import nvdla
 from nvdla.builder import BuildError, Network, PixelNumbers, build, calibrate, layer_errors
-from nvdla.errors import FormatError
+from nvdla.builder.pixels import depth
+from nvdla.errors import FormatError, LinkError
 from nvdla.lint import lint
 from nvdla.loadable.enums import PixelFormat
+from nvdla.loadable.pixel_formats import PIXEL_FORMATS
 from nvdla.program.program import Program
 
 Image = pytest.importorskip("PIL.Image")
@@ -94,6 +97,117 @@ def test_the_loadable_says_so_and_the_network_means_the_same(numbers, config, pr
     elements = built.quantize_inputs(real)
     found = nvdla.Runtime(built.loadable, config).run(elements)["c"]
     np.testing.assert_array_equal(found, built.expected(elements)["c"])
+
+
+IMAGES = [form for form in PixelFormat if form < PixelFormat.FEATURE]
+
+
+@pytest.mark.parametrize("form", IMAGES, ids=lambda form: form.name)
+def test_every_pixel_format_can_be_asked_for(form):
+    """Unsigned pixels with a mean and a scale a channel; signed words and halves as they are."""
+    spec, bits = PIXEL_FORMATS[form], depth(form.name)
+    precision = "fp16" if spec.floating else "int8" if spec.element_bytes == 1 else "int16"
+    config = "nv_small" if precision == "int8" else "nv_full"
+    net = first_layer((spec.whole, 9, 13))
+    numbers, real = None, np.random.default_rng(0).normal(size=(1, spec.whole, 9, 13))
+    if bits is not None:
+        means = tuple(float(each << (bits - 8)) for each in (124, 117, 104, 90)[: spec.whole])
+        numbers = PixelNumbers(means, tuple(2.0**-bits * each for each in (1, 2, 1.5, 1)[: spec.whole]), bits)
+        real = pixels_and_numbers(numbers, net.inputs[0].shape)[1]
+    scales = None if precision == "fp16" else calibrate(net, real)
+    built = build(net, config, precision, scales, input_format=form.name, pixels=numbers)
+    assert built.loadable.tensors[0].pixel_format == form
+    assert (built.program.inputs[0].converter is None) == (numbers is None)
+    elements = built.quantize_inputs(real)
+    found, expected = nvdla.Runtime(built.loadable, config).run(elements)["c"], built.expected(elements)["c"]
+    if precision == "fp16":
+        np.testing.assert_allclose(found.astype(float), expected.astype(float), rtol=0.01, atol=0.02)
+    else:
+        np.testing.assert_array_equal(found, expected)
+    assert precision == "int16" or not lint(built.loadable, config).findings
+
+
+def test_bands_of_rows_find_their_lines_in_both_planes():
+    net = first_layer((3, 260, 250), 3)
+    numbers = PixelNumbers((128,), (1 / 128,))
+    real = pixels_and_numbers(numbers, (3, 260, 250))[1]
+    built = build(net, "nv_small", "int8", calibrate(net, real), input_format="Y8_V8U8_N444", pixels=numbers)
+    bands = [each for each in Program.of(built.loadable, "nv_small").operations if each.engine == "conv"]
+    assert len(bands) > 1
+    assert len({each.surface.offset_u for each in bands}) == len(bands)
+    elements = built.quantize_inputs(real)
+    found = nvdla.Runtime(built.loadable, "nv_small").run(elements)["c"]
+    np.testing.assert_array_equal(found, built.expected(elements)["c"])
+
+
+def test_a_batch_in_two_planes():
+    net, numbers = first_layer((3, 9, 13)), PixelNumbers((128,), (1 / 128,))
+    real = np.concatenate([pixels_and_numbers(numbers, (3, 9, 13), seed)[1] for seed in range(3)])
+    scales = calibrate(net, real)
+    built = build(net, "nv_small", "int8", scales, input_format="Y8_U8V8_N444", pixels=numbers, images=3)
+    elements = built.quantize_inputs(real)
+    found = nvdla.Runtime(built.loadable, "nv_small").run(elements)["c"]
+    np.testing.assert_array_equal(found, built.expected(elements)["c"])
+
+
+def test_strides_of_two_planes_cannot_be_changed():
+    net, numbers = first_layer(), PixelNumbers((128,), (1 / 128,))
+    scales = calibrate(net, pixels_and_numbers(numbers, (3, 12, 14))[1])
+    built = build(net, "nv_small", "int8", scales, input_format="Y8_U8V8_N444", pixels=numbers)
+    with pytest.raises(LinkError, match="the loadable has no relocation for its line stride"):
+        nvdla.Runtime(built.loadable, "nv_small", strides={"data": (1, 64, 1024)})
+
+
+@pytest.mark.parametrize(
+    ("form", "channels", "config", "precision", "words"),
+    [
+        ("T_R8", 1, "nv_small", "int8", "input format 'T_R8': known are auto, image, feature, pixels and the pixel"),
+        ("FEATURE", 1, "nv_small", "int8", "input format 'FEATURE': known are"),
+        ("R8", 3, "nv_small", "int8", "a pixel of R8 has 1 channels of 8 bits, it has 3"),
+        ("R10", 1, "nv_small", "int8", "pixels of R10 are for int16, the network computes in int8"),
+        ("A16B16G16R16_F", 3, "nv_full", "int8", "pixels of A16B16G16R16_F are for fp16, the network computes in int8"),
+        ("A2B10G10R10", 4, "nv_full", "int16", "a pixel of A2B10G10R10 has 3 channels of 10 bits, it has 4"),
+    ],
+)
+def test_formats_that_do_not_fit_are_refused(form, channels, config, precision, words):
+    net = first_layer((channels, 8, 8))
+    scales = calibrate(net, np.random.default_rng(0).normal(size=(1, channels, 8, 8)))
+    with pytest.raises(BuildError, match=re.escape(words)):
+        build(net, config, precision, scales, input_format=form)
+
+
+def test_numbers_of_other_bits_than_the_format_are_refused():
+    net = first_layer((1, 8, 8))
+    scales = calibrate(net, np.random.default_rng(0).normal(size=(1, 1, 8, 8)))
+    with pytest.raises(BuildError, match="pixels of R12 have 12 bits, the given ones 10"):
+        build(net, "nv_full", "int16", scales, input_format="R12", pixels=PixelNumbers(bits=10))
+
+
+@pytest.mark.parametrize("form", ["R8G8B8A8", "Y8_U8V8_N444", "A2R10G10B10", "Y12_V12U12_N444", "A16B16G16R16"])
+def test_a_compiled_model_takes_a_picture_in_a_format_of_ones_own(form, tmp_path, nvdla_command):
+    """`nvdla run` puts a picture's pixels into whatever format the loadable says; mean and scale are CDMA's."""
+    onnx = pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    from frontend.models import model, node
+
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(size=(4, 3, 3, 3)).astype("f4")}
+    net = model([node("Conv", "x w", "y", pads=[1, 1, 1, 1])], {"x": (1, 3, 8, 8)}, {"y": (1, 4, 8, 8)}, weights)
+    onnx.save(net, tmp_path / "net.onnx")
+    picture = rng.integers(0, 256, (8, 8, 3)).astype(np.uint8)
+    (tmp_path / "images").mkdir()
+    Image.fromarray(picture).save(tmp_path / "images" / "a.png")
+    out, result = tmp_path / "net.loadable", tmp_path / "out.npy"
+    precision = "int8" if depth(form) == 8 else "int16"
+    words = ["--calibrate", str(tmp_path / "images"), "--mean", "124,117,104", "--scale", "0.017", "-o", str(out)]
+    words += ["--config", "nv_full", "--precision", precision, "--input-format", form]
+    code, _, err = nvdla_command("compile", str(tmp_path / "net.onnx"), *words)
+    assert code == 0, err
+    code, _, err = nvdla_command("run", str(out), "--input", str(tmp_path / "images" / "a.png"), "-o", str(result))
+    assert code == 0, err
+    real = (picture.transpose(2, 0, 1)[None] - np.array([124, 117, 104.0]).reshape(1, 3, 1, 1)) * 0.017
+    runtime = nvdla.Runtime(out, "nv_full")
+    np.testing.assert_array_equal(np.load(result), next(iter(runtime.run(real.astype(np.float32)).values())))
 
 
 def test_pixels_that_fit_stay_as_they_are():

@@ -140,7 +140,14 @@ def described(**changes):
     ("changes", "error", "said"),
     [
         ({"data_type": DataType.FLOAT}, FormatError, "data type FLOAT is not one of INT8, INT16, HALF"),
-        ({"pixel_format": PixelFormat.Y8_U8V8_N444}, FormatError, "has several planes"),
+        ({"pixel_format": PixelFormat.Y8_U8V8_N444, "c": 4}, LinkError, "Y8_U8V8_N444 has 3 channels, the tensor 4"),
+        ({"pixel_format": PixelFormat.Y8_U8V8_N444, "c": 3}, LinkError, "more than its 128"),
+        (
+            {"pixel_format": PixelFormat.Y8_U8V8_N444, "c": 3, "strides": (1, 16, 32)},
+            LinkError,
+            "the second plane lies 32 bytes behind the first, which takes",
+        ),
+        ({"pixel_format": PixelFormat(60)}, FormatError, "its pixel format 60 is not known"),
         ({"c": 0}, LinkError, "is empty"),
         ({"strides": (1, 64, 128)}, LinkError, "takes 224 bytes, more than its 128"),
         ({"c": 9}, LinkError, "takes 256 bytes, more than its 128"),

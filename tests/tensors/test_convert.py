@@ -21,7 +21,7 @@ from nvdla.tensors.convert import (
 )
 
 SIDES = st.integers(1, 5)
-TEN_BITS = [name for name in PIXELS if "10" in name and name != "R10"]
+TEN_BITS = [name for name in PIXELS if "A2" in name]
 
 
 def element_type(layout):
@@ -36,12 +36,13 @@ def forms(draw):
     layout = draw(st.sampled_from([*ATOMS, *DENSE, *(set(PIXELS) - set(TEN_BITS))]))
     dtype = dtype_named(draw(element_type(layout)))
     limit = 40 if layout in ATOMS or layout in DENSE else 1 if layout.startswith("R1") or layout == "R8" else 4
+    limit = 3 if layout.endswith("N444") else limit
     shape = (draw(st.integers(1, 2)), draw(st.integers(1, limit)), draw(SIDES), draw(SIDES))
     form = Form(layout, shape, dtype).filled()
     if layout in DENSE:
         return form
     line = form.line_stride + draw(st.sampled_from([0, 32, 96]))
-    surface = shape[2] * line + draw(st.sampled_from([0, 64])) if layout in ATOMS else 0
+    surface = shape[2] * line + draw(st.sampled_from([0, 64])) if layout in ATOMS or layout.endswith("N444") else 0
     return Form(layout, shape, dtype, line, surface)
 
 
@@ -72,6 +73,16 @@ def test_ten_bit_pixels_keep_their_components(layout):
     array = np.array([1023, 512, 7, 3], np.uint16).reshape(1, 4, 1, 1)
     form = Form(layout, array.shape, dtype_named("uint16"))
     assert np.array_equal(unpack(pack(array, form), form, "t"), array)
+
+
+def test_the_worked_example_of_two_planes():
+    """Y of 2 lines of 3 columns, then U and V side by side in lines of twice the stride; in V8U8 U comes first."""
+    form = Form("Y8_U8V8_N444", (1, 3, 2, 3), dtype_named("uint8"), 32, 128)
+    assert [form.offset(0, channel, 1, 2) for channel in range(3)] == [34, 128 + 64 + 4 + 1, 128 + 64 + 4]
+    assert Form("Y8_V8U8_N444", (1, 3, 2, 3), dtype_named("uint8"), 32, 128).offset(0, 1, 0, 0) == 128
+    assert Form("Y16_U16V16_N444", (1, 3, 2, 3), dtype_named("int16")).bytes == 2 * 3 * 3 * 2
+    with pytest.raises(NvdlaError, match="surface stride 32 is less than the 64"):
+        Form("Y8_U8V8_N444", (1, 3, 2, 3), dtype_named("uint8"), 32, 32).make()
 
 
 def test_the_worked_example_of_a_feature_surface():

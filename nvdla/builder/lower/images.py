@@ -22,9 +22,10 @@ FORMATS = ("auto", "image", "feature", "pixels")
 
 def chosen(lowering: Lowering, wanted: str) -> dict[str, PixelFormat]:
     """The pixel formats of inputs by name. ``wanted``: "auto" where that is possible, "image" for all of them (else
-    BuildError), "pixels" for all of them with unsigned elements, "feature" for none."""
-    if wanted not in FORMATS:
-        raise BuildError(f"input format {wanted!r}: known are {', '.join(FORMATS)}")
+    BuildError), "pixels" for all of them with unsigned elements, "feature" for none, or the name of a pixel format."""
+    if wanted not in FORMATS and pixels.named(wanted) is None:
+        names = ", ".join(each.name for each in PixelFormat if each < PixelFormat.FEATURE)
+        raise BuildError(f"input format {wanted!r}: known are {', '.join(FORMATS)} and the pixel formats {names}")
     found: dict[str, PixelFormat] = {}
     for tensor in lowering.network.inputs if wanted != "feature" else ():
         form, reason = _form(lowering, tensor, wanted)
@@ -39,6 +40,12 @@ def chosen(lowering: Lowering, wanted: str) -> dict[str, PixelFormat]:
 def _form(lowering: Lowering, tensor: NetworkTensor, wanted: str) -> tuple[PixelFormat | None, str]:
     """The format of an input, or why there is none."""
     channels, precision = tensor.shape[0], lowering.default
+    known = pixels.named(wanted)
+    if known is not None:
+        reason = pixels.hindrance(known, channels, precision)
+        if not reason and pixels.depth(wanted) not in (None, lowering.numbers.bits):
+            reason = f"pixels of {wanted} have {pixels.depth(wanted)} bits, the given ones {lowering.numbers.bits}"
+        return (None, reason) if reason else (known, "")
     if wanted != "pixels":
         return pixels.format_for(channels, precision), "it has more than four channels"
     bits = lowering.numbers.bits
@@ -51,7 +58,8 @@ def converted(lowering: Lowering) -> dict[str, PixelConverter]:
     scales of their own the weights of those who read them have their factors."""
     found: dict[str, PixelConverter] = {}
     for tensor in (each for each in lowering.network.inputs if each.name in lowering.images):
-        converter, unit = pixels.converter(lowering.numbers, tensor.shape[0], lowering.default)
+        form = lowering.images[tensor.name]
+        converter, unit = pixels.converter(lowering.numbers, form, tensor.shape[0], lowering.default)
         found[tensor.name], lowering.scales[tensor.name] = converter, unit
         if any(factor != 1 for factor in converter.factors):
             factors = np.array(converter.factors)[:, None, None]

@@ -8,6 +8,7 @@ import numpy as np
 
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.argument_kinds import by_annotations
+from nvdla.builder import pixels
 from nvdla.builder.branches import merged
 from nvdla.builder.groups import Group, group_layers
 from nvdla.builder.ir import BYTES, Convert, LoweredProgram, Operation, Process, Quantised, Root, Stage, Surface
@@ -70,9 +71,10 @@ class Lowering:
         self._temporaries = 0
         self.weigher = Weigher(config, level, memory)
         self.claimed: dict[str, Group] = residual.claimed(self) if level else {}
-        self.numbers = numbers or PixelNumbers()
+        bits = pixels.depth(input_format)
+        self.numbers = numbers or PixelNumbers(bits=bits or pixels.PICTURE_BITS)
         self.images = images.chosen(self, "feature" if input_format == "auto" and not level else input_format)
-        self.converters = images.converted(self) if input_format == "pixels" else {}
+        self.converters = images.converted(self) if bits is not None else {}
         for name in self.converters:  # CDMA makes symmetric elements of pixels
             self.zeros.pop(name, None)
 
