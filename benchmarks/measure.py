@@ -16,8 +16,10 @@ from statistics import median, quantiles
 from typing import Any
 
 FEATURES = ("avx2", "fma", "avx512f", "avx512_vnni", "avx_vnni", "amx_int8", "asimddp", "i8mm")
-SETTLE, BLOCK = 0.02, 0.04
-"""Seconds: between two blocks, so that worker threads of the one before stop spinning; of a block of runs."""
+SETTLE, BLOCK = 0.1, 0.04
+"""Seconds: between two blocks, so that worker threads of the one before stop spinning (onnxruntime's do so for 40 ms on
+Zen 4, where a pause takes longer than elsewhere; with 20 ms they held a core during half of the next block); of a block
+of runs."""
 
 
 class Seconds(float):

@@ -38,7 +38,7 @@ from nvdla.kernels.fast.dot_layout import (
     POWER,
     ROW_STRIDE,
     SHIFTED,
-    STEP,
+    TIMES,
     TOP,
     WIDE,
     WORDS,
@@ -60,11 +60,13 @@ FORM = FastForm(
 
 INT32_LOW, INT32_HIGH = -(1 << 31), (1 << 31) - 1
 LARGEST_X2_SHIFT = 24
-SHARED_WORK = 1 << 21
+SHARED_WORK = 1 << 19
 WAKING_WORK = 1 << 23
-"""Multiplications from which several threads pay: those that are awake (30 microseconds of work), and others (120)."""
+"""Multiplications from which several threads pay: those that are awake (8 microseconds of work), and others (120)."""
 
 
+PIECE_WORK = 1 << 19
+"""Multiplications of what a thread takes at a time, 2 microseconds of work: the last piece is waited for."""
 ROWS_ALONE = 2
 """Rows at the end that are computed one by one: each takes a fourth of the time of a tile."""
 LARGEST_ERROR = 2.0**-9
@@ -201,7 +203,7 @@ def _put_numbers(stage: FusedStage, summand: Summand, fields: np.ndarray) -> Non
     ends = [(limit - stage.offset) * scale for limit in (summand.low, INT32_HIGH)]
     numbers = {LOWEST: stage.low, POWER: power, FACTOR: scale, SHIFTED: stage.offset * scale}
     numbers |= {BOTTOM: min(max(min(ends), -128), 127), TOP: min(max(max(ends), -128), 127)}
-    numbers |= {STEP: power * scale, DECIDES: 0.5 - estimate_error(stage, summand)}
+    numbers |= {TIMES: power * scale, DECIDES: 0.5 - estimate_error(stage, summand)}
     for field, number in numbers.items():
         fields[:, field] = number
 
@@ -239,17 +241,17 @@ def _tiles(record: np.ndarray, image: int, first: int, last: int, block: int) ->
     source = record[DATA] + image * record[IMAGE_STRIDE]
     begin = record[RESULTS] + image * record[OUT_STRIDE]
     # Where a tile's rows go, and how far the next one is.
-    to, step, end = (begin, record[PIXEL_STRIDE], ending) if in_32_bits else (sums.ctypes.data, 4 * KERNELS, 0)
+    to, stride, end = (begin, record[PIXEL_STRIDE], ending) if in_32_bits else (sums.ctypes.data, 4 * KERNELS, 0)
     for pixel in range(first * PIXELS, min(last * PIXELS, count), height):
         # The last tile works on whole rows again, some of them twice, where that is less than what rows alone take.
         left = count - pixel
         start = count - height if ROWS_ALONE < left < height <= count else pixel
         rows = min(height, count - start)
         where = record[PIXEL_PLACES] + 8 * start
-        target = to + start * step if in_32_bits else to
+        target = to + start * stride if in_32_bits else to
         if rows < height:
             for row in range(rows):
-                dot_row(source, where + 8 * row, taps, tap_count, quads, weights, flip, target + row * step, end)
+                dot_row(source, where + 8 * row, taps, tap_count, quads, weights, flip, target + row * stride, end)
         elif is_narrow:
             dot_narrow_tile(source, where, taps, tap_count, quads, weights, flip, target, end)
         else:
@@ -305,7 +307,7 @@ def convolution(
     work = packed.size * pixels.size * place.images
     sharing = WAKING if work > WAKING_WORK else JOINED if work > SHARED_WORK else ALONE
     tiles = ceil_div(pixels.size, PIXELS)
-    chunk = max(1, min(16, tiles // 4))
+    chunk = max(1, min(PIECE_WORK // (PIXELS * packed[0].size), tiles))
     added = NOTHING if other is None else other
     if other is None:  # X1's lower limit is X2's as well
         stage, summand = stage._replace(low=INT32_LOW), summand._replace(low=max(stage.low, summand.low))

@@ -24,7 +24,7 @@ from nvdla.kernels.fast.dot_layout import (
     POWER,
     ROW_STRIDE,
     SHIFTED,
-    STEP,
+    TIMES,
     TOP,
     WORDS,
 )
@@ -64,7 +64,7 @@ class _Ending(Loops):
     def tile(self, sums: ir.Value, rows: ir.Value, other: ir.Value, out: ir.Value) -> ir.Value:
         """Convert all; returns the worst of what :meth:`line` says."""
         builder, size = self.builder, 4 if self.kind.element is _FLOAT else 8
-        steps = self.constant(4 * KERNELS), self.field(OTHER_STRIDE), self.field(ROW_STRIDE)
+        strides = self.constant(4 * KERNELS), self.field(OTHER_STRIDE), self.field(ROW_STRIDE)
         bytes_ = ir.VectorType(_INT8, WORDS)
 
         def register(v: ir.Value, worst: list[ir.Value]) -> list[ir.Value]:
@@ -83,7 +83,7 @@ class _Ending(Loops):
                 # The lower half last: it has the place of an upper one that is not wanted.
                 for part in (1, 0):
                     self.put(self._half(line, part), builder.add(places[2], ours[part]), 1)
-                return [*(builder.add(place, step) for place, step in zip(places, steps, strict=True)), worst]
+                return [*(builder.add(place, stride) for place, stride in zip(places, strides, strict=True)), worst]
 
             return self.loop(rows, [self._at(sums, v, 4 * WORDS), other, out, *worst], row)[3:]
 
@@ -150,13 +150,13 @@ class _Estimate(_Ending):
 
     def __init__(self, builder: ir.IRBuilder, ending: ir.Value) -> None:
         super().__init__(builder, ending)
-        self._step, self._shifted = self.every(STEP), builder.fneg(self.every(SHIFTED))
+        self._times, self._shifted = self.every(TIMES), builder.fneg(self.every(SHIFTED))
         self._ends = self.every(BOTTOM), self.every(TOP)
 
     def line(self, total: ir.Value, factors: ir.Value, other: ir.Value, worst: ir.Value) -> tuple[ir.Value, ir.Value]:
         """All in one."""
         builder = self.builder
-        y = self._call("fmuladd", total, factors, self._call("fmuladd", other, self._step, self._shifted))
+        y = self._call("fmuladd", total, factors, self._call("fmuladd", other, self._times, self._shifted))
         y = self._limited(y, *self._ends)
         whole = self._call("rint", y)
         away = self._call("fabs", builder.fsub(y, whole))

@@ -15,7 +15,7 @@ FLIP = 0x80808080
 ALU, FLOOR, CEILING, OFFSET, SCALE, ROUNDING, SHIFT, HALVES, WIDE, ROW_STRIDE, PLACES = range(11)
 NUMBERS = PLACES + KERNELS // HALF
 OTHER_STRIDE, FACTORS, LOWEST, POWER, FACTOR, SHIFTED, BOTTOM, TOP = range(NUMBERS, NUMBERS + 8)
-ESTIMATE, STEP, DECIDES, OTHER_PLACES = range(NUMBERS + 8, NUMBERS + 12)
+ESTIMATE, TIMES, DECIDES, OTHER_PLACES = range(NUMBERS + 8, NUMBERS + 12)
 ENDING = OTHER_PLACES + KERNELS // HALF
 """Fields of what a tile ends with, ``ENDING`` numbers of 64 bits in all. Its first ``HALVES`` * 8 kernels go to
 memory, row r to r * ``ROW_STRIDE``, words 8 h .. 8 h + 7 of it to the number at ``PLACES`` + h from there; with
@@ -26,13 +26,13 @@ the upper half of a register of which only the lower is wanted has the place of 
 ``p = (x - OFFSET) * SCALE``, ``(p + ROUNDING - (1 if p < 0)) >> SHIFT`` clamped to int8: the caller sees to it that
 nothing leaves them.
 
-*In float64*, as the fields ``LOWEST`` to ``TOP``, ``STEP`` and ``DECIDES`` are: the sum plus ALU's number times the one
+*In float64*, as the fields ``LOWEST`` to ``TOP``, ``TIMES`` and ``DECIDES`` are: the sum plus ALU's number, times that
 at address ``FACTORS`` (float64), limited to ``LOWEST`` .. 2^31 - 1, rounded (halves away from zero), plus the other
 cube's int8 times ``POWER``, times ``FACTOR``, less ``SHIFTED``, limited to ``BOTTOM`` .. ``TOP``, rounded. The other
 cube's rows lie ``OTHER_STRIDE`` apart, halves of it at ``OTHER_PLACES``.
 
 *Estimated in float32*, where ``DECIDES`` is more than 0: the sum plus ALU's number times the one at address
-``ESTIMATE`` (float32), plus the other's number times ``STEP``, less ``SHIFTED``, limited to ``BOTTOM`` .. ``TOP``. The
+``ESTIMATE`` (float32), plus the other's number times ``TIMES``, less ``SHIFTED``, limited to ``BOTTOM`` .. ``TOP``. The
 nearest whole number is the result where none of a tile is further than ``DECIDES`` from its estimate; otherwise float64
 is asked.
 """

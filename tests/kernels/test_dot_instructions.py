@@ -154,7 +154,7 @@ int main(void) {
         for (int k = 0; k < 64; k++) factors[k] = (500 + 9 * k) / 16., estimates[k] = factors[k] * converter;
         e[FACTORS] = (int64_t)factors, e[ESTIMATE] = (int64_t)estimates, e[OTHER_STRIDE] = 64;
         ending.number[LOWEST] = -2147483648., ending.number[POWER] = 16384, ending.number[FACTOR] = converter;
-        ending.number[SHIFTED] = 7 * converter, ending.number[STEP] = 16384 * converter;
+        ending.number[SHIFTED] = 7 * converter, ending.number[TIMES] = 16384 * converter;
         ending.number[BOTTOM] = -7 * converter, ending.number[TOP] = 127;
         ending.number[DECIDES] = round & 2 ? 0.4999 : 0;
         finish((int64_t)sums, ROWS, (int64_t)e, (int64_t)other, (int64_t)out);
