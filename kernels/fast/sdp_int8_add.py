@@ -1,26 +1,36 @@
 """SDP from memory to memory, int8: the weighted sum of two cubes, ReLU or not, and the output converter (a residual
 add; with one cube alone a copy to another scale).
 
-float32 is exact where both weights are 1: with |a + b - offset| * |scale| + 2^(shift-1) <= 2^24 the product and the
-product plus one half are whole multiples of 2^-shift that fit 24 bits, so rounding half away from zero is truncation
-after adding one half. :func:`fits` is that bound. Otherwise float64 is, as :mod:`nvdla.kernels.sdp` says, and the sum
-may only not saturate in the SDP: :func:`sum_fits`.
+Where both weights are 1, there is no offset and 0 < scale / 2^shift < 1, shift <= 15, 16 bits suffice
+(:func:`short_scale`): the magnitude of the sum is at most 256, the scale brought to 2^15 is below that, and
+``(magnitude * scale >> 14) + 1 >> 1`` is the magnitude of the result, rounded as it should be.
+
+Else float32 is exact where both weights are 1: with |a + b - offset| * |scale| + 2^(shift-1) <= 2^24 the product and
+the product plus one half are whole multiples of 2^-shift that fit 24 bits, so rounding half away from zero is
+truncation after adding one half. :func:`fits` is that bound. Otherwise float64 is, as :mod:`nvdla.kernels.sdp` says,
+and the sum may only not saturate in the SDP: :func:`sum_fits`.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from nvdla.kernels.fast.forms import FastForm
 from nvdla.kernels.integers import pieces
-from nvdla.kernels.jit.compilation import njit
+from nvdla.kernels.jit.compilation import late, njit
 from nvdla.kernels.jit.crew import share
 from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, int8s, words
+
+add_shorts: Any = late("nvdla.kernels.fast.sdp_int8_add_code:add_shorts")
+"""The compiled sum in 16 bits."""
 
 FORM = FastForm(
     "sdp_int8_add.addition",
     ("sdp.x_and_convert",),
-    "int8; sum_fits: the weighted sum does not saturate in the SDP; float32 where fits, else float64",
+    "int8; sum_fits: the weighted sum does not saturate in the SDP; 16 bits where short_scale, float32 where fits, "
+    "else float64",
     "tests/kernels/test_sdp_int8_add.py",
 )
 
@@ -31,7 +41,8 @@ ELEMENTS_A_NANOSECOND = 8
 
 FIRST, SECOND, OUT, STRIDES, IMAGE_STRIDES = 0, 1, 2, 3, 6
 LENGTH, ROWS, IMAGES, OFFSET, SCALE, SHIFT, WEIGHTS, RELU = 9, 10, 11, 12, 13, 14, 15, 17
-FIELDS = RELU + 1
+SHORT_SCALE = 18
+FIELDS = SHORT_SCALE + 1
 """The fields of a record of :func:`addition`: addresses of the cubes, then its arguments."""
 
 
@@ -39,6 +50,12 @@ def fits(offset: int, scale: int, shift: int) -> bool:
     """True when float32 gives every result exactly."""
     half = (1 << shift) >> 1
     return shift <= 24 and (LARGEST_SUM + abs(offset)) * abs(scale) + half <= 1 << 24
+
+
+def short_scale(offset: int, scale: int, shift: int) -> int:
+    """The scale that goes with a shift of 15, where 16 bits give every result exactly; 0 where they do not."""
+    wanted = scale << 15 - shift if shift <= 15 else 0
+    return wanted if offset == 0 and 0 < wanted < 1 << 15 else 0
 
 
 def sum_fits(weights: tuple[int, int]) -> bool:
@@ -79,6 +96,9 @@ def _pieces(record: np.ndarray) -> int:
 def _add_piece(number: int, address: int) -> None:
     record = words(address, FIELDS)
     n, a, b, c = _places(number, record)
+    if record[SHORT_SCALE]:
+        done = add_shorts(a, b, c, n, 0 if record[RELU] else -LARGEST_SUM, record[SHORT_SCALE])
+        n, a, b, c = n - done, a + done, b + done, c + done
     floor, offset = np.float32(0 if record[RELU] else -LARGEST_SUM), np.float32(record[OFFSET])
     _add(int8s(a, n), int8s(b, n), floor, offset, np.float32(record[SCALE] * 2.0 ** -record[SHIFT]), int8s(c, n))
 
@@ -142,5 +162,6 @@ def addition(
     sharing = WAKING if size > WAKING_SIZE else JOINED if size > SHARED_SIZE else ALONE
     numbers = [each.ctypes.data for each in (first, second, out)]
     numbers += [*strides, *image_strides, length, rows, images, *converter, *weights, relu]
+    numbers.append(short_scale(*converter) if weights == (1, 1) else 0)
     kernel, pace = (_add_all, ELEMENTS_A_NANOSECOND) if is_plain else (_add_weighted_all, 1)
     return Record(kernel, numbers, (first, second, out), sharing, size // pace)

@@ -39,6 +39,23 @@ def test_all_pairs_of_bytes(relu, offset, scale, shift, rows, in_parallel):
     assert np.array_equal(out, plain(relu, offset, scale, shift))
 
 
+@pytest.mark.parametrize("relu", [False, True])
+@pytest.mark.parametrize("scale, shift", [(25_894, 15), (1 << 14, 15), (32_767, 15), (1, 1), (1, 15), (5, 3), (341, 9)])
+def test_all_pairs_of_bytes_in_16_bits(relu, scale, shift):
+    assert fast.short_scale(0, scale, shift)
+    length = FIRST.size // 2 - 5  # not a whole number of vectors
+    out = np.zeros(FIRST.size, np.int8)
+    fast.addition(FIRST, SECOND, (length,) * 3, length, 2, relu, (0, scale, shift), out).run()
+    assert np.array_equal(out[: 2 * length], plain(relu, 0, scale, shift)[: 2 * length])
+    assert not out[2 * length :].any()
+
+
+def test_16_bits_do_not_suffice_for_factors_of_one_and_more_offsets_and_large_shifts():
+    assert not any(
+        fast.short_scale(*each) for each in [(0, 1 << 15, 15), (0, 1, 0), (1, 5, 3), (0, 5, 16), (0, -5, 15)]
+    )
+
+
 weights = st.one_of(st.integers(-32768, 32767), st.integers(0, 23).map(lambda shift: 1 << shift))
 
 
