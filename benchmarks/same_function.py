@@ -20,11 +20,10 @@ import numpy as np
 
 from nvdla.descriptors.enums import Event, OpType
 from nvdla.frontend.operators import pooling
-from nvdla.lint.order import Order
+from nvdla.lint.post_processing_rules import read_too_early
 from nvdla.loadable.enums import SubInterface
 from nvdla.loadable.model import Loadable
 from nvdla.program import Program
-from nvdla.program.operation import Operation
 
 KERNEL, UNITS = "averages divide by the whole kernel", "adds in whole units of the input"
 STEPS = "averages of whole maps in steps of the input"
@@ -98,22 +97,9 @@ def _is_graph_of(blob: Any, task: int) -> bool:
 
 
 def _too_early(program: Program) -> list[tuple[int, int]]:
-    """(task, index) of SDP operations whose successor in the queue reads what they write, and waits for less than
-    their completion."""
+    """(task, index) of SDP operations whose successor in the queue reads what they write too early."""
     found = []
-    for task_id, task in program.dla_tasks.items():
-        order = Order(task, program.takers, overlap_of=OpType.SDP)
-        mine = {each.index: each for each in program.hardware_operations if each.key[:2] == (task_id, 0)}
-        for one in (each for each in mine.values() if each.type == OpType.SDP):
-            after = mine.get(one.common.consumers[OpType.SDP].index)
-            if after is not None and _reads_result(after, one) and not order.is_ordered(one.index, after.index):
-                found.append((task_id, one.index))
+    for number, task in program.dla_tasks.items():
+        operations = [each for each in program.hardware_operations if each.key[:2] == (number, 0)]
+        found += [(number, first.index) for first, _ in read_too_early(task, operations, program.takers)]
     return found
-
-
-def _reads_result(reader: Operation, writer: Operation) -> bool:
-    return any(
-        read.memory == written.memory and read.start < written.stop and written.start < read.stop
-        for read in reader.reads
-        for written in writer.writes
-    )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from nvdla.descriptors.enums import MemType, OpType, Precision
 from nvdla.descriptors.meaning import reads_operands
+from nvdla.descriptors.task import DlaTask
 from nvdla.lint.context import Context
+from nvdla.lint.order import Order
 from nvdla.lint.registry import Said, rule
-from nvdla.program.accesses import STAGES
+from nvdla.program.accesses import STAGES, Access, share_bytes
+from nvdla.program.operation import Key, Operation
 
 MAX_POOL = 8
 LOCAL_SIZES = (3, 5, 7, 9)
@@ -135,6 +138,44 @@ def pooling_is_fed(context: Context) -> Iterator[Said]:
                         f"and {padding} of padding"
                     ),
                 )
+
+
+@rule(
+    "note",
+    "Let the second wait until the first is completed (OP_COMPLETED).",
+    of_atoms=True,
+    headline="SDP that reads a result too early",
+)
+def the_sdp_waits_for_the_result_that_it_reads(context: Context) -> Iterator[Said]:
+    """An SDP operation that reads from memory what the one before writes begins when that one is completed.
+
+    Programmed or enabled is not enough: the read DMA goes on to the second operation as soon as it has fetched all of
+    the first, whose last results are not written then, so the second can read what lay there before. Loadables of
+    NVIDIA's compiler with elementwise layers in a row have it.
+    """
+    for task_id, task in context.tasks.items():
+        for first, second in read_too_early(task, context.operations_of(task_id), context.program.takers):
+            yield second, f"reads what operation {first.label} writes, and does not wait for its completion"
+
+
+def read_too_early(
+    task: DlaTask, operations: Sequence[Operation], takers: Mapping[Key, Operation]
+) -> Iterator[tuple[Operation, Operation]]:
+    """Neighbours in the queue of a task's SDP of which the second reads from memory what the first writes, and may
+    begin before that one is completed. ``takers``: :attr:`nvdla.program.Program.takers`."""
+    order = Order(task, takers, overlap_of=OpType.SDP)
+    mine = {each.index: each for each in operations if each.type == OpType.SDP}
+    for first in mine.values():
+        second = mine.get(first.common.consumers[OpType.SDP].index)
+        if second is None or second is first or order.is_ordered(first.index, second.index):
+            continue
+        if any(_meet(read, written) for read in second.reads for written in first.writes):
+            yield first, second
+
+
+def _meet(one: Access, other: Access) -> bool:
+    together = one.start < other.stop and other.start < one.stop
+    return one.memory == other.memory and together and share_bytes(one.pieces, other.pieces)
 
 
 @rule("error", "Set the padding values to 0.", headline="fp16 pooling padded with something else than 0")

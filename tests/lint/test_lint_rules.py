@@ -12,7 +12,7 @@ from support.pages import page_module
 
 import nvdla
 from nvdla import ConfigError
-from nvdla.builder import build, calibrate
+from nvdla.builder import Network, build, calibrate
 from nvdla.descriptors.enums import Event, OpType
 from nvdla.lint import lint, lint_file
 from nvdla.lint.linter import rules
@@ -175,6 +175,41 @@ def test_other_banks_without_a_wait_are_found(plant):
     assert found.evidence == "3 + 7 banks behind 3 + 2 of operation 0/0"
 
 
+def sums_in_a_row():
+    """Three inputs: the second sum reads what the first writes."""
+    net = Network("sums")
+    first, second, third = (net.input(name, (8, 6, 6)) for name in "abc")
+    net.output(net.add("t", net.add("s", first, second), third))
+    data = {name: np.random.default_rng(1).normal(size=(1, 8, 6, 6)) for name in "abc"}
+    return build(net, "nv_small", "int8", calibrate(net, data), level=0).loadable
+
+
+@pytest.mark.parametrize("event", [Event.OP_PROGRAMMED, Event.OP_ENABLED])
+def test_an_sdp_that_reads_a_result_too_early_is_found(plant, event):
+    """The builder lets the second sum wait for the first one's completion; one that waits for less is found."""
+    loadable = sums_in_a_row()
+    assert lint(loadable).findings == ()
+
+    def change(task):
+        task.operation(0).common.consumers[OpType.SDP].event = event
+
+    found = [each for each in lint(plant(loadable, change)).findings if "sdp" in each.rule]
+    assert [(each.severity, each.operation) for each in found] == [("note", 1)]
+    assert found[0].rule == "the-sdp-waits-for-the-result-that-it-reads"
+    assert found[0].evidence == "reads what operation 0/0 writes, and does not wait for its completion"
+
+
+def test_an_sdp_that_reads_something_else_may_follow_at_once(plant):
+    """The first sum is enabled alone: what the second reads of inputs is there."""
+    loadable = sums_in_a_row()
+
+    def change(task):
+        task.operation(0).common.consumers[OpType.SDP].event = Event.OP_ENABLED
+        task.operation(1).surface.x2_data.address = task.operation(0).surface.src_data.address
+
+    assert not [each for each in lint(plant(loadable, change)).findings if "sdp-waits" in each.rule]
+
+
 def test_the_order_of_a_graph_is_that_of_its_arrows(lenet_loadable):
     program = Program.of(lenet_loadable)
     order = Order(program.dla_tasks[0], program.takers)
@@ -279,6 +314,7 @@ def test_every_rule_of_an_operation_is_tried_here():
         "weights-are-fetched-as-far-as-they-are-used",
         "wide-data-have-wide-operands",
         "other-banks-wait-for-the-convolution-before",
+        "the-sdp-waits-for-the-result-that-it-reads",
         "single-pixels-of-the-sdp-are-packed",
         "fp16-pools-pad-with-zero",
         "normalisation-spans-are-built",
