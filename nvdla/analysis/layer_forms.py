@@ -179,7 +179,7 @@ def _geometry(nodes: list[Operation], whole: ChainShape, bands: bool = True) -> 
         span,
         stride,
         pad,
-        element_bytes=nodes[0].element_bytes("src_data"),
+        element_bytes=nodes[0].element_bytes("dst_data"),
         whole=whole,
         line=max(op.entry_per_slice, 1),
         stored=sum(access.traffic for access in nodes[0].reads if access.role == "weights"),

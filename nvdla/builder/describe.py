@@ -119,7 +119,7 @@ class Describer:
         op.conv_stride_y, op.conv_stride_x = operation.stride
         op.dilation_y, op.dilation_x = operation.dilation
         op.pad_y_top, op.pad_y_bottom, op.pad_x_left, op.pad_x_right = operation.padding
-        op.in_precision = op.out_precision = _PRECISION[precision]
+        op.in_precision, op.out_precision = _PRECISION[source.root.stored], _PRECISION[precision]
         op.in_cvt.scale, op.in_cvt.enable = 1, int(precision == "int8")
         op.pad_val = source.zero
         if source.root.pixels is not None:

@@ -203,7 +203,7 @@ class _Emitter:
         pixel = root.pixels
         if pixel is None:
             pixel = next(each for each, atom in FEATURE_ATOMS.items() if atom == self.config.memory_atom)
-        strides = (BYTES[root.precision], layout.line_stride, layout.surface_stride, 0, 0, 0, 0, 0)
+        strides = (BYTES[root.stored], layout.line_stride, layout.surface_stride, 0, 0, 0, 0, 0)
         return TensorDesc(
             root.name,
             index,
@@ -214,7 +214,7 @@ class _Emitter:
             root.height,
             root.width,
             data_format=DataFormat.NCxHWx if root.pixels is None else DataFormat.NHWC,
-            data_type=_DATA_TYPES[root.precision],
+            data_type=_DATA_TYPES[root.stored],
             data_category=DataCategory.FEATURE if root.pixels is None else DataCategory.IMAGE,
             pixel_format=pixel,
             strides=strides,

@@ -61,6 +61,13 @@ class Root:
     zero: int = 0
 
     @property
+    def stored(self) -> str:
+        """The precision of its elements in memory: of unsigned pixels that of their bits."""
+        if self.converter is None:
+            return self.precision
+        return "int8" if self.converter.numbers.bits == 8 else "int16"
+
+    @property
     def elements(self) -> np.ndarray:
         """``data`` of a constant."""
         assert self.data is not None, f"{self.name} is no constant"

@@ -11,6 +11,7 @@ import numpy as np
 
 from nvdla.builder.ir import BYTES, Convolve, PixelConverter
 from nvdla.builder.quantize import LARGEST, fixed_point
+from nvdla.errors import BuildError
 from nvdla.hardware.configuration import Configuration
 from nvdla.loadable.enums import PixelFormat
 from nvdla.loadable.pixel_formats import PIXEL_FORMATS
@@ -40,6 +41,9 @@ UNSIGNED = (
 """For elements that CDMA takes as unsigned: the first that has the bits and the channels is taken."""
 MOST_CHANNELS = 4
 PICTURE_BITS = 8
+MOST_MEAN = (1 << 15) - 1
+EXACT_BITS = 11
+"""Whole numbers of as many bits are halves."""
 
 
 def format_for(channels: int, precision: str) -> PixelFormat | None:
@@ -47,12 +51,10 @@ def format_for(channels: int, precision: str) -> PixelFormat | None:
     return FORMATS[precision, 1 if channels == 1 else MOST_CHANNELS] if channels <= MOST_CHANNELS else None
 
 
-def unsigned_format(channels: int, precision: str, bits: int) -> PixelFormat | None:
+def unsigned_format(channels: int, config: Configuration, bits: int) -> PixelFormat | None:
     """The format for unsigned pixels of so many bits; None where there is none."""
-    fitting = (
-        form for form in UNSIGNED if PIXEL_FORMATS[form].depth == bits and not hindrance(form, channels, precision)
-    )
-    return next(fitting, None)
+    able = (form for form in UNSIGNED if PIXEL_FORMATS[form].depth == bits)
+    return next((form for form in able if not hindrance(form, channels, "", config)), None)
 
 
 def named(wanted: str) -> PixelFormat | None:
@@ -71,11 +73,19 @@ def depth(wanted: str) -> int | None:
     return None if spec.floating or spec.signed else spec.depth
 
 
-def hindrance(form: PixelFormat, channels: int, precision: str) -> str:
-    """Why a tensor of so many channels cannot be pixels of a format; "" where it can."""
+def stored_precision(form: PixelFormat) -> str:
+    """The precision of the elements in memory."""
     spec = PIXEL_FORMATS[form]
-    own = "fp16" if spec.floating else "int8" if spec.element_bytes == 1 else "int16"
-    if own != precision:
+    return "fp16" if spec.floating else "int8" if spec.element_bytes == 1 else "int16"
+
+
+def hindrance(form: PixelFormat, channels: int, precision: str, config: Configuration) -> str:
+    """Why a tensor of so many channels cannot be pixels of a format; "" where it can. CDMA makes every precision of
+    unsigned pixels; signed ones and halves are those of the network."""
+    spec, own = PIXEL_FORMATS[form], stored_precision(form)
+    if lack := config.refusal(own, f"the elements of {form.name}"):
+        return lack
+    if (spec.floating or spec.signed) and own != precision:
         return f"pixels of {form.name} are for {own}, the network computes in {precision}"
     if channels > spec.whole:
         return f"a pixel of {form.name} has {spec.whole} channels of {spec.depth} bits, it has {channels}"
@@ -86,14 +96,24 @@ def converter(numbers: PixelNumbers, form: PixelFormat, channels: int, precision
     """CDMA's settings for pixels, and the real number of one unit of what it makes.
 
     Pixels stay as they are where they fit (a unit is one of a pixel's); else the largest distance from the mean is the
-    largest element.
+    largest element, for halves the power of two from which on they are no longer exact. Raises BuildError for a mean
+    that CDMA's 16 bits do not hold.
     """
     mean, scale = numbers.channels(channels)
     lift = 16 - numbers.bits if PIXEL_FORMATS[form].bits else 0
-    limit = LARGEST[precision]
-    means = np.clip(np.rint(mean * (1 << lift)), -(1 << 15), (1 << 15) - 1).astype(np.int64)
+    means = np.rint(mean * (1 << lift))
+    if np.max(np.abs(means)) > MOST_MEAN + 1:
+        raise BuildError(
+            f"pixels of {form.name} with mean {float(mean[np.argmax(np.abs(means))]):g}: CDMA subtracts at most "
+            f"{MOST_MEAN / (1 << lift):g} from pixels of {numbers.bits} bits; use the input format image"
+        )
+    means = np.clip(means, -MOST_MEAN - 1, MOST_MEAN).astype(np.int64)
     farthest = int(np.max(np.maximum(np.abs(means), np.abs((numbers.largest << lift) - means))))
-    factor, shift = (1, 0) if farthest <= limit + 1 else fixed_point(limit / farthest)
+    if precision == "fp16":
+        factor, shift = 1, max((farthest - 1).bit_length() - EXACT_BITS, 0)
+    else:
+        limit = LARGEST[precision]
+        factor, shift = (1, 0) if farthest <= limit + 1 else fixed_point(limit / farthest)
     unit = float(np.max(scale)) * 2.0**shift / (factor << lift)
     factors = tuple(float(each) for each in scale / np.max(scale))
     return PixelConverter(numbers, tuple(int(each) for each in means), factor, shift, lift, factors), unit

@@ -80,7 +80,8 @@ def _of_pixels(elements: np.ndarray, root: Root) -> np.ndarray:
     pixels = elements.astype(np.int64) & stored
     means = np.array(converter.means)[:, None, None]
     product = ((pixels << converter.lift) - means) * converter.scale
-    return _limit(round_half_away(product, converter.shift), LIMITS[root.precision])
+    result = round_half_away(product, converter.shift)
+    return result if root.precision == "fp16" else _limit(result, LIMITS[root.precision])
 
 
 def step(operation: Operation, memory: ReferenceMemory) -> None:

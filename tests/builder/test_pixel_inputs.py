@@ -11,9 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import nvdla
+from nvdla.analysis.study import Study
 from nvdla.builder import BuildError, Network, PixelNumbers, build, calibrate, layer_errors
 from nvdla.builder.pixels import depth
 from nvdla.errors import FormatError, LinkError
+from nvdla.hardware.configuration import configuration
 from nvdla.lint import lint
 from nvdla.loadable.enums import PixelFormat
 from nvdla.loadable.pixel_formats import PIXEL_FORMATS
@@ -66,7 +68,8 @@ def cases(draw):
 def test_pixels_give_the_results_of_the_reference(config, precision, bits, case):
     net, means, scales = case
     step = 1 << (bits - 8)
-    numbers = PixelNumbers(tuple(each * step for each in means), tuple(each / step for each in scales), bits)
+    means = [min(each * step, 32768) for each in means]
+    numbers = PixelNumbers(tuple(means), tuple(each / step for each in scales), bits)
     built = built_with(net, numbers, config, precision)
     pixels, real = pixels_and_numbers(numbers, net.inputs[0].shape)
     elements = built.quantize_inputs(real)
@@ -127,6 +130,49 @@ def test_every_pixel_format_can_be_asked_for(form):
     assert precision == "int16" or not lint(built.loadable, config).findings
 
 
+@pytest.mark.parametrize(
+    ("form", "precision", "least"),
+    [
+        ("A8B8G8R8", "fp16", 50),
+        ("R8G8B8A8", "int16", 60),
+        ("Y8_U8V8_N444", "fp16", 50),
+        ("A2B10G10R10", "fp16", 50),
+        ("A2R10G10B10", "int8", 30),
+        ("Y12_V12U12_N444", "fp16", 50),
+        ("Y16_U16V16_N444", "int8", 30),
+        ("A16B16G16R16", "fp16", 50),
+    ],
+)
+def test_pixels_become_numbers_of_any_precision(form, precision, least):
+    """CDMA makes 8, 16 bits or halves of pixels of any bits: a picture goes into a network of halves as it is."""
+    bits = depth(form)
+    net = first_layer((3, 9, 13))
+    numbers = PixelNumbers(tuple(float(each << (bits - 8)) for each in (124, 117, 104)), (2.0**-bits,), bits)
+    real = pixels_and_numbers(numbers, (3, 9, 13))[1]
+    scales = None if precision == "fp16" else calibrate(net, real)
+    built = build(net, "nv_full", precision, scales, input_format=form, pixels=numbers)
+    (conv, *_) = Program.of(built.loadable, "nv_full").operations
+    assert conv.op.in_precision == (0 if bits == 8 else 1)
+    assert layer_errors(net, built, real)["c"]["snr_db"] > least
+    elements = built.quantize_inputs(real)
+    found, expected = nvdla.Runtime(built.loadable, "nv_full").run(elements)["c"], built.expected(elements)["c"]
+    if precision == "fp16":
+        np.testing.assert_allclose(found.astype(float), expected.astype(float), rtol=0.01, atol=0.02)
+    else:
+        np.testing.assert_array_equal(found, expected)
+    Study.of(built.loadable, configuration("nv_full"))
+
+
+def test_a_mean_that_cdma_cannot_subtract_is_refused():
+    """Its means have 16 bits with a sign: of 16-bit pixels the upper half, of 10-bit words all above 511."""
+    net = first_layer((3, 8, 8))
+    scales = calibrate(net, np.random.default_rng(0).normal(size=(1, 3, 8, 8)))
+    for form, mean, bits in (("A16B16G16R16", 40000, 16), ("A2B10G10R10", 600, 10)):
+        with pytest.raises(BuildError, match=f"with mean {mean}: CDMA subtracts at most"):
+            numbers = PixelNumbers((1.0, mean, 2.0), bits=bits)
+            build(net, "nv_full", "int16", scales, input_format=form, pixels=numbers)
+
+
 def test_bands_of_rows_find_their_lines_in_both_planes():
     net = first_layer((3, 260, 250), 3)
     numbers = PixelNumbers((128,), (1 / 128,))
@@ -164,7 +210,8 @@ def test_strides_of_two_planes_cannot_be_changed():
         ("T_R8", 1, "nv_small", "int8", "input format 'T_R8': known are auto, image, feature, pixels and the pixel"),
         ("FEATURE", 1, "nv_small", "int8", "input format 'FEATURE': known are"),
         ("R8", 3, "nv_small", "int8", "a pixel of R8 has 1 channels of 8 bits, it has 3"),
-        ("R10", 1, "nv_small", "int8", "pixels of R10 are for int16, the network computes in int8"),
+        ("R10", 1, "nv_small", "int8", "nv_small has no int16 (the elements of R10); configurations with it: nv_full"),
+        ("R16_I", 1, "nv_full", "int8", "pixels of R16_I are for int16, the network computes in int8"),
         ("A16B16G16R16_F", 3, "nv_full", "int8", "pixels of A16B16G16R16_F are for fp16, the network computes in int8"),
         ("A2B10G10R10", 4, "nv_full", "int16", "a pixel of A2B10G10R10 has 3 channels of 10 bits, it has 4"),
     ],
@@ -184,7 +231,8 @@ def test_numbers_of_other_bits_than_the_format_are_refused():
 
 
 @pytest.mark.parametrize("form", ["R8G8B8A8", "Y8_U8V8_N444", "A2R10G10B10", "Y12_V12U12_N444", "A16B16G16R16"])
-def test_a_compiled_model_takes_a_picture_in_a_format_of_ones_own(form, tmp_path, nvdla_command):
+@pytest.mark.parametrize("precision", ["int8", "fp16"])
+def test_a_compiled_model_takes_a_picture_in_a_format_of_ones_own(form, precision, tmp_path, nvdla_command):
     """`nvdla run` puts a picture's pixels into whatever format the loadable says; mean and scale are CDMA's."""
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
@@ -198,7 +246,6 @@ def test_a_compiled_model_takes_a_picture_in_a_format_of_ones_own(form, tmp_path
     (tmp_path / "images").mkdir()
     Image.fromarray(picture).save(tmp_path / "images" / "a.png")
     out, result = tmp_path / "net.loadable", tmp_path / "out.npy"
-    precision = "int8" if depth(form) == 8 else "int16"
     words = ["--calibrate", str(tmp_path / "images"), "--mean", "124,117,104", "--scale", "0.017", "-o", str(out)]
     words += ["--config", "nv_full", "--precision", precision, "--input-format", form]
     code, _, err = nvdla_command("compile", str(tmp_path / "net.onnx"), *words)
@@ -276,11 +323,11 @@ def test_a_compiled_model_leaves_mean_and_scale_to_the_accelerator(tmp_path, nvd
 def test_what_no_pixels_can_be_is_refused():
     net = first_layer((5, 8, 8))
     scales = calibrate(net, np.random.default_rng(0).normal(size=(1, 5, 8, 8)))
-    with pytest.raises(BuildError, match="there are no pixels of 5 channels of 8 bits for int8"):
+    with pytest.raises(BuildError, match="there are no pixels of 5 channels of 8 bits for nv_small"):
         build(net, "nv_small", "int8", scales, input_format="pixels")
     net = first_layer()
     scales = calibrate(net, np.random.default_rng(0).normal(size=(1, 3, 12, 14)))
-    with pytest.raises(BuildError, match="no pixels of 3 channels of 16 bits for int8"):
+    with pytest.raises(BuildError, match="there are no pixels of 3 channels of 16 bits for nv_small"):
         build(net, "nv_small", "int8", scales, input_format="pixels", pixels=PixelNumbers(bits=16))
     with pytest.raises(FormatError, match="2 numbers of mean for 3 channels"):
         build(net, "nv_small", "int8", scales, input_format="pixels", pixels=PixelNumbers((1.0, 2.0)))

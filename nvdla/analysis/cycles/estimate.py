@@ -203,7 +203,7 @@ def _element_bytes(node: Operation) -> int:
         return 1
     if node.engine == "sdp":
         return processing_precision(*node.precisions).bytes
-    return node.precisions[0].bytes
+    return node.precisions[node.engine == "conv"].bytes  # CDMA may widen pixels
 
 
 def _surfaces(cube: Any, size: int, values: CycleConstants) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,25 +43,30 @@ def _form(lowering: Lowering, tensor: NetworkTensor, wanted: str) -> tuple[Pixel
     channels, precision = tensor.shape[0], lowering.default
     known = pixels.named(wanted)
     if known is not None:
-        reason = pixels.hindrance(known, channels, precision)
+        reason = pixels.hindrance(known, channels, precision, lowering.config)
         if not reason and pixels.depth(wanted) not in (None, lowering.numbers.bits):
             reason = f"pixels of {wanted} have {pixels.depth(wanted)} bits, the given ones {lowering.numbers.bits}"
         return (None, reason) if reason else (known, "")
     if wanted != "pixels":
         return pixels.format_for(channels, precision), "it has more than four channels"
     bits = lowering.numbers.bits
-    form = pixels.unsigned_format(channels, precision, bits)
-    return form, f"there are no pixels of {channels} channels of {bits} bits for {precision}"
+    form = pixels.unsigned_format(channels, lowering.config, bits)
+    return form, f"there are no pixels of {channels} channels of {bits} bits for {lowering.config.name}"
 
 
 def converted(lowering: Lowering) -> dict[str, PixelConverter]:
     """What CDMA makes of inputs that are unsigned pixels. Scales of these inputs are set by it, and where channels have
-    scales of their own the weights of those who read them have their factors."""
+    scales of their own the weights of those who read them have their factors; halves, which have no scale, have all of
+    it there."""
     found: dict[str, PixelConverter] = {}
     for tensor in (each for each in lowering.network.inputs if each.name in lowering.images):
         form = lowering.images[tensor.name]
         converter, unit = pixels.converter(lowering.numbers, form, tensor.shape[0], lowering.default)
-        found[tensor.name], lowering.scales[tensor.name] = converter, unit
+        if lowering.default == "fp16":
+            converter = replace(converter, factors=tuple(unit * factor for factor in converter.factors))
+        else:
+            lowering.scales[tensor.name] = unit
+        found[tensor.name] = converter
         if any(factor != 1 for factor in converter.factors):
             factors = np.array(converter.factors)[:, None, None]
             for group in (each for each in lowering.groups if tensor in each.layer.inputs):

@@ -13,8 +13,8 @@ from nvdla.rounding import align, ceil_div
 LARGEST_CUBE = 1 << 28
 """Elements of the largest cube that is computed: far above what networks have, below what fills a machine."""
 
+# CSC has a field IN_PRECISION, too, which nothing reads; the driver firmware writes the processing precision there.
 FIELDS_OF_CDMA_AND_CSC = (
-    "D_MISC_CFG.IN_PRECISION",
     "D_MISC_CFG.DATA_REUSE",
     "D_MISC_CFG.WEIGHT_REUSE",
     "D_MISC_CFG.SKIP_DATA_RLS",
