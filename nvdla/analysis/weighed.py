@@ -12,6 +12,7 @@ from nvdla.analysis.layer_forms import LoweredLayer, other_forms
 from nvdla.analysis.study import Study
 from nvdla.analysis.what_if import changes
 from nvdla.descriptors.enums import ConvMode
+from nvdla.errors import counted
 
 Row = dict[str, Any]
 TERMS = ("until_first_mac", "multiplying", "array", "behind_last_mac")
@@ -108,6 +109,7 @@ def builder_lines(row: Row) -> Iterator[str]:
     rate = "the bus's width" if memory["bytes_per_cycle"] is None else f"{memory['bytes_per_cycle']:g} bytes a cycle"
     shared = ", shared" if memory["shared"] else ""
     yield f"weighed by the builder at level {kept['level']}, for {memory['latency']} cycles of latency, {rate}{shared}:"
+    yield from _groups_lines(kept["groups"])
     for place, form in enumerate(kept["forms"]):
         taken = " (taken)" if place == kept["taken"] else ""
         banks = f"{form['data_banks']} data and {form['weight_banks']} weight banks"
@@ -120,3 +122,17 @@ def builder_lines(row: Row) -> Iterator[str]:
             f"    then the whole network was searched, {search['steps']} steps, {end}: {search['cycles_before']:,} to "
             f"{search['cycles']:,} cycles"
         )
+
+
+def _groups_lines(kept: Row | None) -> Iterator[str]:
+    """How many groups a dense convolution could take."""
+    if kept is None:
+        return
+    for place, form in enumerate(kept["forms"]):
+        what = f"{form['groups']} of {kept['groups']} groups together"
+        times, use = (
+            counted(form["convolutions"], "dense convolution"),
+            f"one product in {form['groups']} within a group",
+        )
+        taken = " (taken)" if place == kept["taken"] else ""
+        yield f"    {what}: {times}, {use}, {form['cycles']:,} cycles{taken}"

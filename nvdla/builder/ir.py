@@ -333,13 +333,34 @@ class Quantised:
     bias: np.ndarray
 
 
+@dataclass(frozen=True)
+class GroupsForm:
+    """``groups`` of a convolution in one dense convolution; ``convolutions`` of them, ``cycles`` in a queue of their
+    own."""
+
+    groups: int
+    convolutions: int
+    cycles: int
+
+
+@dataclass(frozen=True)
+class GroupsChoice:
+    """How many of a layer's ``groups`` one dense convolution takes: what was weighed, and the place of what was
+    taken."""
+
+    layer: str
+    groups: int
+    forms: tuple[GroupsForm, ...]
+    taken: int
+
+
 @dataclass
 class LoweredProgram:
     """A lowered network: operations in an order that respects the data, and the roots that the application binds.
 
     ``tensors`` maps a layer's name to the surface that holds its result, for those that an operation writes.
-    ``quantised``: integer convolutions by layer name. ``images``: those of a batch, one after the other in every bound
-    tensor.
+    ``quantised``: integer convolutions by layer name. ``grouped``: what was weighed for convolutions of groups.
+    ``images``: those of a batch, one after the other in every bound tensor.
     """
 
     name: str
@@ -349,6 +370,7 @@ class LoweredProgram:
     outputs: list[Root]
     tensors: dict[str, Surface]
     quantised: dict[str, Quantised] = field(default_factory=dict)
+    grouped: list[GroupsChoice] = field(default_factory=list)
     images: int = 1
 
 

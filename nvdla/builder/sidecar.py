@@ -36,7 +36,7 @@ def describe(
             for name, surface in program.tensors.items()
         },
         "tasks": [_task(number, task) for number, task in enumerate(tasks)],
-        "weighed": _weighed(tasks, weigher, search),
+        "weighed": {**_weighed(tasks, weigher, search), "groups": _groups(program, tasks)},
         "pixels": {
             root.name: root.converter.numbers.document() for root in program.inputs if root.converter is not None
         },
@@ -62,6 +62,27 @@ def _weighed(tasks: list[Task], weigher: Weigher, search: dict[str, Any] | None)
         for position, choice in sorted(weigher.choices.items())
     ]
     return {"level": weigher.level, "memory": asdict(memory), "layers": layers, "search": search}
+
+
+def _groups(program: LoweredProgram, tasks: list[Task]) -> list[dict[str, Any]]:
+    """Of each convolution of groups its operations, and the cycles of all of it for numbers of groups that one dense
+    convolution takes."""
+    operations: dict[str, list[str]] = {}
+    for number, task in enumerate(tasks):
+        for each in task.operations if isinstance(task, ScheduledDlaTask) else ():
+            if each.type == OpType.CONV:
+                operations.setdefault(each.layer, []).append(f"{number}/{each.index}")
+    return [
+        {
+            "layer": choice.layer,
+            "groups": choice.groups,
+            "operations": operations[choice.layer],
+            "taken": choice.taken,
+            "forms": [asdict(form) for form in choice.forms],
+        }
+        for choice in program.grouped
+        if choice.layer in operations
+    ]
 
 
 def _task(number: int, task: Task) -> dict[str, Any]:

@@ -57,7 +57,8 @@ def layers(data: dict[str, Any]) -> dict[tuple[int, int], str]:
 
 def builders_choices(loadable: str | Path) -> dict[str, dict[str, Any]]:
     """What the builder weighed for each convolution ("TASK/OPERATION"), from the layer file of a loadable: ``level``,
-    ``memory``, ``forms``, ``taken``, ``search``. Empty where no layer file says. Raises FormatError for what is none.
+    ``memory``, ``forms``, ``taken`` (None where it had no choice), ``search``, ``groups`` (None, or for a layer of
+    groups how many one convolution takes). Empty where no layer file says. Raises FormatError for what is none.
     """
     kept = (load(loadable) or {}).get("weighed")
     if kept is None:
@@ -69,9 +70,18 @@ def builders_choices(loadable: str | Path) -> dict[str, dict[str, Any]]:
             (list(map(str, layer["operations"])), int(layer["taken"]), list(map(_form, layer["forms"])))
             for layer in kept["layers"]
         ]
+        groups = {label: _groups(layer) for layer in kept.get("groups", ()) for label in map(str, layer["operations"])}
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise FormatError(f"{path_of(loadable)}: what was weighed: {error!r} is wrong or missing") from None
-    return {label: common | {"taken": taken, "forms": forms} for labels, taken, forms in rows for label in labels}
+    found = dict.fromkeys(groups, common | {"taken": None, "forms": []})
+    found |= {label: common | {"taken": taken, "forms": forms} for labels, taken, forms in rows for label in labels}
+    return {label: each | {"groups": groups.get(label)} for label, each in found.items()}
+
+
+def _groups(found: Any) -> dict[str, Any]:
+    names = "groups", "convolutions", "cycles"
+    forms = [{name: int(form[name]) for name in names} for form in found["forms"]]
+    return {"groups": int(found["groups"]), "taken": int(found["taken"]), "forms": forms}
 
 
 def _memory(found: Any) -> dict[str, Any]:

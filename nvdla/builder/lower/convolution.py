@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import lcm
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from nvdla.builder.groups import Group
 from nvdla.builder.ir import BYTES, Convert, Convolve, Process, Stage, Surface
 from nvdla.builder.layer_types import LayerType
 from nvdla.builder.lower.concat import gather
+from nvdla.builder.lower.grouped import groups_together
 from nvdla.builder.lower.stages import ALU, bias_operand, number_or_channels, prelu_stage
 from nvdla.builder.quantize import common_fixed_point, fixed_point, quantize
 from nvdla.builder.shapes import Shape, column, numbers_of, padding_of, pair, reach, slid, weights_of
@@ -83,7 +83,7 @@ class ConvolutionLayer(LayerType):
             return
         destination = lowering.target(group.output)
         scales, bias = lowering.integers(group, group.kernels, layer.groups)
-        block = _block(lowering, layer.groups, source.channels // layer.groups, destination.channels // layer.groups)
+        block = groups_together(lowering, group)
         for first in range(0, layer.groups, block):
             count = min(block, layer.groups - first)
             ins = _range(source.channels, layer.groups, first, count)
@@ -105,15 +105,6 @@ class ConvolutionLayer(LayerType):
 def _range(channels: int, groups: int, first: int, count: int) -> tuple[int, int]:
     each = channels // groups
     return first * each, count * each
-
-
-def _block(lowering: Lowering, groups: int, ins: int, outs: int) -> int:
-    """Groups taken together: enough that every part but the last fills whole atoms, and a MAC cell."""
-    if groups == 1:
-        return 1
-    atom = lowering.atom_channels
-    aligned = lcm(lcm(ins, atom) // ins, lcm(outs, atom) // outs)
-    return aligned * max(1, lowering.config.mac_atomic_c // (aligned * ins))
 
 
 def convolve(

@@ -11,7 +11,18 @@ from nvdla.argument_kinds import by_annotations
 from nvdla.builder import pixels
 from nvdla.builder.branches import merged
 from nvdla.builder.groups import Group, group_layers
-from nvdla.builder.ir import BYTES, Convert, LoweredProgram, Operation, Process, Quantised, Root, Stage, Surface
+from nvdla.builder.ir import (
+    BYTES,
+    Convert,
+    GroupsChoice,
+    LoweredProgram,
+    Operation,
+    Process,
+    Quantised,
+    Root,
+    Stage,
+    Surface,
+)
 from nvdla.builder.layer_types import layer_type, own_scale
 from nvdla.builder.lower import concat, images, residual, zero_points
 from nvdla.builder.lower.correction import exact_scales, mean_error
@@ -68,6 +79,7 @@ class Lowering:
         self.places: dict[str, Surface] = {}
         self._converted: dict[tuple[str, str], Surface] = {}
         self.quantised: dict[str, Quantised] = {}
+        self.grouped: list[GroupsChoice] = []
         self._temporaries = 0
         self.weigher = Weigher(config, level, memory)
         self.claimed: dict[str, Group] = residual.claimed(self) if level else {}
@@ -326,6 +338,7 @@ class Lowering:
             outputs,
             dict(self.places),
             self.quantised,
+            self.grouped,
         )
 
     def _as_output(self, tensor: NetworkTensor) -> Root:
