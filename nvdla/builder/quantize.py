@@ -22,7 +22,7 @@ LARGEST = {"int8": 127, "int16": 32767}
 
 
 @by_annotations
-def quantize(values: np.ndarray, scale: float | np.ndarray, precision: str, zero: int = 0) -> np.ndarray:
+def quantize(values: np.ndarray | float, scale: float | np.ndarray, precision: str, zero: int = 0) -> np.ndarray:
     """Real numbers as elements: floor(x / scale + 0.5) limited to the symmetric range, with a zero point to all of the
     range (fp16: as half)."""
     if precision == "fp16":
