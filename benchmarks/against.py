@@ -78,7 +78,7 @@ def pairs(chosen: set[str]) -> Iterator[Pair]:
             if otherwise:
                 exact, ours = ours, cycles(built(network, config, precision, batch, room, otherwise), config)
         except NvdlaError as error:
-            why = str(error)
+            why = str(error).replace(f"{CORPUS}/", "")
         yield Pair(network, config, precision, batch, best.stem, theirs, ours, why, otherwise, exact, waits)
 
 
