@@ -191,6 +191,10 @@ class FusedConvolution(Job):
         """The jobs that it stands for, in the order of the data."""
         return self._parts
 
+    def stand_for(self, conv: ConvolutionJob) -> None:
+        """Say which convolution of the plan this is instead of, where its own was made from that."""
+        self._parts = (conv, *self._parts[1:])
+
     @property
     def work(self) -> Work:
         """How much it has to do."""

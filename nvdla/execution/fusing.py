@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from nvdla.execution.apart import ConvolutionApart
 from nvdla.execution.fast_add import fast_add
 from nvdla.execution.fused_convolution import FusedConvolution, x1_operands
 from nvdla.execution.guards import convolution_and_sdp_fit
@@ -24,14 +25,15 @@ def fuse_steps(steps: Sequence[Step], constant: Constant, forget: Forget, beside
     """The same steps with convolutions and their SDP fused where nobody misses what a fused job leaves out.
 
     From last to first, since a job can only be fused when the next convolution needs nothing from the convolution
-    buffer: it takes no data, and weights only where it is fused itself (then it has its own copy). ``constant`` tells
+    buffer: data and weights only where it is fused itself (then it has its own copy, or fetches again what is still in
+    memory). What cannot be fused is done past the buffer under the same conditions. ``constant`` tells
     whether views lie where no run changes anything; ``forget`` is told what need not be read again. Nothing is fused
     where a convolution reads from the wrong place of the buffer. ``beside`` makes what takes the place of a step from
     the fused jobs and the step.
     """
     if any(conv.displaced for conv in filter(None, map(_convolution, steps))):
         return list(steps)
-    left = _weights_left(steps)
+    left, again = _weights_left(steps), _data_again(steps)
     shared = Shared()
     fused: list[Step] = []
     next_needs_buffer = False
@@ -40,17 +42,17 @@ def fuse_steps(steps: Sequence[Step], constant: Constant, forget: Forget, beside
         if conv is None or not isinstance(step, Chain):
             fused.append(_alone(step, beside))
             continue
-        sdp = step.jobs[1]
-        job = None
-        weights = left[id(conv)]
-        if not next_needs_buffer and conv.data.in_place and constant(_constants(conv, sdp, weights)):
-            job = fuse(conv, sdp, shared, None if weights is None else weights.weight_source.read())
-        if job is not None:
-            forget(_constants(conv, sdp, None))
+        own, weights = again.get(id(conv), conv), left[id(conv)]
+        is_free = not next_needs_buffer and own.data.in_place
+        job = _past_the_buffer(own, step.jobs[1], weights, constant, shared) if is_free else None
+        if isinstance(job, FusedConvolution):
+            forget(_constants(conv, step.jobs[1], None))
         elif constant(conv.weight_source.views):
             conv.keep_weights = True  # unpacked once
-        next_needs_buffer = not conv.data.in_place or (job is None and not conv.weights.in_place)
-        fused.append(step if job is None else _instead(step, (job, *step.jobs[2:]), beside))
+        if job is not None:
+            job.stand_for(conv)
+        next_needs_buffer = job is None and not (conv.data.in_place and conv.weights.in_place)
+        fused.append(step if job is None else _instead(step, (job, *step.jobs[len(job.parts) :]), beside))
     return fused[::-1]
 
 
@@ -69,6 +71,22 @@ def fuse(conv: ConvolutionJob, sdp: Job, shared: Shared, elements: np.ndarray | 
     if not sums_fit(weights, operands[0][: len(weights)]):
         return None
     return FusedConvolution(conv, sdp, weights, operands, shared)
+
+
+def _past_the_buffer(
+    conv: ConvolutionJob, sdp: Job, weights: ConvolutionJob | None, constant: Constant, shared: Shared
+) -> FusedConvolution | ConvolutionApart | None:
+    """A job for a convolution and its SDP, or for the convolution alone, that leaves the convolution buffer alone;
+    None where weights may change or lines are not its own. ``weights``: the convolution that fetched them, if it is
+    another."""
+    if constant(_constants(conv, sdp, weights)):
+        job = fuse(conv, sdp, shared, None if weights is None else weights.weight_source.read())
+        if job is not None:
+            return job
+    source = (weights or conv).weight_source
+    if not conv.reads_own_lines or not constant(source.views):
+        return None
+    return ConvolutionApart(conv, source.read(), shared)
 
 
 def _convolution(step: Step) -> ConvolutionJob | None:
@@ -97,6 +115,25 @@ def _weights_left(steps: Sequence[Step]) -> dict[int, ConvolutionJob | None]:
         left[id(conv)] = None if before is None or conv.weights.fetches else left[id(before)] or before
         before = conv
     return left
+
+
+def _data_again(steps: Sequence[Step]) -> dict[int, ConvolutionJob]:
+    """Convolutions that find their data in the buffer, by identity, as jobs that fetch them again: those whose data are
+    in memory still as they were when they were fetched."""
+    again: dict[int, ConvolutionJob] = {}
+    first: ConvolutionJob | None = None
+    written: list[np.ndarray] = []
+    for step in steps:
+        conv = _convolution(step)
+        if conv is not None and conv.data.fetches:
+            first, written = conv, []
+        elif conv is not None and first is not None:
+            changed = any(np.may_share_memory(view, each) for view in first.source.views for each in written)
+            job = None if changed else conv.fetching_again(first)
+            if job is not None:
+                again[id(conv)] = job
+        written += step.writes
+    return again
 
 
 def _constants(conv: ConvolutionJob, sdp: Job, weights: ConvolutionJob | None) -> list[np.ndarray]:

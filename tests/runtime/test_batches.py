@@ -9,9 +9,9 @@ from support.branching import branching_network
 import nvdla
 from nvdla.builder import Network, build, calibrate
 from nvdla.errors import FormatError, LinkError
+from nvdla.execution.apart import ConvolutionApart
 from nvdla.execution.batch import MOST_LANES, Batch, lanes_for
 from nvdla.execution.fused_convolution import FusedConvolution
-from nvdla.hardware.convolution.engine import ConvolutionJob
 
 SAMPLE_FILES = ["lenet.loadable", "lenet_nv_large.loadable", "colour_digits.loadable"]
 
@@ -89,7 +89,7 @@ def test_convolutions_that_are_not_fused_go_one_by_one_within_a_batch():
     batch = batch_of(runtime)
     assert batch.together() == 6
     assert batch.serves()
-    assert any(isinstance(step.jobs[0], ConvolutionJob) for step in runtime._plan.fused)
+    assert any(isinstance(step.jobs[0], ConvolutionApart) for step in runtime._plan.fused)
 
 
 def test_pooling_of_what_no_image_changes_in_a_batch(plant):

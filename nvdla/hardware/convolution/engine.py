@@ -158,6 +158,30 @@ class ConvolutionJob(Job):
         self._count(self.source.specials if self.data.fetches else Specials())
         return accumulators
 
+    def fetching_again(self, first: ConvolutionJob) -> ConvolutionJob | None:
+        """The same convolution as one that fetches its data itself, where it finds in the buffer what ``first`` has
+        fetched and would fetch the same; None where it would not, or reads elsewhere. The caller knows that the data
+        in memory have not changed since."""
+        theirs, ours = first.source, self.source
+        features = isinstance(theirs, FeatureSource) and isinstance(ours, FeatureSource)
+        same_place = [_place(view) for view in theirs.views] == [_place(view) for view in ours.views]
+        is_read = first.data.in_place and self.data.read == first.data.written
+        if not (features and same_place and is_read and self.settings.fetched == first.settings.fetched):
+            return None
+        job = copy.copy(self)
+        job.data = first.data
+        return job
+
+    def run_apart(self, packed: Any) -> np.ndarray:
+        """:meth:`run` with packed weights and past the buffer: for a caller who knows that the lines are its own
+        (:attr:`reads_own_lines`) and that nobody looks for them there."""
+        if self.plain:
+            accumulators = self._from_memory(packed)
+        else:
+            accumulators = self.arithmetic.compute(self._own_lines(self.source.read()), packed)
+        self._count(self.source.specials)
+        return accumulators
+
     def _from_memory(self, packed: Any) -> np.ndarray:
         """Convolve the cubes as they lie in memory: see :attr:`plain`."""
         assert isinstance(self.arithmetic, DirectDots) and isinstance(self.source, FeatureSource)
@@ -167,7 +191,7 @@ class ConvolutionJob(Job):
         """What CSC worked on in the latest run, while memory and buffer are as they were: lines (batches, lines,
         columns, channels) and weight elements in memory order."""
         settings, buffer = self.settings, self.engine.buffer
-        lines = self._own_lines(self.source.read()) if self._reads_own_lines else None
+        lines = self._own_lines(self.source.read()) if self.reads_own_lines else None
         if self.weights.in_place:
             elements = self.weight_source.read()
         else:
@@ -177,10 +201,10 @@ class ConvolutionJob(Job):
     @property
     def plain(self) -> bool:
         """True when the data can be taken from memory as they lie."""
-        return self.arithmetic.takes_surfaces and self.source.verbatim and self._reads_own_lines
+        return self.arithmetic.takes_surfaces and self.source.verbatim and self.reads_own_lines
 
     @property
-    def _reads_own_lines(self) -> bool:
+    def reads_own_lines(self) -> bool:
         """Whether all lines are fetched by itself, and read from where they were fetched to."""
         settings = self.settings
         lines = settings.extended.height if settings.winograd else settings.data.height
@@ -232,11 +256,11 @@ class ConvolutionJob(Job):
             return None
         if self.data.fetches:
             fetched = self.source.read() if fetched is None else fetched
-            if recording or not self._reads_own_lines:
+            if recording or not self.reads_own_lines:
                 buffer.write_lines(settings, self.data, fetched)
         if plain:
             return None
-        if fetched is not None and self._reads_own_lines:
+        if fetched is not None and self.reads_own_lines:
             return self._own_lines(fetched)
         return buffer.read_lines(settings, self.data)
 
@@ -258,6 +282,11 @@ class ConvolutionJob(Job):
         for name, unit, register, value in counters:
             self.statistics[name] = value
             self.groups[unit].values[register] = value & 0xFFFFFFFF
+
+
+def _place(view: np.ndarray) -> tuple[object, ...]:
+    """Where a view lies."""
+    return view.ctypes.data, view.shape, view.strides, view.dtype
 
 
 def _volume(size: Size) -> int:

@@ -114,6 +114,14 @@ class ConvolutionSettings:
         return ceil_div(self.kernel_bytes // self.precision.bytes, 8) if self.compressed else 0
 
     @property
+    def fetched(self) -> tuple[object, ...]:
+        """What decides which lines CDMA makes of a cube in memory: strides and padding for Winograd alone."""
+        kind = (self.winograd, self.image, self.input_precision, self.precision, self.nan_to_zero, self.converter)
+        sizes = (self.batches, self.data, self.extended, self.entries_per_slice)
+        extension = (self.fetch_stride_x, self.fetch_stride_y, self.fetch_padding, self.fetch_pad_value)
+        return *kind, *sizes, *(extension if self.winograd else ())
+
+    @property
     def layout(self) -> tuple[bool, bool]:
         """What must be the same, beside the banks, for a layer to re-use what the one before left in the buffer."""
         return self.winograd, self.image
