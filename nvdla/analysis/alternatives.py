@@ -13,6 +13,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
+
 from nvdla.analysis.cycles.constants import Memory
 from nvdla.analysis.cycles.estimate import WINOGRAD_SHARE
 from nvdla.analysis.cycles.queue import convolution, queue_cycles
@@ -23,6 +25,10 @@ from nvdla.rounding import align, ceil_div
 
 PARTS = (1, 2, 4)
 """Numbers of parts that are looked at."""
+MASK_ALIGNMENT = 128
+"""Bytes that the mask of compressed weights is a multiple of."""
+GROUP_SIZE_BYTES = 4
+"""Of the size of a kernel group."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,27 @@ class StoredWeights:
     def may_stay(self, banks: int, config: Configuration) -> bool:
         """Whether all of them find room in so many banks."""
         return self.whole <= banks * config.cbuf_bank_bytes and self.mask <= config.cbuf_bank_bytes
+
+
+def compressed(
+    nonzero: np.ndarray, elements: int, group: int, size: int, config: Configuration
+) -> StoredWeights | None:
+    """What weights take without their zeros; None where that is not less, or cannot be done.
+
+    ``nonzero``: of each kernel group, the ``elements`` of all kernels that are not 0, ``group`` of them in a group at
+    most, ``size`` bytes each. The mask of a group and an entry more must fit its bank (programming guide,
+    "Limitations").
+    """
+    entry, bank = config.cbuf_entry_bytes, config.cbuf_bank_bytes
+    if not config.weight_compression or ceil_div(group, 8) + entry > bank:
+        return None
+    counts = np.maximum(nonzero, 1) * size
+    whole, mask = align(int(counts.sum()), entry), align(ceil_div(elements, 8), MASK_ALIGNMENT)
+    traffic = whole + mask + GROUP_SIZE_BYTES * len(counts)
+    if traffic >= align(elements * size, entry):
+        return None
+    # A group may begin within an entry.
+    return StoredWeights(whole, align(int(counts.max()), entry) + entry, traffic, mask)
 
 
 @dataclass(frozen=True)

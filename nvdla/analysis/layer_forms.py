@@ -11,13 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from nvdla.analysis.alternatives import PARTS, Alternative, Geometry, StoredWeights, alternatives
+import numpy as np
+
+from nvdla.analysis.alternatives import PARTS, Alternative, Geometry, StoredWeights, alternatives, compressed
 from nvdla.analysis.cycles.queue import queue_cycles
 from nvdla.analysis.cycles.shapes import ChainShape, ConvolutionShape, SdpShape
 from nvdla.analysis.study import Study
-from nvdla.descriptors.enums import ConvMode, DataFormat, OpType
+from nvdla.descriptors.enums import ConvMode, DataFormat, OpType, Precision, WeightFormat
 from nvdla.hardware.configuration import Configuration
 from nvdla.program.accesses import Access
+from nvdla.program.constants import constant_bytes
 from nvdla.program.operation import Operation
 from nvdla.rounding import align
 
@@ -56,20 +59,26 @@ class LayerGeometry(Geometry):
         return align(math.ceil(self.stored * share), config.cbuf_entry_bytes)
 
     def weight_forms(self, config: Configuration) -> Iterator[StoredWeights]:
-        """The one in the loadable; a kernel group of compressed weights may begin within an entry."""
-        (plain,) = super().weight_forms(config)
+        """The one in the loadable, and plain weights compressed; a kernel group of compressed weights may begin within
+        an entry."""
+        plain = next(super().weight_forms(config))
         beside = config.cbuf_entry_bytes if self.mask else 0
         yield replace(plain, group=plain.group + beside, mask=self.mask)
+        if self.sparse is not None:
+            yield self.sparse
 
     def chain(self, part: tuple[int, int], form: Alternative, first: bool, config: Configuration) -> ChainShape:
         """A part with its share of the traffic of all."""
         rows, height = self.rows(*part)[1], self.source[1]
+        weights = self.shape.weight_bytes
+        if form.compressed and self.sparse is not None and weights:
+            weights = self.sparse.traffic
         conv = replace(
             self.shape,
             out_height=part[1],
             slices=rows,
             data_bytes=self.shape.data_bytes * rows // height,
-            weight_bytes=self.shape.weight_bytes if first or not form.keeps_weights else 0,
+            weight_bytes=weights if first or not form.keeps_weights else 0,
             data_banks=form.data_banks,
             weight_banks=form.weight_banks,
         )
@@ -217,8 +226,29 @@ SUMMED = ("height", "read_bytes", "operand_bytes", "write_bytes")
 
 
 def other_forms(layer: LoweredLayer, study: Study, config: Configuration | None = None) -> list[Alternative]:
-    """Forms that fit the buffer, in 1, 2 or 4 parts and in as many as it has; the fastest first."""
-    return alternatives(layer.geometry, config or study.config, study.memory, {*PARTS, len(layer.nodes)})
+    """Forms that fit the buffer, in 1, 2 or 4 parts and in as many as it has, also with weights compressed where that
+    can be; the fastest first."""
+    chosen = config or study.config
+    geometry = replace(layer.geometry, sparse=_sparse(layer, study, chosen))
+    return alternatives(geometry, chosen, study.memory, {*PARTS, len(layer.nodes)})
+
+
+def _sparse(layer: LoweredLayer, study: Study, config: Configuration) -> StoredWeights | None:
+    """The weights of the loadable without their zeros; None of images, Winograd, compressed ones, and those that it
+    does not bring along."""
+    node = layer.nodes[0]
+    op, surface = node.op, node.surface
+    plain = op.conv_mode == ConvMode.DIRECT and op.weight_format == WeightFormat.UNCOMPRESSED and not node.is_image
+    if not plain or not config.weight_compression or not Precision(op.out_precision).known:
+        return None
+    size, kernels = Precision(op.out_precision).bytes, surface.dst_data.channel
+    each, group = op.bytes_per_kernel // size, max(config.mac_atomic_k // size, 1)
+    data = constant_bytes(study.program.loadable, node, surface.weight_data)
+    if data is None or not 0 < kernels * each * size <= data.size:
+        return None
+    elements = data[: kernels * each * size].view(Precision(op.out_precision).dtype)
+    starts = np.arange(0, kernels, group) * each
+    return compressed(np.add.reduceat(elements != 0, starts), elements.size, min(group, kernels) * each, size, config)
 
 
 def takes_images(layer: LoweredLayer) -> bool:

@@ -16,7 +16,7 @@ from nvdla.errors import counted
 
 Row = dict[str, Any]
 TERMS = ("until_first_mac", "multiplying", "array", "behind_last_mac")
-SAME = ("parts", "data_banks", "weight_banks", "keeps_weights")
+SAME = ("parts", "data_banks", "weight_banks", "keeps_weights", "compressed")
 
 
 def weighed(study: Study, layer: LoweredLayer) -> Row:

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from nvdla.analysis.alternatives import MASK_ALIGNMENT
 from nvdla.builder import pixels, winograd
 from nvdla.builder.cbuf import kernel_group, rounded
-from nvdla.builder.compression import MASK_ALIGNMENT
 from nvdla.builder.ir import Convolve, LoweredProgram
 from nvdla.hardware.configuration import Configuration
 from nvdla.memory.weights import CompressedWeights, compress, pack_direct, pack_image, pack_winograd

@@ -15,6 +15,7 @@ from nvdla.errors import NvdlaError
 from nvdla.lint.context import Operation
 from nvdla.loadable.model import Loadable
 from nvdla.memory.weights import pack_direct
+from nvdla.program.constants import constant_bytes
 
 OPERANDS = {OpType.CONV: ("weight_data", "wmb_data", "wgs_data"), OpType.SDP: ("x1_data", "x2_data", "y_data")}
 #: kernels whose places in memory are worked out to name the first that differs
@@ -41,19 +42,6 @@ def operand(loadable: Loadable, subject: Operation, name: str) -> np.ndarray | N
         return None
     dtype = operand_type(subject, name)
     return data[: data.size // dtype.itemsize * dtype.itemsize].view(dtype)
-
-
-def constant_bytes(loadable: Loadable, subject: Operation, cube: Any) -> np.ndarray | None:
-    """The loaded bytes (uint8) of a data cube, as many as its size says; None where nothing is loaded."""
-    window = subject.finder.window(cube.address)
-    if window is None:
-        return None
-    entry = window[0]
-    start, size = entry.offset + cube.offset, cube.size
-    for begin, blob in loadable.contents(loadable.memory(entry.mem_id)):
-        if begin <= start < begin + blob.length:
-            return np.frombuffer(blob.data, np.uint8)[start - begin : start - begin + size]
-    return None
 
 
 def operand_type(subject: Operation, name: str) -> np.dtype:

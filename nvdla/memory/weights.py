@@ -70,18 +70,13 @@ class CompressedWeights:
     sizes: bytes
 
 
-def stored_counts(nonzero: np.ndarray, group: int) -> np.ndarray:
-    """Elements that are stored of each kernel group, from those of each kernel that are not zero.
-
-    At least one: CDMA reports a group with its bytes, and one without any behind a full entry never
-    (cmod/cdma/NV_NVDLA_cdma.cpp:2031, nvdlav1).
-    """
-    return np.maximum(np.add.reduceat(nonzero, np.arange(0, len(nonzero), group)), 1)
-
-
 def compress(packed: np.ndarray, groups: Sequence[int]) -> CompressedWeights:
     """Weight elements in the order of the memory layout without those that are 0. ``groups``: elements of each kernel
-    group; the first element of a group of zeros is stored ("In-memory data formats", sparse compression option)."""
+    group ("In-memory data formats", sparse compression option).
+
+    Of a group of zeros the first is stored: CDMA reports a group with its bytes, and one without any behind a full
+    entry never (cmod/cdma/NV_NVDLA_cdma.cpp:2031, nvdlav1).
+    """
     mask = packed != 0
     starts = np.concatenate([[0], np.cumsum(groups)[:-1]]).astype(np.int64)
     mask[starts] |= np.add.reduceat(mask, starts) == 0

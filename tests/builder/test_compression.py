@@ -12,7 +12,9 @@ from support.build_checks import build_and_run, samples
 
 import nvdla
 from nvdla.analysis.explain import explanations
+from nvdla.analysis.layer_forms import layers_of
 from nvdla.analysis.study import Study
+from nvdla.analysis.weighed import weighed
 from nvdla.builder import BuildError, Built, Network, build, calibrate, edit, weigh
 from nvdla.builder.compression import stored_weights
 from nvdla.builder.ir import Convolve
@@ -173,6 +175,23 @@ def test_explain_says_that_both_were_weighed(tmp_path):
     assert row["forms"][row["taken"]]["compressed"]
     (document,) = explanations(Study.of(built.loadable, FULL))
     assert document["weights_compressed"]
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp16"])
+def test_explain_weighs_compression_for_any_loadable(precision):
+    """The same forms and cycles as the builder's, from the weights of a loadable that has them plain."""
+    net = fully_connected(0.8)
+    plain, sparse = made(net, precision=precision, level=0), made(net, precision=precision)
+    row, other = (
+        weighed(study, *layers_of(study)) for study in (Study.of(each.loadable, FULL) for each in (plain, sparse))
+    )
+    (best, *_) = row["forms"]
+    assert (best["compressed"], best["chosen"]) == (True, False)
+    assert other["forms"][0]["chosen"] and other["forms"][0]["compressed"]
+    assert best["cycles"] == other["forms"][0]["cycles"]
+    assert any("weights compressed" in change["change"] for change in row["changes"])
+    small = Study.of(made(net, "nv_small").loadable, "nv_small")
+    assert not any(form["compressed"] for form in weighed(small, *layers_of(small))["forms"])
 
 
 # ---- what is wrong with them
