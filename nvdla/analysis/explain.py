@@ -71,7 +71,7 @@ def _explain(study: Study, node: Operation, all_of_them: list[Operation]) -> dic
 
 def _share(count: int, cells: int) -> float:
     """How many of the cells work, on average over the passes that ``count`` takes."""
-    return count / (ceil_div(count, cells) * cells)
+    return count / (ceil_div(count, cells) * cells) if count else 0.0
 
 
 def sentences(row: dict[str, Any]) -> list[str]:

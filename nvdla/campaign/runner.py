@@ -34,18 +34,22 @@ class Workers:
     count: int | None = None
     scheduler: str | None = None
 
+    def processes(self) -> int:
+        """How many at most. Raises FormatError."""
+        if self.count is not None and not 1 <= self.count <= MOST_WORKERS:
+            raise FormatError(f"{self.count} workers: must be 1 .. {MOST_WORKERS}")
+        return self.count or usable_cores()
+
 
 @contextmanager
-def _pool_for(table: Table, workers: Workers) -> Iterator[WorkerPool]:
-    """The pool that ``workers`` asks for. Raises FormatError."""
-    if workers.count is not None and not 1 <= workers.count <= MOST_WORKERS:
-        raise FormatError(f"{workers.count} workers: must be 1 .. {MOST_WORKERS}")
+def _pool_for(table: Table, workers: Workers, shards: int) -> Iterator[WorkerPool]:
+    """The pool that ``workers`` asks for; no more processes than there are ``shards`` of work. Raises FormatError."""
     if workers.scheduler:
         from nvdla.campaign.cluster import ClusterPool
 
         pool: WorkerPool = ClusterPool(table, workers.scheduler)
     else:
-        pool = LocalPool(table, workers.count or usable_cores())
+        pool = LocalPool(table, min(workers.processes(), shards))
     try:
         yield pool
     finally:
@@ -59,10 +63,11 @@ def run(table: Table, journal: Journal, workers: Workers | None = None, progress
     ``progress(done, failed)`` is called as records come. Raises NvdlaError; what was done is in the journal then.
     """
     shards = _shards(table, journal.known())
-    first = next(shards, None)
-    if first is not None:
-        with _pool_for(table, workers or Workers()) as pool:
-            _drive(pool, itertools.chain([first], shards), journal, progress or (lambda done, failed: None))
+    asked = workers or Workers()
+    first = list(itertools.islice(shards, asked.processes()))
+    if first:
+        with _pool_for(table, asked, len(first)) as pool:
+            _drive(pool, itertools.chain(first, shards), journal, progress or (lambda done, failed: None))
     journal.finish()
 
 

@@ -108,6 +108,12 @@ class _Parser(argparse.ArgumentParser):
         finally:
             self._options_first = False
 
+    def _get_values(self, action: argparse.Action, arg_strings: list[str]) -> Any:
+        """argparse by itself takes ``--option=--`` for an option without its value, and gives an empty list."""
+        if action.option_strings and "--" in arg_strings:
+            raise argparse.ArgumentError(action, "'--' is no value")
+        return super()._get_values(action, arg_strings)
+
     def _without_wrong_values(self, words: Sequence[str]) -> list[str]:
         """``--random-input NET`` as ``--random-input=0 NET``: an option whose number may be missing takes no file."""
         result = list(words)

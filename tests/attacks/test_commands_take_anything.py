@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import random
 
 import pytest
 from support.attack_files import ATTACKS, FILES, good
+
+from nvdla.cli.main import COMMANDS
 
 #: words of each command that reads a loadable first; {file} is the bad one
 LOADABLE_COMMANDS = {
@@ -22,6 +26,7 @@ LOADABLE_COMMANDS = {
     "cycles": ["cycles", "{file}"],
     "timeline": ["timeline", "{file}", "-o", "{out}.json"],
     "report": ["report", "{file}", "-o", "{out}.html"],
+    "explain": ["explain", "{file}", "--alternatives"],
     "export": ["export", "{file}", "--onnx", "{out}.onnx"],
 }
 BROKEN = [name for name, (way, *_) in ATTACKS.items() if way == "load"]
@@ -149,3 +154,57 @@ def test_names_are_text_in_pages_and_pictures(nvdla_command, tmp_path, samples):
         code, _, error = nvdla_command(*words)
         assert_one_line(code, error, expected=(0,))
         assert "<script>alert" not in words[-1].read_text()
+
+
+@pytest.mark.parametrize("command", sorted({*LOADABLE_COMMANDS} - {"extract"}))
+def test_descriptors_read_as_what_they_are_not_are_a_line_or_a_result(command, nvdla_command, tmp_path, samples):
+    """The other ABI shows numbers that no compiler writes: shapes, strides and kernels of 0."""
+    for config in ("auto", "nv_full"):
+        words = words_of(command, samples / "lenet.loadable", tmp_path, samples)
+        code, _, error = nvdla_command(*words, *(() if command == "diff" else ("--config", config)), "--abi", "old")
+        assert_one_line(code, error.splitlines(True)[-1] if error else "", expected=(0, 1, 2))
+
+
+#: What an option may be given; {file} is a loadable, {other} a file of another kind.
+NONSENSE = [
+    "-1", "0", "nan", "inf", "1e999", "9" * 5000, "", " ", "=", "--", "x=", ",", "\x1b[31m", "x" * 5000, "{file}",
+    "{other}", "{folder}", "{folder}/none/x", "/dev/full",
+]  # fmt: skip
+#: they stay, clear what others use, compile every kernel, or begin processes for every call
+NOT_TRIED = {"serve", "view", "cache", "explore"}
+
+
+def options_of(parser, words=()):
+    """(words of a sub-command, its option, its other arguments that must be given) of a parser."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, each in action.choices.items():
+                yield from options_of(each, (*words, name))
+            return
+    must = [each for each in parser._actions if not each.option_strings and each.nargs not in ("?", "*")]
+    for action in parser._actions:
+        if action.option_strings and action.nargs != 0:
+            yield words, action.option_strings[-1], len(must)
+
+
+@pytest.mark.parametrize("command", sorted({*COMMANDS} - NOT_TRIED))
+def test_nonsense_for_an_option_is_a_line_or_a_result(command, nvdla_command, tmp_path, samples, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    module, rng = importlib.import_module(COMMANDS[command][0]), random.Random(command)
+    parser = argparse.ArgumentParser()
+    module.configure(parser)
+    for words, option, count in options_of(parser):
+        for value in rng.sample(NONSENSE, 2):
+            (tmp_path / "net.loadable").write_bytes((samples / "lenet.loadable").read_bytes())
+            given = value.format(file="net.loadable", other=samples / "digit0.pgm", folder="folder")
+            code, out, error = nvdla_command(command, *words, *["net.loadable"] * count, f"{option}={given}")
+            assert_one_line(code, error.splitlines(True)[-1] if error else "", expected=(0, 1, 2))
+            assert "\x1b" not in out + error
+
+
+def test_two_dashes_are_no_value_of_an_option(nvdla_command, samples):
+    """argparse by itself makes an empty list of them."""
+    code, _, error = nvdla_command("cycles", samples / "lenet.loadable", "--software=--")
+    assert_one_line(code, error)
+    assert "'--' is no value" in error

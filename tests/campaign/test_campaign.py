@@ -17,6 +17,7 @@ from support.campaign_tables import Squares, count_lines
 from nvdla.campaign import Journal, Workers, run
 from nvdla.campaign.forking import may_fork
 from nvdla.campaign.journal import read
+from nvdla.campaign.local import LocalPool
 from nvdla.errors import FormatError
 
 
@@ -185,6 +186,17 @@ def test_a_number_of_workers_that_cannot_be_is_refused(tmp_path):
     table = Squares(4)
     with pytest.raises(FormatError, match="0 workers: must be 1"):
         run(table, Journal(tmp_path / "a.jsonl", table), Workers(0))
+
+
+def test_no_more_processes_begin_than_there_are_shards_of_work(tmp_path, monkeypatch):
+    """A thousand workers for one shard would take a minute to begin."""
+    from nvdla.campaign import runner
+
+    sizes = []
+    monkeypatch.setattr(runner, "LocalPool", lambda table, count: sizes.append(count) or LocalPool(table, count))
+    table = Squares(4)
+    run(table, Journal(tmp_path / "a.jsonl", table), Workers(1000))
+    assert sizes == [-(-4 // table.shard)]
 
 
 def test_a_lines_text_is_plain_json(reference):

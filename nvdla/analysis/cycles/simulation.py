@@ -52,9 +52,10 @@ class Port:
         self.active: list[Activity] = []
         self.since = 0.0
 
-    def progress(self, now: float) -> None:
-        """Count what was done since the last change."""
-        past = now - self.since
+    def progress(self, now: float, planned: float = 0.0) -> None:
+        """Count what was done since the last change. ``planned``: cycles that have passed where ``now`` is too large a
+        number for them to change it (after a convolution of centuries)."""
+        past = now - self.since or planned
         self.since = now
         if past > 0:
             for each in self.active:
@@ -187,12 +188,12 @@ class Simulation:
         cycles = self.port.plan()
         if cycles is not None:
             number = self._plan
-            self._push(self.now + cycles, lambda: self._end(number))
+            self._push(self.now + cycles, lambda: self._end(number, cycles))
 
-    def _end(self, number: int) -> None:
+    def _end(self, number: int, cycles: float) -> None:
         if number != self._plan:
             return
-        self.port.progress(self.now)
+        self.port.progress(self.now, cycles)
         done = [each for each in self.port.active if each.left * each.duration <= SMALLEST]
         self.port.active = [each for each in self.port.active if each.left * each.duration > SMALLEST]
         for each in done:
