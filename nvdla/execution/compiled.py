@@ -51,6 +51,9 @@ def records_of(step: Step) -> list[Record] | None:
 def _walks(records: Sequence[Record]) -> list[Walk]:
     if not records:
         return []
-    from nvdla.kernels.jit.record import Walk
+    from nvdla.kernels.jit.record import JOINED, WAKING, Walk
 
+    sharing = [each for each in records if each.sharing >= JOINED]
+    if any(each.sharing == WAKING for each in sharing):
+        sharing[0].sharing = WAKING  # helpers will be wanted: they are there sooner
     return [Walk(records)]
