@@ -36,13 +36,18 @@ class Seconds(float):
         return made
 
 
+BUSY_SETTLE = 0.4
+"""The same where such a thread gets a third of a core."""
+
+
 def interleaved(
-    works: Mapping[str, Callable[[], Any]], seconds: float, least: int = 5, warm: int = 2
+    works: Mapping[str, Callable[[], Any]], seconds: float, least: int = 5, warm: int = 2, settle: float = SETTLE
 ) -> dict[str, Seconds]:
     """Median seconds of each piece of work, measured in turns (A B A B ...), so that a disturbance meets all alike.
 
     A turn is a block of runs, the first of which is not counted (the other has had the caches) unless runs are long.
     ``warm`` runs of each come before all that. Turns go on for ``seconds``, but there are at least ``least``.
+    ``settle``: seconds between two blocks.
     """
     for _ in range(warm):
         for work in works.values():
@@ -51,7 +56,7 @@ def interleaved(
     began, turns = time.perf_counter(), 0
     while turns < least or time.perf_counter() - began < seconds:
         for name, work in works.items():
-            time.sleep(SETTLE)
+            time.sleep(settle)
             times[name] += _block(work)
         turns += 1
     return {name: Seconds.of(values) for name, values in times.items()}

@@ -82,7 +82,7 @@ def against_int8(name: str, config: str, limit: float, goal: float, options: Opt
     if busy:
         details = {"quiet_ms": times["nvdla"] * 1e3, "quiet_noise": times["nvdla"].noise}
         with measure.spinning(2 * cores()):
-            loaded = measure.interleaved(works, options.seconds)
+            loaded = measure.interleaved(works, 2 * options.seconds, least=8, settle=measure.BUSY_SETTLE)
         details["busy_to_quiet"] = loaded["nvdla"] / times["nvdla"]
         times = loaded
     details |= {"nvdla_ms": times["nvdla"] * 1e3, "int8_ms": times["int8"] * 1e3, "noise": times["nvdla"].noise}
