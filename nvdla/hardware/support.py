@@ -324,7 +324,9 @@ def _convolution_probes(precision: str, index: int) -> Iterator[Probe]:
     yield Probe("conv", "Winograd", precision, winograd(index))
     compressed = {f"{unit}.D_WEIGHT_FORMAT": 1 for unit in ("CDMA", "CSC")}
     compressed |= {"CDMA.D_WMB_ADDR_LOW": WEIGHTS + 0x8000, "CDMA.D_WGS_ADDR_LOW": WEIGHTS + 0xC000}
-    yield Probe("conv", "compressed weights", precision, compressed | {"CDMA.D_WMB_BYTES": 128, "CSC.D_WMB_BYTES": 128})
+    for unit in ("CDMA", "CSC"):  # the last bank is the mask's
+        compressed |= {f"{unit}.D_WMB_BYTES": 128, f"{unit}.D_BANK": 7 | 6 << 16}
+    yield Probe("conv", "compressed weights", precision, compressed)
     batch = {f"{unit}.D_BATCH_NUMBER": 1 for unit in ("CDMA", "CSC", "CACC")}
     yield Probe("conv", "hardware batch", precision, batch | {"CDMA.D_BATCH_STRIDE": 8192})
     pixels = ("T_A8B8G8R8", "T_A16B16G16R16", "T_A16B16G16R16_F")[index]
