@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -87,7 +88,8 @@ def read_network(
     tops = sum(len(each["top"]) for each in messages)
     if tops > MAX_TOPS:
         raise FormatError(f"{name}: the layers have {tops} tops, must be at most {MAX_TOPS}")
-    kept = [_layer(each, name, weights) for each in messages if _included(each, net["state"], name)]
+    state = _State(net["state"]["level"], frozenset(net["state"]["stage"]))
+    kept = [_layer(each, name, weights) for each in messages if _included(each, state, name)]
     layers = [each for each in kept if each.type not in DATA_LAYERS + JUDGING_LAYERS]
     taken = {blob for layer in layers for blob in layer.bottoms}
     offered = _declared(net, name)
@@ -123,7 +125,14 @@ def _layer(message: TextMessage, file: str, weights: Mapping[str, Sequence[np.nd
     return CaffeLayer(name, kind, tuple(message["bottom"]), tuple(message["top"]), message, file, blobs)
 
 
-def _included(message: TextMessage, state: TextMessage, file: str) -> bool:
+class _State(NamedTuple):
+    """What the rules of layers ask for, beside the phase."""
+
+    level: int
+    stages: frozenset[str]
+
+
+def _included(message: TextMessage, state: _State, file: str) -> bool:
     """The rules of include and exclude, as Caffe applies them (net.cpp, FilterNet)."""
     include, exclude = message["include"], message["exclude"]
     if include and exclude:
@@ -133,8 +142,8 @@ def _included(message: TextMessage, state: TextMessage, file: str) -> bool:
     return not any(_met(rule, state) for rule in exclude)
 
 
-def _met(rule: TextMessage, state: TextMessage) -> bool:
-    stages, level = set(state["stage"]), state["level"]
+def _met(rule: TextMessage, state: _State) -> bool:
+    level, stages = state
     return (
         rule["phase"] in (None, "TEST")
         and ("min_level" not in rule or level >= rule["min_level"])

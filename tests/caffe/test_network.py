@@ -1,5 +1,7 @@
 """The .prototxt: which layers run, in which forms they may be written, and what is refused."""
 
+import time
+
 import pytest
 from support.caffe_writer import layer, prototxt
 
@@ -46,6 +48,19 @@ def test_stages_and_levels_come_from_the_state(read):
     state = "state { level: 2 stage: 'deploy' }\n"
     rule = "include { min_level: 2 stage: 'deploy' }"
     assert names(read(state + prototxt(layer("ReLU", rule)))) == ["layer"]
+
+
+def test_many_stages_and_many_rules_take_the_time_of_both(read):
+    """Not of their product: every rule would build the set of stages again."""
+    stages = " ".join(f"stage: 's{number}'" for number in range(4000))
+    state = f"state {{ {stages} }}\n"
+    layers = [layer("ReLU", "include { stage: 's1' }", name=f"r{number}") for number in range(2000)]
+    began = time.process_time()
+    assert len(names(read(state + prototxt(*layers)))) == 2000
+    with_stages = time.process_time() - began
+    began = time.process_time()
+    read("state { stage: 's1' }\n" + prototxt(*layers))
+    assert with_stages < 2 * (time.process_time() - began) + 0.3
 
 
 @pytest.mark.parametrize(

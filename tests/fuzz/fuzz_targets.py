@@ -74,6 +74,10 @@ class Target:
             yield from _networks()
         if self.name == "serve":
             yield from _calls()
+        if self.name in ("csb", "calibration"):
+            import fuzz_logs
+
+            yield from fuzz_logs.seeds_of_logs() if self.name == "csb" else fuzz_logs.seeds_of_tables()
         yield from _created(self.name)
         for base in (CORPUS, ROOT):
             for pattern in self.seeds:
@@ -95,6 +99,8 @@ TARGETS = {
         Target("tools", "fuzz_tools", "one_input", _NETWORKS, "mutate_loadable", 4608, _BELOW_TOOLS),
         Target("cfg", "fuzz_trace", "cfg_input", (), "mutate_text", 1 << 16),
         Target("txn", "fuzz_trace", "txn_input", (), "mutate_text", MAX_SEED),
+        Target("csb", "fuzz_logs", "csb_input", (), "mutate_text", 1 << 14),
+        Target("calibration", "fuzz_logs", "calibration_input", ("loadables/*/calib.json",), "", 1 << 11),
         Target("caffe", "fuzz_caffe", "one_input", (), "mutate_text", 1 << 13, needs="onnx"),
         Target("onnx", "fuzz_onnx", "one_input", (), "", 1 << 12, needs="onnx"),
         Target("dimg", "fuzz_tensors", "dimg_input", ("kmd-regression/*.dimg", "samples/labels.txt"), "", 1 << 12),
@@ -249,6 +255,7 @@ def _caffe_networks() -> Iterator[bytes]:
 
 
 _CAFFE_TEXT = b"""name: "small"
+state { phase: TEST level: 1 stage: "deploy" }
 input: "data"
 input_shape { dim: 1 dim: 3 dim: 8 dim: 8 }
 layer { name: "p" type: "Pooling" bottom: "data" top: "p" pooling_param { pool: AVE kernel_size: 3 stride: 2 pad: 1 } }
@@ -256,7 +263,8 @@ layer { name: "r" type: "ReLU" bottom: "p" top: "p" }
 layer { name: "s" type: "Slice" bottom: "p" top: "s0" top: "s1" slice_param { axis: 2 slice_point: 3 } }
 layer { name: "f" type: "Flatten" bottom: "s0" top: "f" }
 layer { name: "v" type: "Reshape" bottom: "f" top: "v" reshape_param { shape { dim: 0 dim: -1 } } }
-layer { name: "o" type: "Softmax" bottom: "v" top: "o" include { phase: TEST } }
+layer { name: "o" type: "Softmax" bottom: "v" top: "o" include { phase: TEST stage: "deploy" min_level: 0 } }
+layer { name: "x" type: "TanH" bottom: "o" top: "o" exclude { max_level: 3 } exclude { not_stage: "a" } }
 """
 
 
