@@ -321,14 +321,12 @@ def legal_convolutions(operation: Convolve, config: Configuration) -> list[Convo
         return [operation]
     parts = [(first, min(atom, channels - first)) for first in range(0, channels, atom)]
     return [
-        replace(
-            operation, weights=operation.weights[first : first + count], process=_of_channels(process, first, count)
-        )
+        replace(operation, weights=operation.weights[first : first + count], process=of_channels(process, first, count))
         for first, count in parts
     ]
 
 
-def _of_channels(process: Process, first: int, count: int) -> Process:
+def of_channels(process: Process, first: int, count: int) -> Process:
     """The SDP operation for some of its channels, behind a convolution of as many kernels."""
 
     def some(operand: Operand | None) -> Operand | None:

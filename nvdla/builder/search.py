@@ -123,6 +123,10 @@ class Evaluator:
         loadable, _, plan = emit(point.program(self.program), self.config, weigher, self.packed, self.cvsram)
         return Cost(Study.of(loadable, self.config, memory=self.memory).schedule.cycles, plan.size)
 
+    def as_it_is(self) -> Cost:
+        """Of the program in its order, every form as the weigher finds it fastest."""
+        return self(CodePlan({}, tuple(range(len(self.program.operations)))))
+
     def weigher(self, wanted: Mapping[int, int] | None = None) -> Weigher:
         """Who chooses forms; what one has weighed the next one knows."""
         return Weigher(self.config, self.level, self.memory, wanted or {}, self.known, habits=self.habits)
@@ -144,12 +148,11 @@ def habits_of(usual: Evaluator, thorough: bool) -> Habits:
     come too early for who takes them: that is asked of small networks, in which a few hundred cycles are many, and of
     others where one is ``thorough``."""
     program = usual.program
-    point = CodePlan({}, tuple(range(len(program.operations))))
     known: dict[Habits, int] = {}
 
     def cycles(habits: Habits) -> int:
         if habits not in known:
-            known[habits] = replace(usual, habits=habits)(point).cycles
+            known[habits] = replace(usual, habits=habits).as_it_is().cycles
         return known[habits]
 
     found = usual.habits

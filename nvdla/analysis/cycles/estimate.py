@@ -121,6 +121,8 @@ def _in_cvsram(chain: list[Operation]) -> frozenset[str]:
             found.add("data" if node.engine == "conv" else "read")
         if surface.dst_data.type == MemType.CV:
             found.add("write")
+        if node.engine == "conv" and surface.weight_data.type == MemType.CV:
+            found.add("weights")
         names = ("x1", "x2", "y") if node.engine == "sdp" else ()
         points = [name for name in names if getattr(node.op, f"{name}_op").mode == SdpMode.PER_POINT]
         if any(getattr(surface, f"{name}_data").type == MemType.CV for name in points):

@@ -266,7 +266,8 @@ class _Work:
                 taken = min(room, missing)
                 room -= taken
                 missing -= taken
-                yield Activity(taken / self.constants.bus, self.constants.bus, weight=CDMA_WEIGHT)
+                rate = self._dram("weights", self.constants.bus)
+                yield Activity(taken / self.constants.bus, rate, weight=CDMA_WEIGHT)
             simulation.happen(event, simulation.now + self.latency)
 
     def _read_ahead(self, size: int) -> Process:

@@ -109,8 +109,8 @@ class ChainShape:
     """Units that work together on one operation, or on several on the fly: a convolution with its SDP and a PDP, an
     SDP with a PDP, or one unit alone (``copy``: BDMA or Rubik).
 
-    ``cvsram``: what lies there and so takes nothing of the memory's bandwidth: "data" of the convolution, "read",
-    "operand" of the SDP's sums, "write"."""
+    ``cvsram``: what lies there and so takes nothing of the memory's bandwidth: "data" and "weights" of the
+    convolution, "read", "operand" of the SDP's sums, "write"."""
 
     conv: ConvolutionShape | None = None
     sdp: SdpShape | None = None
