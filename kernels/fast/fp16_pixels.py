@@ -34,7 +34,7 @@ from nvdla.kernels.fp16_mac import ATOM, exponent_of, fp48_add, fp48_to_fp32, ma
 from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import late, njit
 from nvdla.kernels.jit.crew import share
-from nvdla.rounding import align
+from nvdla.rounding import align, ceil_div
 
 FORM = FastForm(
     "fp16_pixels.convolve",
@@ -46,6 +46,8 @@ FORM = FastForm(
 KERNEL_TILE = 128
 COST = 0.5
 """Nanoseconds a product, measured."""
+PLACE_COST, RESULT_COST = 8, 20
+"""The same of a value of the data that is looked up, for each tile of kernels, and of a result that is delivered."""
 FEWEST_PIXELS = 6
 """With fewer most of a vector would be empty."""
 
@@ -262,5 +264,7 @@ def convolve(
     In every atom, places that hold nothing (offset -1) only follow those that hold something.
     """
     used = (offsets.reshape(-1, ATOM) >= 0).sum(axis=1)
-    work = COST * align(bases.size, PIXELS) * len(packed[0]) * int(used.sum())
+    pixels, kernels, places = align(bases.size, PIXELS), len(packed[0]), int(used.sum())
+    tables = PLACE_COST * ceil_div(kernels, KERNEL_TILE) * places
+    work = pixels * (COST * kernels * places + tables + RESULT_COST * kernels)
     _convolve.for_work(work, bits, bases, offsets, used, *packed, out)

@@ -156,3 +156,20 @@ def test_the_peak_of_a_process_is_its_own(folder):
         assert int(measure.python(code)) < 200 << 20 < large.size
     finally:
         sys.path.remove(str(folder))
+
+
+def test_results_become_the_table_of_the_page(folder, tmp_path):
+    described = {"cpu": "A processor", "family_model": "25/17", "features": ["avx2"], "cores": 2, "memory_gib": 4.0}
+    described |= {"system": "Linux 6", "python": "3.11", "versions": {"numpy": "2.4", "nvdla": "0.1"}}
+    row = {"row": "int8-some", "value": 0.97234, "unit": "x int8", "limit": 1.2, "goal": 1, "verdict": "goal"}
+    row |= {"details": {"nvdla_ms": 1234.5, "int8_ms": 1269.6, "best_ratio": 0.9}}
+    faster = {"row": "batch-some", "value": 1.4, "unit": "x faster", "limit": 1.5, "goal": 3, "verdict": "MISSED"}
+    document = {"machine": described, "rows": [row, {**faster, "details": {}}]}
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    words = [sys.executable, str(folder / "table.py"), str(path)]
+    lines = subprocess.run(words, check=True, capture_output=True, text=True).stdout.splitlines()
+    assert lines[0] == "A processor (family 25, model 17; avx2), 2 cores, 4.0 GiB, Linux; Python 3.11, numpy 2.4."
+    said = "1,234 against 1,270 ms; best against best 0.9"
+    assert lines[-2] == f"| `int8-some` | 0.972 × int8 | ≤ 1.2 | ≤ 1 | goal | {said} |"
+    assert lines[-1] == "| `batch-some` | 1.4 × faster | ≥ 1.5 | ≥ 3 | missed |  |"
