@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import io
+import sys
+import zipfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import nvdla
+from nvdla.containers.tvm import rpc_worker
 from nvdla.faults import Fault, WeightByte
+from nvdla.limits import Limits
+from nvdla.program import Program
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "frontend"))
 
 COMMANDS = {
     "run": ["--random-input"],
@@ -59,3 +69,46 @@ def test_an_evaluation_that_fails_does_not_say_first_how_few_its_samples_are(len
     np.savez(tmp_path / "odd.npz", images=np.zeros((4, 5, 5), np.uint8), labels=np.zeros(4, np.int64))
     code, _, error = nvdla_command("evaluate", lenet, tmp_path / "odd.npz", "--limit", 2, "--workers", 1)
     assert code == 2 and len(error.splitlines()) == 1 and "no sample could be judged" in error
+
+
+@pytest.fixture
+def overrun_package(plant, tmp_path):
+    """A package whose accelerator part has a pooling that writes its second line behind its region."""
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    import models
+
+    made = nvdla.compile(models.classifier(np.random.default_rng(3)), "nv_full", "fp16")
+    part = next(each for each in made.parts if each.kind == "accelerator")
+    pooling = next(each for each in Program.of(part.loadable).operations if each.surface.dst_data.height == 2)
+
+    def change(task):
+        task.operation(pooling.index).surface.dst_data.line_stride = 8192
+
+    path = tmp_path / "overrun.zip"
+    with zipfile.ZipFile(io.BytesIO(made.package)) as source, zipfile.ZipFile(path, "w") as target:
+        for name in source.namelist():
+            changed = plant(part.loadable, change).to_bytes() if name.endswith(".loadable") else source.read(name)
+            target.writestr(name, changed)
+    np.save(tmp_path / "in.npy", np.zeros((1, 3, 12, 12), np.float32))
+    return path
+
+
+def test_a_package_tells_and_refuses(overrun_package, tmp_path, nvdla_command):
+    options = ["--input", tmp_path / "in.npy"]
+    code, _, error = nvdla_command("run", overrun_package, *options)
+    assert code == 0, error
+    assert "warning: operation 0/3 (PDP)" in error and "hardware goes on in" in error
+    code, _, error = nvdla_command("run", overrun_package, *options, "--strict")
+    assert code == 2 and "outside region" in error and error.count("\n") == 1, error
+
+
+def test_a_served_network_does_what_hardware_does_and_the_server_tells_once(overrun, capsys):
+    networks = rpc_worker._Networks(1, Limits())
+    number = networks.load(overrun.read_bytes(), "auto", "auto", 1 << 30)["number"]
+    runtime = nvdla.Runtime(overrun)
+    surface = bytes(runtime.inputs[0].size)
+    for _ in range(2):
+        assert networks.run_raw(number, [surface]) == runtime.run_raw([surface])
+    error = capsys.readouterr().err
+    assert error.count("warning: operation 0/5 (PDP)") == 1 and "hardware goes on in" in error
