@@ -134,7 +134,7 @@ class Runtime:
         *,
         limits: Limits | None = None,
         memory_limit: int | None = None,
-        strides: Mapping[str, tuple[int, ...]] | None = None,
+        strides: Mapping[str, Any] | None = None,
         scales: Mapping[str, float] | None = None,
         hardware_only: bool = False,
         strict: bool = False,
