@@ -56,10 +56,9 @@ class PlainWork:
         return True
 
     def take_run(self, cost: int) -> bool:
-        """Whether a whole run of a network may be done in plain forms. BLAS takes all cores that there are, whatever
-        the process, or the calling thread, was given."""
-        given = usable_cores()
-        if given < all_cores() or (limit_of_thread() or given) < given:
+        """Whether a whole run of a network may be done in plain forms. BLAS knows no quota: it takes all cores that it
+        sees, where nobody has named a number of threads (:class:`nvdla.threads.limited`)."""
+        if limit_of_thread() is None and usable_cores() < all_cores():
             return False
         if self._runs is None:
             self._runs = PLAIN_RUNS if kept_kernels() else PLAIN_RUNS_UNKEPT
