@@ -11,6 +11,7 @@ no branches on modes and do not care for the size of an atom.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from nvdla.kernels.jit.compilation import njit
 from nvdla.rounding import ceil_div
 
 LINE = 2048
+PLAIN_LINE = 1 << 15
 INT32_LOW = -2147483648.0
 INT32_HIGH = 2147483647.0
 # The status bit of the converter compares the 17-bit result with the shifted product and forgives a difference
@@ -210,18 +212,24 @@ def _lines_plain(
     first: int,
     last: int,
 ) -> int:
-    """Of all lines: whole rows at a time."""
-    saturated = 0
-    for row in range(len(source)):
-        x = source[row].astype(np.float64)
+    """Of all lines: as much of a row at a time as stays in the second-level cache."""
+    saturated, most = 0, max(1, PLAIN_LINE // source.shape[2])
+    for row, start in itertools.product(range(source.shape[0]), range(0, source.shape[1], most)):
+        part = slice(start, start + most)
+        x = source[row, part].astype(np.float64)
         for alu, mul, stage in ((alu1, mul1, stage1), (alu2, mul2, stage2)):
             if stage.active:
-                x = _x_block_plain(x, alu[row % len(alu)], mul[row % len(mul)], stage)
+                x = _x_block_plain(x, _operand_part(alu, row, part), _operand_part(mul, row, part), stage)
         y: Any = _converted.py_func(x, converter)
         if y.max() >= SATURATED_HIGH or y.min() < SATURATED_LOW:
             saturated += int(np.count_nonzero(_is_saturated.py_func(y)))
-        out[row] = all_requantised(y, converter.low, converter.high)
+        out[row, part] = all_requantised(y, converter.low, converter.high)
     return saturated
+
+
+def _operand_part(operand: np.ndarray, row: int, part: slice) -> np.ndarray:
+    """Of some pixels of a row, or the one atom that all of them have."""
+    return operand[row % operand.shape[0], part if operand.shape[1] > 1 else slice(1)]
 
 
 def _x_block_plain(x: np.ndarray, alu: np.ndarray, mul: np.ndarray, stage: StageValues) -> np.ndarray:
@@ -269,12 +277,8 @@ def _bias_lines(
 def _bias_lines_plain(
     source: np.ndarray, bias: np.ndarray, floor: float, converter: Converter, out: np.ndarray, first: int, last: int
 ) -> int:
-    rows = np.arange(first, last)
-    x = source[first:last] + bias[rows % bias.shape[0], :1].astype(np.float64)
-    y: Any = _converted.py_func(all_clamped(x, floor, INT32_HIGH), converter)
-    saturated = int(np.count_nonzero(_is_saturated.py_func(y)))
-    out[first:last] = all_requantised(y, converter.low, converter.high)
-    return saturated
+    stage = StageValues(1, SUM, 1.0, NO_MUL, 1.0, int(floor == 0.0))
+    return _lines_plain(source, bias, bias, stage, bias, bias, BYPASS, converter, out, first, last)
 
 
 def x_and_convert(

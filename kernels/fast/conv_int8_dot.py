@@ -32,10 +32,10 @@ MAX_TERMS = (1 << 17) - 1
 FLIP_SHORT, FLIP_LONG = np.int32(FLIP - (1 << 32)), np.int64((FLIP << 32 | FLIP) - (1 << 64))
 GROUP = 32
 SHARED_BYTES, WAKING_BYTES = 1 << 13, 1 << 20
-WORTH_BLAS = 1 << 22
-"""Multiplications from which a plain product is left to BLAS."""
-BLAS_PIXELS, BLAS_TERMS, BLAS_KERNELS = 1 << 10, 1 << 10, 1 << 11
-"""Sides of the matrices that it gets at most: what is in use at a time stays below 32 MiB."""
+WORTH_BLAS, MANY_WEIGHTS = 1 << 22, 1 << 18
+"""Multiplications, or weights, from which a plain product is left to BLAS."""
+BLAS_PIXELS, BLAS_TERMS, BLAS_KERNELS = 1 << 8, 1 << 10, 1 << 10
+"""Sides of the matrices that it gets at most: what is in use at a time stays below 8 MiB."""
 PIECE_BYTES = 1 << 12
 OWN_PAGES = 1 << 16
 BYTES_A_NANOSECOND = 4
@@ -405,7 +405,7 @@ def _accumulate_plain(
 ) -> None:
     """As products of matrices: of int32 where there is little to do, of float32 by BLAS otherwise, whose threads take
     longer to wake than a small layer. Modulo 2^32."""
-    if pixels.size * packed.size < WORTH_BLAS:
+    if pixels.size * packed.size < WORTH_BLAS and packed.size < MANY_WEIGHTS:
         _small_product(data, pixels, taps, quads, packed, correction, out)
         return
     most = BLAS_KERNELS // out.shape[2]
@@ -442,7 +442,7 @@ def _large_product(
     terms = max(1, BLAS_TERMS // (4 * quads))
     for tap, quad in product(range(0, taps.size, terms), range(0, quads, BLAS_TERMS // 4)):
         some = packed[:, tap : tap + terms, quad : quad + BLAS_TERMS // 4].transpose(1, 2, 4, 0, 3)
-        weights = some.astype(np.float32).reshape(-1, packed.shape[0] * KERNELS)[:, : surfaces * atom]
+        weights = some.astype(np.float32, order="C").reshape(-1, packed.shape[0] * KERNELS)[:, : surfaces * atom]
         at, length = taps[tap : tap + terms] + 4 * quad, 4 * some.shape[1]
         windows = np.lib.stride_tricks.sliding_window_view(data, length)
         for first in range(0, pixels.size, BLAS_PIXELS):

@@ -265,6 +265,21 @@ def test_the_best_set_is_found_by_the_processors_features(features, found):
     assert processor.sets_of(features) == found
 
 
+@pytest.mark.skipif(not processor.CPUINFO.exists(), reason="no /proc/cpuinfo")
+def test_linux_and_llvm_agree_about_this_processor():
+    assert processor.sets_of(processor._features()) == HERE
+
+
+def test_flags_are_those_of_the_first_processor(tmp_path):
+    path = tmp_path / "cpuinfo"
+    path.write_text("processor\t: 0\nflags\t\t: fpu avx2 avx_vnni\n\nprocessor\t: 1\nflags\t\t: fpu avx512_vnni\n")
+    assert processor.flags_told(path) == {"fpu", "avx2", "avx_vnni"}
+    path.write_text("Features\t: fp asimd asimddp\n")
+    assert processor.flags_told(path) == {"fp", "asimd", "asimddp"}
+    path.write_text("vendor: unknown\n")
+    assert processor.flags_told(path) == processor.flags_told(tmp_path / "none") == set()
+
+
 @pytest.fixture
 def asked(monkeypatch):
     def asked(name):
