@@ -88,6 +88,16 @@ class _BlasLimits:
 _blas_limits = _BlasLimits()
 
 
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Within, numpy's BLAS works on the calling thread alone."""
+    _blas_limits.enter(1)
+    try:
+        yield
+    finally:
+        _blas_limits.leave(1)
+
+
 @cache
 def _blas() -> Any:
     """The BLAS libraries that the process has loaded; finding them takes milliseconds, limiting them microseconds."""

@@ -16,7 +16,7 @@ from nvdla.kernels.fast.dot_layout import FLIP, KERNELS, PIXELS
 from nvdla.kernels.fast.dot_tile import available, dot_row, dot_tile
 from nvdla.kernels.fast.forms import FastForm
 from nvdla.kernels.integers import pieces
-from nvdla.kernels.jit.compilation import njit
+from nvdla.kernels.jit.compilation import njit, plain_work
 from nvdla.kernels.jit.crew import share
 from nvdla.kernels.jit.record import ALONE, JOINED, WAKING, Record, int8s, uint8s, words
 from nvdla.rounding import align, ceil_div
@@ -32,10 +32,8 @@ MAX_TERMS = (1 << 17) - 1
 FLIP_SHORT, FLIP_LONG = np.int32(FLIP - (1 << 32)), np.int64((FLIP << 32 | FLIP) - (1 << 64))
 GROUP = 32
 SHARED_BYTES, WAKING_BYTES = 1 << 13, 1 << 20
-WORTH_BLAS, MANY_WEIGHTS = 1 << 22, 1 << 18
-"""Multiplications, or weights, from which a plain product is left to BLAS."""
 BLAS_PIXELS, BLAS_TERMS, BLAS_KERNELS = 1 << 8, 1 << 10, 1 << 10
-"""Sides of the matrices that it gets at most: what is in use at a time stays below 8 MiB."""
+"""Sides of the matrices that BLAS gets at most: what is in use at a time stays below 8 MiB."""
 PIECE_BYTES = 1 << 12
 OWN_PAGES = 1 << 16
 BYTES_A_NANOSECOND = 4
@@ -403,9 +401,9 @@ def _accumulate_plain(
     correction: np.ndarray,
     out: np.ndarray,
 ) -> None:
-    """As products of matrices: of int32 where there is little to do, of float32 by BLAS otherwise, whose threads take
-    longer to wake than a small layer. Modulo 2^32."""
-    if pixels.size * packed.size < WORTH_BLAS and packed.size < MANY_WEIGHTS:
+    """As products of matrices: of float32 by BLAS in the run of a large network, where it has one thread
+    (:func:`nvdla.threads.one_blas_thread`), of int32 otherwise. Modulo 2^32."""
+    if not plain_work.within_run:
         _small_product(data, pixels, taps, quads, packed, correction, out)
         return
     most = BLAS_KERNELS // out.shape[2]

@@ -24,7 +24,6 @@ from contextlib import contextmanager
 from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, cast, overload
 
 from nvdla.kernels.jit.cache_folder import cache_folder, kept_kernels
-from nvdla.kernels.jit.cores import all_cores, usable_cores
 from nvdla.kernels.jit.readied import listen, readied
 
 PLAIN_WORK = 1 << 23
@@ -32,6 +31,8 @@ PLAIN_WORK = 1 << 23
 PLAIN_RUNS, PLAIN_RUNS_UNKEPT = 500_000_000, 3_000_000_000
 """What first runs take in plain forms at most: about what it takes to load the kernels of a large network; where none
 is kept a fraction of what it takes to compile them."""
+OWN_THREADS = "nvdla-"
+"""How the names of the toolkit's own threads begin, which do not fork."""
 WORTH_WAKING = 200_000
 """Nanoseconds of work for which sleeping helpers are woken: it takes them 50,000 until they are there."""
 
@@ -48,7 +49,7 @@ class PlainWork:
 
     def take(self, cost: int) -> bool:
         """True, and so much less is left, where that much was left, and within :meth:`run`."""
-        if getattr(_thread, "plain", False):
+        if self.within_run:
             return True
         if cost > self.left:
             return False
@@ -56,9 +57,9 @@ class PlainWork:
         return True
 
     def take_run(self, cost: int) -> bool:
-        """Whether a whole run of a network may be done in plain forms. BLAS knows no quota: it takes all cores that it
-        sees, where nobody has named a number of threads (:class:`nvdla.threads.limited`)."""
-        if limit_of_thread() is None and usable_cores() < all_cores():
+        """Whether a whole run of a network may be done in plain forms: not where Python has other threads. numpy's BLAS
+        hangs, or is ended by the C library, in a process that forks while it is at work in another thread."""
+        if sum(not each.name.startswith(OWN_THREADS) for each in threading.enumerate()) > 1:
             return False
         if self._runs is None:
             self._runs = PLAIN_RUNS if kept_kernels() else PLAIN_RUNS_UNKEPT
@@ -66,6 +67,11 @@ class PlainWork:
             return False
         self._runs -= cost
         return True
+
+    @property
+    def within_run(self) -> bool:
+        """Whether the calling thread is in a run that was taken."""
+        return getattr(_thread, "plain", False)
 
     @contextmanager
     def run(self) -> Iterator[None]:

@@ -14,7 +14,7 @@ OF_PROCESS = Path("/proc/self/cgroup")
 @cache
 def usable_cores() -> int:
     """At least 1. A container's quota of one and a half cores counts as two."""
-    found = all_cores()
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cpu_quota(CGROUPS, OF_PROCESS)
     if quota is not None:
         found = min(found, math.ceil(quota))
@@ -22,11 +22,6 @@ def usable_cores() -> int:
     if said.isdecimal():
         found = min(found, int(said))
     return max(1, found)
-
-
-def all_cores() -> int:
-    """The cores of the process's affinity, whatever its quota."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def cpu_quota(root: Path, of_process: Path) -> float | None:

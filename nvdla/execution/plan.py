@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +25,7 @@ from nvdla.hardware.machine import Completion, Machine
 from nvdla.kernels.jit.compilation import plain_work
 from nvdla.memory.lanes import Move
 from nvdla.memory.linker import LinkedLoadable
+from nvdla.threads import one_blas_thread
 
 if TYPE_CHECKING:
     from nvdla.kernels.jit.record import Walk
@@ -148,12 +148,18 @@ class Plan:
             return
         self._linked.remember()
         plain, self._begins_plain = self._begins_plain, False
-        with plain_work.run() if plain else nullcontext():
-            for each in self._recorded:
-                if not isinstance(each, Completed):
-                    _timed(each, on_step)
-                elif on_operation is not None:
-                    on_operation(each.event())
+        if plain:
+            with plain_work.run(), one_blas_thread():
+                self._run_jobs(on_operation, on_step)
+        else:
+            self._run_jobs(on_operation, on_step)
+
+    def _run_jobs(self, on_operation: OnOperation | None, on_step: OnStep | None) -> None:
+        for each in self._recorded:
+            if not isinstance(each, Completed):
+                _timed(each, on_step)
+            elif on_operation is not None:
+                on_operation(each.event())
 
     def _compiled(self, fused: list[Step]) -> list[Step | Walk]:
         """The fused steps in as few calls as possible, made when they are first run."""

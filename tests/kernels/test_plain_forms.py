@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,6 @@ from nvdla.builder import Network, build, calibrate
 from nvdla.kernels import conv, conversion, pdp, sdp
 from nvdla.kernels.fast.conv_int8_dot import (
     MAX_TERMS,
-    WORTH_BLAS,
     accumulate,
     available,
     pack_weights,
@@ -23,7 +23,6 @@ from nvdla.kernels.fast.conv_int8_dot import (
     tap_offsets,
 )
 from nvdla.kernels.jit import compilation
-from nvdla.kernels.jit.cores import all_cores, usable_cores
 
 with_dots = pytest.mark.skipif(not available(), reason="this processor has no instructions for it")
 seeds = st.integers(0, 2**32 - 1).map(np.random.default_rng)
@@ -208,9 +207,9 @@ def test_convolutions_that_blas_computes(channels, kernels, window, size, extrem
     taps = tap_offsets(1, (window, window), (1, 1), (size, size), stored)
     outputs = size - window + 1
     pixels = (np.arange(outputs)[:, None] * size + np.arange(outputs)).reshape(-1) * stored
-    assert pixels.size * packed.size >= WORTH_BLAS
     out = np.ones((-(-kernels // atom), pixels.size, atom), np.int32)
-    assert_equal(both(accumulate, (flat, pixels, taps, packed.shape[2], packed, correction, out), 6))
+    with compilation.plain_work.run():
+        assert_equal(both(accumulate, (flat, pixels, taps, packed.shape[2], packed, correction, out), 6))
 
 
 @given(seeds, st.integers(0, 9), st.integers(0, 9), st.integers(1, 8), st.integers(1, 8))
@@ -292,10 +291,9 @@ for _ in range(runs):
 """
 
 
-@with_dots
-@pytest.mark.skipif(usable_cores() < all_cores(), reason="BLAS would take cores that this process was not given")
-def test_the_first_run_of_a_large_network_needs_no_kernel(tmp_path, monkeypatch):
-    """The second one does, and whoever was given fewer cores than BLAS sees."""
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """The file of an int8 network of 80 million multiplications."""
     random = np.random.default_rng(5)
     net = Network("large")
     x = net.input("data", (32, 40, 40))
@@ -305,11 +303,17 @@ def test_the_first_run_of_a_large_network_needs_no_kernel(tmp_path, monkeypatch)
     z = net.average_pool("mean", net.max_pool("most", z, 3, 2), 2)
     net.output(net.softmax("end", net.fully_connected("full", z, random.standard_normal((10, 64 * 9 * 9)))))
     found = calibrate(net, random.standard_normal((2, 32, 40, 40)))
-    path = tmp_path / "large.loadable"
+    path = tmp_path_factory.mktemp("large") / "large.loadable"
     build(net, "nv_large", "int8", found).save(path)
+    return path
+
+
+@with_dots
+def test_the_first_run_of_a_large_network_needs_no_kernel(large):
+    """The second one does."""
 
     def run(count, *words):
-        command = [sys.executable, "-c", LARGE, str(path), str(count), *words]
+        command = [sys.executable, "-c", LARGE, str(large), str(count), *words]
         lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
         return [line.split() for line in lines]
 
@@ -317,9 +321,21 @@ def test_the_first_run_of_a_large_network_needs_no_kernel(tmp_path, monkeypatch)
     assert [numba for _, numba in (*plain, *kernels)] == ["False", "True", "True"]
     assert {output for output, _ in plain} == {output for output, _ in kernels}
     assert run(1, "plain", "1") == [[plain[0][0], "False"]]
-    if all_cores() > 1:
-        monkeypatch.setenv("NUMBA_NUM_THREADS", "1")
-        assert run(1, "plain", "0") == [[plain[0][0], "True"]]
+
+
+@pytest.mark.parametrize(("name", "taken"), [("of the user", False), ("nvdla-working", True)])
+def test_no_run_is_plain_where_python_has_threads_that_may_fork(name, taken, monkeypatch):
+    """BLAS does not bear a fork in the middle of a product."""
+    done = threading.Event()
+    other = threading.Thread(target=done.wait, name=name)
+    monkeypatch.setattr(threading, "enumerate", lambda: [threading.main_thread(), other][: 1 + other.is_alive()])
+    assert compilation.PlainWork(0).take_run(1)
+    other.start()
+    try:
+        assert compilation.PlainWork(0).take_run(1) == taken
+    finally:
+        done.set()
+        other.join()
 
 
 def test_reading_and_running_import_numba_for_kernels_only():
