@@ -79,10 +79,22 @@ class _BlasLimits:
     def _set(self, limits: list[int]) -> None:
         least = min(limits, default=None)
         if least != min(self._limits, default=None):
+            _let_any_thread_set()
             if self._limiter is not None:
                 self._limiter.restore_original_limits()
             self._limiter = None if least is None else _blas().limit(limits=least)
+            _let_any_thread_set()
         self._limits = limits
+
+
+def _let_any_thread_set() -> None:
+    """threadpoolctl (3.7 and later) lets the thread that set OpenBLAS's threads first set them alone, and others do
+    nothing; here one thread may set what another one restores."""
+    from threadpoolctl import OpenBLASController
+
+    clear = getattr(OpenBLASController, "clear_controlling_thread", None)
+    if clear is not None:
+        clear(force=True)
 
 
 _blas_limits = _BlasLimits()
