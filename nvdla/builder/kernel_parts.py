@@ -43,8 +43,8 @@ def _parts(operation: Operation, alone: bool, config: Configuration, images: int
     line = entries_per_slice(source.channels, source.width, source.precision, config)
     room = (config.cbuf_banks - ceil_div(line * source.height, config.cbuf_bank_entries)) * config.cbuf_bank_bytes
     element = BYTES[source.precision]
-    step = lcm(kernel_group(config, source.precision), config.memory_atom // element)
-    count = room // share // (step * size) * step
+    multiple = lcm(kernel_group(config, source.precision), config.memory_atom // element)
+    count = room // share // (multiple * size) * multiple
     if count <= 0 or total * size <= room:
         return [operation]
     data = source.channels * source.height * source.width * element
