@@ -210,6 +210,8 @@ SCRIPT = """
 import sys, numpy as np
 from nvdla.kernels.conversion import convert_input
 from nvdla.hardware.convolution.settings import Precision
+from nvdla.kernels.jit.compilation import plain_work
+plain_work.end()
 cube = np.arange(48, dtype=np.int8).reshape(4, 3, 4)
 print(convert_input(cube, np.zeros(4, np.int64), 3, 1, Precision.INT8).sum())
 """
