@@ -302,9 +302,9 @@ ROWS: dict[str, Callable[[Options], Result]] = {
     "lenet-fp16": partial(in_process, "lenet", "nv_full", "fp16", 300, 50),
     "resnet18-fp16": partial(in_process, "resnet18", "nv_full", "fp16", 60_000, 10_000),
     "new-process": partial(new_process, "lenet", 1.0, 0.5),
-    "new-process-resnet50": partial(new_process, "resnet50", 1.0, 0.5),
+    "new-process-resnet50": partial(new_process, "resnet50", 0.7, 0.5),
     "first-run": partial(first_run, "lenet", 20, 3),
-    "first-run-resnet50": partial(first_run, "resnet50", 20, 3),
+    "first-run-resnet50": partial(first_run, "resnet50", 4, 3),
     "memory-resnet50": partial(memory, "resnet50", "nv_large", 1.8, 1.5),
 }
 
