@@ -88,7 +88,7 @@ class _BlasLimits:
 
 
 def _let_any_thread_set() -> None:
-    """threadpoolctl (3.7 and later) lets the thread that set OpenBLAS's threads first set them alone, and others do
+    """threadpoolctl (3.8 at least) lets the thread that set OpenBLAS's threads first set them alone, and others do
     nothing; here one thread may set what another one restores."""
     from threadpoolctl import OpenBLASController
 
