@@ -183,9 +183,12 @@ def _place_words(line: np.ndarray, atom: int, target: np.ndarray, group: int, co
 
 
 @njit(cache=True, nogil=True)
-def _place_four(lines: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], target: np.ndarray) -> None:
-    """A word of each line in turn, + 128 in each byte: all of a group at once, which vectors can do."""
-    first, second, third, fourth = lines
+def _place_four(flat: np.ndarray, start: int, apart: int, size: int, target: np.ndarray) -> None:
+    """Of four lines, ``apart`` bytes from one to the next, a word of each in turn, + 128 in each byte: all of a group
+    at once, which vectors can do."""
+    first, second = flat[start : start + size].view(np.int64), flat[start + apart : start + apart + size].view(np.int64)
+    start += 2 * apart
+    third, fourth = flat[start : start + size].view(np.int64), flat[start + apart : start + apart + size].view(np.int64)
     for x in range(first.size):
         target[4 * x] = first[x] ^ FLIP_LONG
         target[4 * x + 1] = second[x] ^ FLIP_LONG
@@ -232,14 +235,8 @@ def _blocked_row(
         return
     first = block * group
     if atom == 8 and group == 32 and first + group <= surfaces * atom:
-        start, apart, length = begin + first // atom * strides[1], strides[1], shown * atom
-        lines = (
-            flat[start : start + length].view(np.int64),
-            flat[start + apart : start + apart + length].view(np.int64),
-            flat[start + 2 * apart : start + 2 * apart + length].view(np.int64),
-            flat[start + 3 * apart : start + 3 * apart + length].view(np.int64),
-        )
-        _place_four(lines, target[left * group : (left + shown) * group].view(np.int64))
+        placed = target[left * group : (left + shown) * group].view(np.int64)
+        _place_four(flat, begin + first // atom * strides[1], strides[1], shown * atom, placed)
         return
     for base in range(0, group, atom):
         surface = (first + base) // atom
@@ -403,26 +400,13 @@ def _accumulate_plain(
 ) -> None:
     """As products of matrices: of float32 by BLAS in the run of a large network, where it has one thread
     (:func:`nvdla.threads.one_blas_thread`), of int32 otherwise. Modulo 2^32."""
-    if not plain_work.within_run:
-        _small_product(data, pixels, taps, quads, packed, correction, out)
-        return
-    most = BLAS_KERNELS // out.shape[2]
-    for block, first in enumerate(range(0, out.shape[0], most)):
-        blocks = BLAS_KERNELS // KERNELS
-        kernels = packed[block * blocks : (block + 1) * blocks]
-        _large_product(data, pixels, taps, quads, kernels, out[first : first + most])
-
-
-def _small_product(
-    data: np.ndarray,
-    pixels: np.ndarray,
-    taps: np.ndarray,
-    quads: int,
-    packed: np.ndarray,
-    correction: np.ndarray,
-    out: np.ndarray,
-) -> None:
     surfaces, count, atom = out.shape
+    if plain_work.within_run:
+        most, blocks = BLAS_KERNELS // atom, BLAS_KERNELS // KERNELS
+        for block, first in enumerate(range(0, surfaces, most)):
+            kernels = packed[block * blocks : (block + 1) * blocks]
+            _large_product(data, pixels, taps, quads, kernels, out[first : first + most])
+        return
     places = (taps[:, None] + np.arange(4 * quads)).reshape(-1)
     windows = data[pixels[:, None] + places].astype(np.int32)
     weights = packed.transpose(0, 3, 1, 2, 4).reshape(-1, places.size)[: surfaces * atom].astype(np.int32)

@@ -3,6 +3,8 @@ an estimate in float32 that nearly always decides."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
@@ -37,12 +39,8 @@ _FLOATS, _DOUBLES = ir.VectorType(_FLOAT, WORDS), ir.VectorType(_DOUBLE, WORDS)
 _HIGHEST = float((1 << 31) - 1)
 
 
-class _Ending(Loops):
-    """The ending of a tile, register after register. ``kind``: vectors of float32 or float64; ``factors``: the field
-    with the address of what the sums are multiplied by."""
-
-    kind: ir.VectorType
-    factors: int
+class _Fields(Loops):
+    """The fields of an ending, at its address."""
 
     def __init__(self, builder: ir.IRBuilder, ending: ir.Value) -> None:
         super().__init__(builder)
@@ -51,6 +49,17 @@ class _Ending(Loops):
     def field(self, place: int, kind: ir.Type = _INT64) -> ir.Value:
         """What stands there."""
         return self.load(self._at(self._ending, self.constant(place), 8), kind, 8)
+
+    def _at(self, address: ir.Value, number: ir.Value, size: int) -> ir.Value:
+        return self.builder.add(address, self.builder.mul(number, self.constant(size)))
+
+
+class _Ending(_Fields, ABC):
+    """The ending of a tile, register after register. ``kind``: vectors of float32 or float64; ``factors``: the field
+    with the address of what the sums are multiplied by."""
+
+    kind: ir.VectorType
+    factors: int
 
     def every(self, place: int) -> ir.Value:
         """The number that stands there, in every place of a vector."""
@@ -90,12 +99,9 @@ class _Ending(Loops):
         registers = builder.lshr(builder.add(self.field(HALVES), self.constant(1)), self.constant(1))
         return self.loop(registers, [ir.Constant(self.kind, [0.0] * WORDS)], register)[0]
 
+    @abstractmethod
     def line(self, total: ir.Value, factors: ir.Value, other: ir.Value, worst: ir.Value) -> tuple[ir.Value, ir.Value]:
         """Sums and X2's summand to whole numbers; ``worst``: how far from a whole number an estimate was."""
-        raise NotImplementedError
-
-    def _at(self, address: ir.Value, number: ir.Value, size: int) -> ir.Value:
-        return self.builder.add(address, self.builder.mul(number, self.constant(size)))
 
     def _places(self, first: int, register: ir.Value) -> list[ir.Value]:
         fields = [self._at(self._ending, self.constant(first + half), 8) for half in range(2)]
@@ -181,7 +187,7 @@ def emit_ending(builder: ir.IRBuilder, args: list[ir.Value]) -> None:
     sums, rows, ending, other, out = args
     kind = ir.IntType(WORDS)
     undecided = cgutils.alloca_once_value(builder, ir.Constant(kind, 1))
-    limit = _Ending(builder, ending).field(DECIDES, _DOUBLE)
+    limit = _Fields(builder, ending).field(DECIDES, _DOUBLE)
     with builder.if_then(builder.fcmp_ordered(">", limit, ir.Constant(_DOUBLE, 0.0))):
         estimate = _Estimate(builder, ending)
         worst = estimate.tile(sums, rows, other, out)

@@ -230,10 +230,8 @@ def test_numbers_of_other_bits_than_the_format_are_refused():
         build(net, "nv_full", "int16", scales, input_format="R12", pixels=PixelNumbers(bits=10))
 
 
-@pytest.mark.parametrize("form", ["R8G8B8A8", "Y8_U8V8_N444", "A2R10G10B10", "Y12_V12U12_N444", "A16B16G16R16"])
-@pytest.mark.parametrize("precision", ["int8", "fp16"])
-def test_a_compiled_model_takes_a_picture_in_a_format_of_ones_own(form, precision, tmp_path, nvdla_command):
-    """`nvdla run` puts a picture's pixels into whatever format the loadable says; mean and scale are CDMA's."""
+def model_and_picture(folder):
+    """A convolution as ``net.onnx``, and the pixels (8, 8, 3) of ``images/a.png``, for the compiler's commands."""
     onnx = pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
     from frontend.models import model, node
@@ -241,10 +239,18 @@ def test_a_compiled_model_takes_a_picture_in_a_format_of_ones_own(form, precisio
     rng = np.random.default_rng(0)
     weights = {"w": rng.normal(size=(4, 3, 3, 3)).astype("f4")}
     net = model([node("Conv", "x w", "y", pads=[1, 1, 1, 1])], {"x": (1, 3, 8, 8)}, {"y": (1, 4, 8, 8)}, weights)
-    onnx.save(net, tmp_path / "net.onnx")
+    onnx.save(net, folder / "net.onnx")
     picture = rng.integers(0, 256, (8, 8, 3)).astype(np.uint8)
-    (tmp_path / "images").mkdir()
-    Image.fromarray(picture).save(tmp_path / "images" / "a.png")
+    (folder / "images").mkdir()
+    Image.fromarray(picture).save(folder / "images" / "a.png")
+    return net, picture
+
+
+@pytest.mark.parametrize("form", ["R8G8B8A8", "Y8_U8V8_N444", "A2R10G10B10", "Y12_V12U12_N444", "A16B16G16R16"])
+@pytest.mark.parametrize("precision", ["int8", "fp16"])
+def test_a_compiled_model_takes_a_picture_in_a_format_of_ones_own(form, precision, tmp_path, nvdla_command):
+    """`nvdla run` puts a picture's pixels into whatever format the loadable says; mean and scale are CDMA's."""
+    _, picture = model_and_picture(tmp_path)
     out, result = tmp_path / "net.loadable", tmp_path / "out.npy"
     words = ["--calibrate", str(tmp_path / "images"), "--mean", "124,117,104", "--scale", "0.017", "-o", str(out)]
     words += ["--config", "nv_full", "--precision", precision, "--input-format", form]
@@ -285,20 +291,10 @@ def test_a_picture_goes_in_as_it_is(tmp_path, nvdla_command):
 
 
 def test_a_compiled_model_leaves_mean_and_scale_to_the_accelerator(tmp_path, nvdla_command):
-    onnx = pytest.importorskip("onnx")
-    pytest.importorskip("onnxruntime")
-    from frontend.models import model, node
-
+    net, picture = model_and_picture(tmp_path)
     from nvdla.frontend.model import run_once
     from nvdla.frontend.package import unpack
 
-    rng = np.random.default_rng(0)
-    weights = {"w": rng.normal(size=(4, 3, 3, 3)).astype("f4")}
-    net = model([node("Conv", "x w", "y", pads=[1, 1, 1, 1])], {"x": (1, 3, 8, 8)}, {"y": (1, 4, 8, 8)}, weights)
-    onnx.save(net, tmp_path / "net.onnx")
-    picture = rng.integers(0, 256, (8, 8, 3)).astype(np.uint8)
-    (tmp_path / "images").mkdir()
-    Image.fromarray(picture).save(tmp_path / "images" / "a.png")
     out = tmp_path / "net.loadable"
     words = ["--calibrate", str(tmp_path / "images"), "--mean", "124,117,104", "--scale", "0.017", "-o", str(out)]
     code, _, err = nvdla_command("compile", str(tmp_path / "net.onnx"), "--input-format", "pixels", *words)
