@@ -1,11 +1,12 @@
-"""How the tables of :mod:`nvdla.kernels.fast.fp16_pixels` lie in memory."""
+"""How numbers of the fp16 multiplier-adders lie in memory: tables of pixels, weights of kernels."""
 
 from __future__ import annotations
 
-PIXELS = 32
-"""Pixels that are worked on together."""
+VECTOR = 32
+"""Pixels or kernels that are worked on together."""
+PIXELS = VECTOR
 PLACES = 4
-"""Places of an atom whose tables lie in the cache together."""
+"""Places of an atom whose tables lie in the cache together, and whose products are summed in 32 bits."""
 DIGITS = 8
 CLASSES = 5
 """Values of a Booth digit, in this order: 0, 1, 2, -1, -2."""
@@ -13,3 +14,5 @@ ENTRY = 2 * PIXELS
 """uint16 of a table's entry: the low half of a row, and the ones that complete it."""
 LOW_TABLE = DIGITS * CLASSES * ENTRY
 HIGH_TABLE = DIGITS * CLASSES * PIXELS
+MANTISSAS, EXPONENTS = 0, 1
+"""What lies in a row of its own for each place of the weights of VECTOR kernels, int16."""

@@ -30,7 +30,7 @@ import numpy as np
 
 from nvdla.kernels.fast.forms import FastForm
 from nvdla.kernels.fast.fp16_layout import DIGITS, HIGH_TABLE, LOW_TABLE, PIXELS, PLACES
-from nvdla.kernels.fp16_mac import ATOM, exponent_of, fp48_add, fp48_to_fp32, mantissa_of, nan_of
+from nvdla.kernels.fp16_mac import ATOM, exponent_of, fp48_add, mantissa_of, nan_of
 from nvdla.kernels.integers import pieces
 from nvdla.kernels.jit.compilation import late, njit
 from nvdla.kernels.jit.crew import share
@@ -46,19 +46,18 @@ FORM = FastForm(
 KERNEL_TILE = 128
 COST = 0.5
 """Nanoseconds a product, measured."""
-PLACE_COST, RESULT_COST = 8, 20
+PLACE_COST, RESULT_COST = 8, 5
 """The same of a value of the data that is looked up, for each tile of kernels, and of a result that is delivered."""
-FEWEST_PIXELS = 6
-"""With fewer most of a vector would be empty."""
-
 fill_tables: Any = late("nvdla.kernels.fast.fp16_pixels_code:fill_tables")
 """The compiled filling of the tables of one place."""
 largest_exponents: Any = late("nvdla.kernels.fast.fp16_pixels_code:largest_exponents")
 """The compiled search for the largest exponent of an atom in each pixel."""
 add_products: Any = late("nvdla.kernels.fast.fp16_pixels_code:add_products")
 """The compiled sum of a few places' products in each pixel."""
-add_atoms: Any = late("nvdla.kernels.fast.fp16_pixels_code:add_atoms")
+add_atoms: Any = late("nvdla.kernels.fast.fp16_accumulator_code:add_atoms")
 """The compiled addition of an atom to an FP48 accumulator in each pixel."""
+deliver_fp32: Any = late("nvdla.kernels.fast.fp16_accumulator_code:deliver_fp32")
+"""The compiled delivery of the accumulators of each pixel."""
 
 
 @njit(nogil=True)
@@ -157,6 +156,27 @@ def gather(
 
 
 @njit(cache=True, nogil=True)
+def _single_sums(
+    kernels: tuple[int, int],
+    at: int,
+    data: np.ndarray,
+    data_exponents: np.ndarray,
+    weights: tuple[np.ndarray, np.ndarray, np.ndarray],
+    largest: np.ndarray,
+    sums: np.ndarray,
+) -> None:
+    """:func:`atom_sums` of a single place (an image of one channel): its products are not shifted, so they lose
+    nothing. A zero has the mantissa 0, too."""
+    _, mantissas, exponents = weights
+    for k in range(kernels[0], kernels[1]):
+        row, mantissa, exponent = k - kernels[0], np.int32(mantissas[k, at]), exponents[k, at]
+        sums[row] = 0
+        for pixel in range(PIXELS):
+            largest[row, pixel] = max(np.int16(data_exponents[pixel] + exponent), np.int16(0))
+            sums[row, 0, pixel] = np.int32(np.int32(data[pixel]) * mantissa)
+
+
+@njit(cache=True, nogil=True)
 def atom_sums(
     kernels: tuple[int, int],
     at: int,
@@ -169,6 +189,9 @@ def atom_sums(
 ) -> None:
     """Sums of the products of one atom, whose places begin at ``at``, for some kernels: ``sums`` (kernels, groups,
     PIXELS) int64. PLACES at a time go to the groups in turn."""
+    if used == 1:
+        _single_sums(kernels, at, data[0], data_exponents[0], weights, largest, sums)
+        return
     words, mantissas, exponents = weights
     low, high = np.empty((PLACES, LOW_TABLE), np.uint16), np.empty((PLACES, HIGH_TABLE), np.uint16)
     groups = sums.shape[1]
@@ -226,11 +249,11 @@ def _piece(
             nan = nans[top + row, atom]
             accumulate_atom(nan, data_nans, any_nan, totals[0, row], totals[1, row], largest[row], sums[row, 0])
     group = out.shape[2]
+    results = np.empty(PIXELS, np.uint32)
     for k in range(top, limits[1]):
+        deliver_fp32(totals[0, k - top].ctypes.data, totals[1, k - top].ctypes.data, results.ctypes.data)
         for pixel in range(min(PIXELS, bases.size - first)):
-            out[k // group, first + pixel, k % group] = fp48_to_fp32(
-                totals[0, k - top, pixel], totals[1, k - top, pixel]
-            )
+            out[k // group, first + pixel, k % group] = results[pixel]
 
 
 @njit(cache=True, nogil=True, shared=True)
@@ -264,7 +287,11 @@ def convolve(
     In every atom, places that hold nothing (offset -1) only follow those that hold something.
     """
     used = (offsets.reshape(-1, ATOM) >= 0).sum(axis=1)
-    pixels, kernels, places = align(bases.size, PIXELS), len(packed[0]), int(used.sum())
-    tables = PLACE_COST * ceil_div(kernels, KERNEL_TILE) * places
-    work = pixels * (COST * kernels * places + tables + RESULT_COST * kernels)
+    kernels = len(packed[0])
+    work = cost(bases.size, kernels) * int(used.sum()) + RESULT_COST * align(bases.size, PIXELS) * kernels
     _convolve.for_work(work, bits, bases, offsets, used, *packed, out)
+
+
+def cost(pixels: int, kernels: int) -> float:
+    """Nanoseconds of a core for each place of the weights, without what a result costs."""
+    return align(pixels, PIXELS) * (COST * kernels + PLACE_COST * ceil_div(kernels, KERNEL_TILE))

@@ -10,9 +10,9 @@ from numba import njit
 from support.fp16_reference import accumulate, atoms, booth_product, fields, slow_output, to_fp32
 
 from nvdla.kernels import fp16_mac
-from nvdla.kernels.fast import fp16_pixels
+from nvdla.kernels.fast import fp16_kernels, fp16_pixels
 
-FORMS = pytest.mark.parametrize("form", [fp16_mac, fp16_pixels], ids=["places", "pixels"])
+FORMS = pytest.mark.parametrize("form", [fp16_mac, fp16_pixels, fp16_kernels], ids=["places", "pixels", "kernels"])
 
 BITS = st.one_of(
     st.integers(0, 0xFFFF),

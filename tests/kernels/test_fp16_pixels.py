@@ -11,8 +11,9 @@ from support.fp16_reference import accumulate
 
 from nvdla.kernels import fp16_mac
 from nvdla.kernels.fast import fp16_pixels
+from nvdla.kernels.fast.fp16_accumulator_code import add_atoms
 from nvdla.kernels.fast.fp16_layout import HIGH_TABLE, LOW_TABLE, PIXELS, PLACES
-from nvdla.kernels.fast.fp16_pixels_code import add_atoms, add_products, fill_tables
+from nvdla.kernels.fast.fp16_pixels_code import add_products, fill_tables
 
 BOTH_SIGNS = np.array([[0], [0x8000]])
 ALL_MANTISSAS = (np.r_[1:1024, 4 << 10 : 8 << 10] | BOTH_SIGNS).reshape(-1).astype(np.uint16)
@@ -112,3 +113,24 @@ def test_accumulators_of_all_pixels_equal_the_plain_form(seed, width, near):
     ]
     _add(exponents, mantissas, largest, sums)
     assert list(zip(exponents.tolist(), mantissas.tolist(), strict=True)) == expected
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 2**32), st.booleans())
+def test_atoms_of_a_single_place_equal_the_rule(seed, specials):
+    """An image of one channel: bit patterns of all kinds, zeros, NaN of weights and of data."""
+    random = np.random.default_rng(seed)
+    weights, data = np.zeros((20, 5, 64), np.uint16), random.integers(0, 1 << 16, 60, np.uint16)
+    weights[:, :, 0] = random.integers(0, 1 << 16, (20, 5), np.uint16)
+    for values in (weights, data):
+        if not specials:
+            values[values & 0x7C00 == 0x7C00] &= 0xBFFF
+        values[random.random(values.shape) < 0.2] &= 0x8000
+    offsets = np.full((5, 64), -1)
+    offsets[:, 0] = np.arange(0, 20, 4)
+    outputs = []
+    for form in (fp16_mac, fp16_pixels):
+        out = np.zeros((2, 40, 16), np.uint32)
+        form.convolve(data, np.arange(40), offsets.reshape(-1), form.pack_weights(weights.reshape(20, -1)), out)
+        outputs.append(out)
+    assert np.array_equal(*outputs)

@@ -214,12 +214,12 @@ class DirectHalves(_Direct):
         return out
 
     def _kernels(self) -> Any:
-        """The form of the MAC for many pixels, or for few."""
-        from nvdla.kernels import fp16_mac
-        from nvdla.kernels.fast import fp16_pixels
+        """The form of the MAC that leaves fewer places of its vectors empty: pixels side by side, or kernels."""
+        from nvdla.kernels.fast import fp16_kernels, fp16_pixels
 
-        size = self.settings.output
-        return fp16_pixels if size.width * size.height >= fp16_pixels.FEWEST_PIXELS else fp16_mac
+        size, kernels = self.settings.output, self.settings.kernels
+        pixels = size.width * size.height
+        return fp16_kernels if fp16_kernels.cost(pixels, kernels) < fp16_pixels.cost(pixels, kernels) else fp16_pixels
 
     def _places(self, length: int) -> tuple[np.ndarray, np.ndarray]:
         """Data offsets and weight indices of all places of all atoms; ``length``: elements of a padded line."""
