@@ -56,7 +56,7 @@ from nvdla.program.choice import check_atoms
 from nvdla.program.naming import Names, names_for
 from nvdla.program.program import Program
 from nvdla.tensors.images import PixelConversion
-from nvdla.tensors.inputs import InputForm, is_image, per_run
+from nvdla.tensors.inputs import Input, InputForm, by_position, is_image, per_run
 from nvdla.tensors.pixel_numbers import pixels_of
 from nvdla.tensors.preprocessing import Preprocessing
 from nvdla.tensors.real import ScaleMissing, to_real
@@ -66,8 +66,6 @@ if TYPE_CHECKING:
     from nvdla.faults import Fault
     from nvdla.faults.injector import Injector
 
-#: elements or real numbers, raw surfaces, files; a PIL image or a list of images, too
-Input = Any
 AnyMachine = TypeVar("AnyMachine", bound=Machine)
 
 REHEARSED = 1 << 24
@@ -183,6 +181,7 @@ class Runtime:
         """What the loadable says, decoded for this configuration and ABI. ``layers``: names by (task, operation)."""
         return replace(self._program, layers=layers or {})
 
+    @says_when_memory_ends
     def run(
         self,
         inputs: Input | Sequence[Input] | Mapping[str, Input],
@@ -206,10 +205,12 @@ class Runtime:
         several images one behind the other along N. Raises NvdlaError; ScaleMissing where a scale is needed.
         """
         images = self.surfaces_of_runs(inputs, preprocessing)
-        if on_operation is None and len(images) > 1:
+        if on_operation is not None:
+            raws = [self.run_raw(image, on_operation, faults=faults) for image in images]
+        elif faults or len(images) > 1:
             raws = self.run_many(images, faults=faults)
         else:
-            raws = [self.run_raw(image, on_operation, faults=faults) for image in images]
+            raws = [self._run_image(self._bound(images[0]), converts=True)]
         outputs = [self.unpack(raw, real=real) for raw in raws]
         return outputs[0] if len(outputs) == 1 else {name: _joined(outputs, name) for name in outputs[0]}
 
@@ -229,7 +230,9 @@ class Runtime:
         """The raw surfaces, in bind order, of every run that inputs given as to :meth:`run` stand for."""
         given = [
             per_run(value, tensor.shape, tensor.name)
-            for tensor, value in zip(self.inputs, self._by_position(inputs), strict=True)
+            for tensor, value in zip(
+                self.inputs, by_position(inputs, [tensor.name for tensor in self.inputs]), strict=True
+            )
         ]
         counts = {len(values) for values in given}
         if len(counts) > 1:
@@ -265,17 +268,7 @@ class Runtime:
             raise ArgumentTypeError(f"csb_log must be a list, not {described(csb_log)}")
         if faults:
             return self._with_faults([inputs], faults, on_operation, csb_log, on_step)[0]
-        with limited(self.threads):
-            while True:
-                if csb_log is not None or self._fused_plan(on_operation) is None:
-                    with self._instances.alone():
-                        if self._plan is None or csb_log is not None:  # nobody else was first
-                            observed = on_operation is not None or csb_log is not None
-                            outputs = None if observed else self._run_rehearsed(given)
-                            return outputs or self._run_firmware(given, on_operation, csb_log)
-                with self._instances.one() as instance:
-                    if instance is not None:
-                        return instance.run(given, on_operation, on_step)
+        return self._run_image(given, on_operation, csb_log, on_step)
 
     @says_when_memory_ends
     def run_many(
@@ -419,6 +412,29 @@ class Runtime:
             injector = self.injector()
             return [injector.run(injector.golden(image), faults) for image in surfaces]
 
+    def _run_image(
+        self,
+        given: list[tuple[MemoryEntry, Any]],
+        on_operation: OnOperation | None = None,
+        csb_log: CsbLog | None = None,
+        on_step: OnStep | None = None,
+        converts: bool = False,
+    ) -> list[bytes]:
+        """Raw outputs for bound inputs, by the plan or through the firmware. ``converts``: inputs and outputs were and
+        will be converted beside it."""
+        watched, plan = on_operation is not None or csb_log is not None, self._plan
+        is_walk = plan is not None and plan.is_walk and on_step is None and not watched
+        with limited(self.threads, blas=not is_walk):
+            while True:
+                if csb_log is not None or self._fused_plan(on_operation) is None:
+                    with self._instances.alone():
+                        if self._plan is None or csb_log is not None:  # nobody else was first
+                            outputs = None if watched else self._run_rehearsed(given)
+                            return outputs or self._run_firmware(given, on_operation, csb_log)
+                with self._instances.one() as instance:
+                    if instance is not None:
+                        return instance.run(given, on_operation, on_step, self._instances.callers(converts))
+
     def _run_together(self, images: Sequence[Sequence[Any]], batch: int) -> list[list[bytes]]:
         """Results of the first images (of a ``batch``): of several, where they go together, of one otherwise."""
         together = lanes_for(batch, self.linked.lanes.stride)
@@ -534,28 +550,6 @@ class Runtime:
         layout = tensor_layout(tensor, size, strides)
         return Tensor(tensor.name, layout.shape, layout.dtype, size, strides, tensor.pixel_format.name, layout, memory)
 
-    def _by_position(self, inputs: Any) -> list[Input]:
-        """The inputs in bind order."""
-        names = [tensor.name for tensor in self.inputs]
-        if isinstance(inputs, Mapping):
-            unknown = [str(name) for name in inputs if name not in names]
-            missing = [name for name in names if name not in inputs]
-            if unknown or missing:
-                problem = f"no input is called {', '.join(unknown)}" if unknown else f"{', '.join(missing)} is missing"
-                raise FormatError(f"{problem}; the network's inputs are {', '.join(names) or 'none'}")
-            return [inputs[name] for name in names]
-        if isinstance(inputs, (list, tuple)) and len(names) == 1 < len(inputs) and all(map(is_image, inputs)):
-            given = [inputs]
-        elif isinstance(inputs, (list, tuple)):
-            given = list(inputs)
-        else:
-            given = [] if inputs is None else [inputs]
-        if len(given) != len(names):
-            raise FormatError(
-                f"the network has {len(names)} inputs ({', '.join(names) or 'none'}), {len(given)} were given"
-            )
-        return given
-
     def _images_of(self, images: Any) -> list[Any]:
         """The images that :meth:`run_many` was given; a batch array, too, holds those of the only input."""
         if isinstance(images, np.ndarray) and images.ndim > 2 and len(self.inputs) == 1:
@@ -568,9 +562,9 @@ class Runtime:
         found = self._form(tensor, value, preprocessing).elements(value)
         if isinstance(found, bytes):
             return found
-        buffer = np.zeros(tensor.size, np.uint8)
-        tensor.layout.pack(found, buffer)
-        return buffer.tobytes()
+        surface = bytearray(tensor.size)
+        tensor.layout.pack(found, np.frombuffer(surface, np.uint8))
+        return bytes(surface)
 
     def _form(self, tensor: Tensor, value: Input, preprocessing: PixelConversion | None) -> InputForm:
         """What an input takes. The layer file is read only where a value may need it: for raw surfaces never."""

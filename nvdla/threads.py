@@ -17,20 +17,22 @@ class limited:
     """Within, kernels of the calling thread and numpy's BLAS use ``threads`` threads; None: as many as there are cores.
 
     Kernels and matrix products never run at the same time within a run, so the sum is never more. The limit of the
-    BLAS holds for the process while it lasts; a run that names no number leaves the BLAS alone.
+    BLAS holds for the process while it lasts; a run that names no number leaves the BLAS alone, and so does one that
+    does without (``blas`` False).
     """
 
-    def __init__(self, threads: int | None) -> None:
+    def __init__(self, threads: int | None, *, blas: bool = True) -> None:
         self._threads = threads
+        self._blas = min(threads, usable_cores()) if blas and threads is not None else 0
 
     def __enter__(self) -> None:
         use_threads(self._threads)
-        if self._threads is not None:
-            _blas_limits.enter(min(self._threads, usable_cores()))
+        if self._blas:
+            _blas_limits.enter(self._blas)
 
     def __exit__(self, *raised: object) -> None:
-        if self._threads is not None:
-            _blas_limits.leave(min(self._threads, usable_cores()))
+        if self._blas:
+            _blas_limits.leave(self._blas)
 
 
 STARTING = threading.Lock()

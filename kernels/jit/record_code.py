@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from typing import Any
 
 from llvmlite import ir
@@ -12,6 +13,7 @@ from nvdla.kernels.jit.crew_state import WAKES
 from nvdla.kernels.jit.intrinsic_code import intrinsic
 
 _INT64 = ir.IntType(64)
+OUT_OF_RANGE = "a kernel's index is out of range"
 
 
 def _array_of(element: Any) -> Any:
@@ -61,12 +63,31 @@ def walk(crew, table, count):  # type: ignore[no-untyped-def]
         sharing = entries[at + 2]
         handle = 0 if sharing == 0 else crew if sharing > 1 else crew & ~WAKES
         if _call(entries[at], handle, entries[at + 1]):
-            raise IndexError("a kernel's index is out of range")
+            raise IndexError(OUT_OF_RANGE)
 
 
 def native_address(dispatcher: Any) -> int:
     """Where the machine code of a kernel (handle, record) lies."""
-    signature = (types.int64, types.int64)
+    return _address(dispatcher, 2)
+
+
+def within_lock(dispatcher: Any) -> Any:
+    """A compiled :func:`walk`, as a function that does not give up Python's lock. Raises IndexError as it does."""
+    number = ctypes.c_int64
+    kind = ctypes.PYFUNCTYPE(ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, number, number, number)
+    function, room = kind(_address(dispatcher, 3)), ctypes.create_string_buffer(32)
+    result, error = ctypes.addressof(room), ctypes.addressof(room) + 16
+
+    def call(crew: int, table: int, count: int, _room: Any = room) -> None:
+        if function(result, error, crew, table, count):
+            raise IndexError(OUT_OF_RANGE)
+
+    return call
+
+
+def _address(dispatcher: Any, count: int) -> int:
+    """Where the machine code of a function of so many int64 lies."""
+    signature = (types.int64,) * count
     dispatcher.compile(signature)
     result = dispatcher.overloads[signature]
     address: int = result.library.get_pointer_to_function(result.fndesc.llvm_func_name)

@@ -12,12 +12,12 @@ import threading
 import weakref
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from nvdla.errors import LinkError, ScheduleError
 from nvdla.execution.batch import Batch
-from nvdla.execution.plan import Plan
+from nvdla.execution.plan import Callers, Plan
 from nvdla.execution.steps import OnOperation, OnStep
 from nvdla.loadable.model import MemoryEntry
 from nvdla.memory.lanes import Move
@@ -39,13 +39,14 @@ class Instance:
         inputs: Sequence[tuple[MemoryEntry, Any]],
         on_operation: OnOperation | None = None,
         on_step: OnStep | None = None,
+        callers: Callers = Callers.FEW,
     ) -> list[bytes]:
         """Raw outputs for raw inputs, each with the memory that it is bound to."""
         linked = self.linked
         linked.reset(self.plan.cleared)
         for memory, data in inputs:
             linked.bind(memory, data)
-        self.plan.run(on_operation, on_step)
+        self.plan.run(on_operation, on_step, callers)
         return [linked.data(memory).tobytes() for memory in self._outputs]
 
     def run_lanes(self, images: Sequence[Sequence[tuple[MemoryEntry, Any]]]) -> list[list[bytes]]:
@@ -89,7 +90,13 @@ its instance then, each would wake the next by the end of its run, which takes l
 
 class Instances:
     """The instances of one runtime, and who works on them: at most ``most``, or as many as :data:`ROOM` has room for,
-    and one for batches."""
+    and one for batches.
+
+    A caller that finds an idle instance takes no lock. Python hands the lock on to a thread that must wait for the
+    interpreter then, while the one that has the interpreter waits for the lock: from the first time that this happens
+    on nobody gets on by more than one run in a row. So a caller *announces* itself first, then looks whether anybody
+    queues (``_queued``); whoever queues counts itself first, then looks who is at work. One of them sees the other.
+    """
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -106,26 +113,44 @@ class Instances:
         self._batch: Instance | None = None
         self._busy: Counter[int] = Counter()
         self._alone = False
+        self._queued = 0
+
+    @contextmanager
+    def _queue(self) -> Iterator[None]:
+        """The lock is held; nobody takes an instance without it, and whoever gives one back tells."""
+        with self._condition:
+            self._queued += 1
+            try:
+                yield
+            finally:
+                self._queued = max(0, self._queued - 1)  # a child starts from 0 in the middle of it
 
     @contextmanager
     def alone(self) -> Iterator[None]:
         """No other run is under way. Raises ScheduleError inside a run of the calling thread."""
         me = threading.get_ident()
-        with self._condition:
-            if self._busy[me]:
+        with self._queue():
+            if self.inside():
                 raise _inside_a_run()
-            while self._alone or self._busy.total():
+            while self._alone or any(tuple(self._busy.values())):
                 self._condition.wait()
             self._alone = True
             self._busy[me] += 1
         try:
             yield
         finally:
-            self.done(me, None, alone=True)
+            self._alone = False
+            self._leave(me)
 
     def inside(self) -> bool:
         """True inside a run of the calling thread."""
-        return self._busy[threading.get_ident()] > 0
+        return self._busy.get(threading.get_ident(), 0) > 0
+
+    def callers(self, converts: bool) -> Callers:
+        """Who runs at this moment, for one of them; ``converts``: it converts inputs and outputs itself."""
+        if converts:
+            return Callers.CONVERTING
+        return Callers.MANY if len(self._busy) >= self._most else Callers.FEW
 
     def renew(self, first: Instance | None) -> None:
         """The firmware has run: what was copied from an earlier plan goes. None: no plan can be repeated."""
@@ -146,31 +171,43 @@ class Instances:
         """The instance with at least so many lanes, for one caller after the other; None where memory has no room."""
         me = threading.get_ident()
         with self._batch_lock:
-            with self._condition:
-                while self._alone and not self._busy[me]:
+            with self._queue():
+                while self._alone and not self.inside():
                     self._condition.wait()
                 self._busy[me] += 1
             try:
                 yield self._with_lanes(lane_count)
             finally:
-                self.done(me, None)
+                self._leave(me)
 
     def take(self, me: int) -> Instance | None:
         """The instance of :meth:`one` for a thread, until it is :meth:`done` with it."""
+        instance = self._take_idle(me)
+        if instance is not None:
+            return instance
         instance, first = self._take(me)
         if instance is not None or first is None:
             return instance
         try:
             return self._copied(first)
         except BaseException:
-            self.done(me, None)
+            self._leave(me)
             raise
+
+    def _take_idle(self, me: int) -> Instance | None:
+        """An idle instance where nobody queues, without the lock."""
+        self._busy[me] += 1
+        if not (self._queued or self._alone):  # in this order: who has queued is alone before it leaves the queue
+            with suppress(IndexError):
+                return self._idle.pop()
+        self._leave(me)
+        return None
 
     def _take(self, me: int) -> tuple[Instance | None, Instance | None]:
         """An idle instance, else the one that is to be copied (the copy is counted already); neither without a plan."""
-        with self._condition:
+        with self._queue():
             while True:
-                first, instance, inside = self._first, None, self._busy[me] > 0
+                first, instance, inside = self._first, None, self.inside()
                 if not self._alone:
                     if first is None:
                         break
@@ -213,17 +250,21 @@ class Instances:
                 return None
         return self._batch
 
-    def done(self, me: int, instance: Instance | None, alone: bool = False) -> None:
+    def done(self, me: int, instance: Instance | None) -> None:
         """The thread's run is through, and the instance idle again."""
-        with self._condition:
-            self._busy[me] -= 1
-            if self._busy[me] <= 0:  # below zero after a fork inside a run
-                del self._busy[me]
-            if alone:
-                self._alone = False
-            if instance is not None and instance not in self._idle:
-                self._idle.append(instance)
-            self._condition.notify_all()
+        if instance is not None and instance not in self._idle:
+            self._idle.append(instance)
+        self._leave(me)
+
+    def _leave(self, me: int) -> None:
+        left = self._busy[me] - 1
+        if left > 0:
+            self._busy[me] = left
+        else:  # below zero after a fork inside a run
+            del self._busy[me]
+        if self._queued:
+            with self._condition:
+                self._condition.notify_all()
 
 
 class Loan:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import enum
 import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -29,6 +30,24 @@ from nvdla.threads import one_blas_thread
 
 if TYPE_CHECKING:
     from nvdla.kernels.jit.record import Walk
+
+
+SHORTEST, SHORT = 90_000, 250_000
+"""Nanoseconds of work, as records count it (a third of that on a current processor), of a run that takes about as long
+as what Python does beside it: for a raw run, and with conversions."""
+
+
+class Callers(enum.Enum):
+    """Who runs a network, which decides how a short run of one walk is done.
+
+    ``FEW``: with the crew. ``MANY``: every core has a caller of its own, so without the crew. The shortest runs then,
+    and short ones of a caller that is ``CONVERTING`` inputs and outputs, do not give up Python's lock: with it all that
+    Python touches would go to another core at every run, which takes longer than what is won.
+    """
+
+    FEW = enum.auto()
+    MANY = enum.auto()
+    CONVERTING = enum.auto()
 
 
 class Recorder:
@@ -94,6 +113,12 @@ class Plan:
         self.fused: list[Step] | None = None
         self._begins_plain = False
         self._calls: list[Step | Walk] | None = None
+        self._walk: Walk | None = None
+
+    @property
+    def is_walk(self) -> bool:
+        """Whether a run is a single walk of compiled code."""
+        return self._walk is not None
 
     @property
     def steps(self) -> list[Step]:
@@ -136,12 +161,16 @@ class Plan:
             self._begins_plain = plain_work.take_run(cost)
         return self._begins_plain
 
-    def run(self, on_operation: OnOperation | None = None, on_step: OnStep | None = None) -> None:
+    def run(
+        self,
+        on_operation: OnOperation | None = None,
+        on_step: OnStep | None = None,
+        callers: Callers = Callers.FEW,
+    ) -> None:
         """Do it all again."""
         if on_operation is None and self.fused is not None:
             if on_step is None:
-                for call in self._compiled(self.fused):
-                    call.run()
+                self._run_compiled(self._compiled(self.fused), callers)
             else:
                 for step in self.fused:
                     _timed(step, on_step)
@@ -154,6 +183,16 @@ class Plan:
         else:
             self._run_jobs(on_operation, on_step)
 
+    def _run_compiled(self, calls: list[Step | Walk], callers: Callers) -> None:
+        walk = self._walk
+        if callers is Callers.FEW or walk is None or walk.work > SHORT:
+            for call in calls:
+                call.run()
+        elif callers is Callers.MANY and walk.work > SHORTEST:
+            walk.run_alone()
+        else:
+            walk.run_within_lock()
+
     def _run_jobs(self, on_operation: OnOperation | None, on_step: OnStep | None) -> None:
         for each in self._recorded:
             if not isinstance(each, Completed):
@@ -164,7 +203,8 @@ class Plan:
     def _compiled(self, fused: list[Step]) -> list[Step | Walk]:
         """The fused steps in as few calls as possible, made when they are first run."""
         if self._calls is None:
-            self._calls = compiled_steps(fused)
+            self._calls = calls = compiled_steps(fused)
+            self._walk = None if len(calls) != 1 or isinstance(calls[0], Chain | CpuStep) else calls[0]
         return self._calls
 
     def operations(self) -> list[tuple[FirmwareOperation, Job | None]]:
@@ -176,7 +216,7 @@ class Plan:
         plan = copy.copy(self)
         plan._recorded = [each.moved(move) for each in self._recorded]
         plan.fused = None if self.fused is None else [step.moved(move) for step in self.fused]
-        plan._calls = None
+        plan._calls, plan._walk = None, None
         return plan
 
     def constant(self, views: list[np.ndarray]) -> bool:

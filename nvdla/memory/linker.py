@@ -27,6 +27,7 @@ from nvdla.memory.address_space import AddressSpace, Region, Space
 from nvdla.memory.lanes import Lanes
 from nvdla.memory.pages import Pages, Readers
 from nvdla.memory.placement import PAGE, Allocation, place
+from nvdla.memory.short_copies import clear, put
 from nvdla.rounding import align
 
 # The firmware counts the dependencies down in place, so the runtime loads memories with such contents anew
@@ -164,7 +165,7 @@ class LinkedLoadable:
         """Give memories (all by default) their contents as loaded: zero where nothing is loaded."""
         for memory_id in self.regions if memory_ids is None else memory_ids:
             if memory_id in self.regions:
-                self.regions[memory_id].data.fill(0)
+                clear(self.regions[memory_id].data)
                 if memory_id in self._filled:
                     self._load(self._filled[memory_id])
 
@@ -205,11 +206,11 @@ class LinkedLoadable:
 
         A buffer that is not contiguous is taken in its own order (as its ``tobytes()``)."""
         what = self._described[memory.id]
-        source = np.frombuffer(raw_bytes(data, what), np.uint8)
+        source = raw_bytes(data, what)
         bound = self.lanes.at(self.data(memory), lane) if lane else self.data(memory)
-        if source.size != bound.size:
-            raise LinkError(f"{what} takes {bound.size} bytes, but {source.size} bytes were given")
-        bound[:] = source
+        if len(source) != bound.size:
+            raise LinkError(f"{what} takes {bound.size} bytes, but {len(source)} bytes were given")
+        put(bound, source)
 
     def data(self, memory: MemoryEntry) -> np.ndarray:
         """The bytes of a memory (uint8 view); raises LinkError if it is not allocated."""

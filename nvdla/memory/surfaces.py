@@ -18,6 +18,7 @@ from nvdla.errors import FormatError, LinkError, shape_text
 from nvdla.loadable.enums import DataType, PixelFormat
 from nvdla.loadable.model import TensorDesc
 from nvdla.loadable.pixel_formats import PIXEL_FORMATS, ImageFormat
+from nvdla.memory.short_copies import assign
 from nvdla.rounding import ceil_div
 
 DTYPES: dict[DataType, np.dtype] = {
@@ -88,23 +89,24 @@ class FeatureLayout:
     def view(self, buffer: np.ndarray) -> np.ndarray:
         """All elements, padding channels included: a view (N, surfaces, H, W, elements of an atom)."""
         n, _, height, width = self.shape
-        strides = (self.image_stride, self.surface_stride, self.line_stride, self.atom, 1)
-        flat = as_strided(buffer, (n, self.surfaces, height, width, self.atom), strides)
-        return flat.view(self.dtype)
+        strides = (self.image_stride, self.surface_stride, self.line_stride, self.atom, self.dtype.itemsize)
+        view: np.ndarray = np.ndarray((n, self.surfaces, height, width, self.elements), self.dtype, buffer, 0, strides)
+        return view
 
     def pack(self, array: np.ndarray, buffer: np.ndarray) -> None:
         """Put an array (N, C, H, W) into the surface's bytes (uint8)."""
         view = self.view(buffer)
         channels, full = self.shape[1], self.shape[1] // self.elements
-        grouped = array[:, : full * self.elements].reshape(array.shape[0], full, self.elements, *array.shape[2:])
-        view[:, :full] = np.moveaxis(grouped, 2, -1)
+        if full:
+            grouped = array[:, : full * self.elements].reshape(array.shape[0], full, self.elements, *array.shape[2:])
+            assign(view[:, :full], grouped.transpose(0, 1, 3, 4, 2))
         if channels > full * self.elements:
             rest = channels - full * self.elements
-            view[:, full, :, :, :rest] = np.moveaxis(array[:, full * self.elements :], 1, -1)
+            assign(view[:, full, :, :, :rest], array[:, full * self.elements :].transpose(0, 2, 3, 1))
 
     def unpack(self, buffer: np.ndarray) -> np.ndarray:
         """The array (N, C, H, W) of the surface's bytes (uint8)."""
-        view = np.moveaxis(self.view(buffer), -1, 2)
+        view = self.view(buffer).transpose(0, 1, 4, 2, 3)
         n, surfaces, elements, height, width = view.shape
         return np.array(view.reshape(n, surfaces * elements, height, width)[:, : self.shape[1]], self.dtype, order="C")
 
@@ -177,7 +179,7 @@ class PixelLayout:
             pixels = self._pixels(buffer, plane)
             for position, channel in enumerate(order):
                 if channel < array.shape[1]:
-                    pixels[..., position] = array[:, channel].astype(self.dtype, copy=False).view(self._stored)
+                    assign(pixels[..., position], array[:, channel].astype(self.dtype, copy=False).view(self._stored))
 
     def unpack(self, buffer: np.ndarray) -> np.ndarray:
         """The array (N, C, H, W) of the image's bytes (uint8)."""

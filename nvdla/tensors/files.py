@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,11 @@ def fit(array: np.ndarray, shape: tuple[int, int, int, int], dtype: np.dtype, na
 
     Raises FormatError for another shape, and for values that an integer ``dtype`` cannot hold.
     """
+    if array.shape == shape and array.dtype == dtype:
+        return array
     if array.dtype.kind not in "iufb":
         raise FormatError(f"{name}: an array of {array.dtype} is no tensor of numbers")
-    if array.size != np.prod(shape, dtype=np.int64) or _without_ones(array.shape) != _without_ones(shape):
+    if array.size != math.prod(shape) or _without_ones(array.shape) != _without_ones(shape):
         raise FormatError(
             f"{name}: the array's shape is {shape_text(array.shape)}, the network's input is {shape_text(shape)}"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from nvdla.tensors.preprocessing import Preprocessing
 from nvdla.tensors.real import ScaleMissing, holding_scale, to_elements
 
 Shape = tuple[int, int, int, int]
+#: elements or real numbers, raw surfaces, files; a PIL image or a list of images, too
+Input = Any
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,28 @@ class InputBatch:
     """The images of one run of a network that takes several at a time."""
 
     images: tuple[Any, ...]
+
+
+def by_position(inputs: Any, names: Sequence[str]) -> list[Input]:
+    """The inputs of a network, given by name, in bind order, or one alone, in bind order. Raises FormatError."""
+    if isinstance(inputs, Mapping):
+        unknown = [str(name) for name in inputs if name not in names]
+        missing = [name for name in names if name not in inputs]
+        if unknown or missing:
+            problem = f"no input is called {', '.join(unknown)}" if unknown else f"{', '.join(missing)} is missing"
+            raise FormatError(f"{problem}; the network's inputs are {', '.join(names) or 'none'}")
+        return [inputs[name] for name in names]
+    if isinstance(inputs, (list, tuple)) and len(names) == 1 < len(inputs) and all(map(is_image, inputs)):
+        given = [inputs]
+    elif isinstance(inputs, (list, tuple)):
+        given = list(inputs)
+    else:
+        given = [] if inputs is None else [inputs]
+    if len(given) != len(names):
+        raise FormatError(
+            f"the network has {len(names)} inputs ({', '.join(names) or 'none'}), {len(given)} were given"
+        )
+    return given
 
 
 def is_image(value: Any) -> bool:
