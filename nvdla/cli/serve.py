@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 from nvdla.cli import serve_registers
+from nvdla.cli.arguments import add_strict_option
 from nvdla.cli.numbers import real, whole
 from nvdla.cli.output import framed
 from nvdla.cli.working import at_rest
@@ -65,6 +66,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="end a connection that is idle this long (default: 3600)",
     )
     parser.add_argument("--threads", type=whole(1), metavar="N", help="cores that a run may use (default: all)")
+    add_strict_option(parser)
     parser.add_argument("--json", action="store_true", help="print the address as JSON")
     parser.add_argument("--verbose", action="store_true", help="log connections to standard error")
 
@@ -88,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO if args.verbose else logging.WARNING, stream=sys.stderr)
     limits = CallerLimits(args.connections, args.max_message * _MIB, idle=args.timeout)
     bounds = Limits(multiplications=int(args.budget), elements=int(args.budget))
-    service = Service(models, args.memory * _MIB, limits.message, args.threads, bounds)
+    service = Service(models, args.memory * _MIB, limits.message, args.threads, bounds, args.strict)
     server = RpcServer(service.session, args.host, args.port, args.key, limits)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import json
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.rpc_client import RemoteError, RpcClient
 
 import nvdla
 from nvdla.containers.tvm import rpc_worker
@@ -112,3 +115,37 @@ def test_a_served_network_does_what_hardware_does_and_the_server_tells_once(over
         assert networks.run_raw(number, [surface]) == runtime.run_raw([surface])
     error = capsys.readouterr().err
     assert error.count("warning: operation 0/5 (PDP)") == 1 and "hardware goes on in" in error
+
+
+def served(loadable, surface, *options):
+    """What a caller of the command gets over a socket, run twice, and the log of the server."""
+    command = [sys.executable, "-m", "nvdla", "serve", "--tvm-rpc", "--port", "0", "--json", *options]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        where = json.loads(process.stdout.readline())
+        caller = RpcClient(where["host"], where["port"])
+        network, found = caller.load(loadable.read_bytes()), []
+        tensor = caller.tensor(np.frombuffer(surface, np.uint8))
+        for _ in range(2):
+            try:
+                caller.call("nvdla.run_raw", network, tensor)
+                found.append("it has run")
+            except RemoteError as error:
+                found.append(str(error))
+        described = json.loads(caller.call("nvdla.describe", network))
+        caller.close()
+        process.terminate()
+        return found, described["warnings"], process.communicate(timeout=30)[1]
+    finally:
+        process.kill()
+
+
+def test_a_caller_over_a_socket_finds_the_warning_and_strict_refuses_the_run(overrun):
+    surface = bytes(nvdla.Runtime(overrun).inputs[0].size)
+    found, warnings, log = served(overrun, surface)
+    assert found == ["it has run"] * 2
+    assert len(warnings) == 1 and "operation 0/5 (PDP)" in warnings[0] and "hardware goes on in" in warnings[0]
+    assert log.count("warning: operation 0/5 (PDP)") == 1
+    found, warnings, log = served(overrun, surface, "--strict")
+    assert all("operation 0/5 (PDP)" in each and "outside region" in each for each in found)
+    assert (warnings, log) == ([], "")

@@ -39,20 +39,22 @@ class Service:
     """What all callers share: the folder of loadables (None: only uploads) and the limits.
 
     ``memory_limit`` bounds what is kept for one caller, in bytes, all together: tensors, uploads, networks with their
-    inputs and outputs. ``limits`` bound one run. Each caller's networks live in a process of their own."""
+    inputs and outputs. ``limits`` bound one run; ``strict`` refuses one that leaves a region of memory. Each caller's
+    networks live in a process of their own."""
 
     models: Path | None = None
     memory_limit: int = 1 << 30
     transfer_limit: int = 256 << 20
     threads: int | None = None
     limits: Limits = field(default_factory=Limits)
-    make_worker: Callable[[int | None, Limits], Worker] = Worker
+    strict: bool = False
+    make_worker: Callable[[int | None, Limits, bool], Worker] = Worker
     _workers: weakref.WeakSet[Worker] = field(default_factory=weakref.WeakSet)
 
     def session(self) -> RpcSession:
         """A new caller's session with all functions registered."""
         runtime = CrtRuntime(_REGISTRY_BYTES, _MAX_MODULES, max_transfer_bytes=self.transfer_limit)
-        worker = self.make_worker(self.threads, self.limits)
+        worker = self.make_worker(self.threads, self.limits, self.strict)
         self._workers.add(worker)
         session = RpcSession(runtime, RemoteMemory(self.memory_limit), on_close=worker.close)
         Functions(self, session, worker).register()
@@ -84,7 +86,8 @@ class ServedNetwork:
         return CrtModule(FuncRegistry(list(functions), list(functions.values())), self, on_free)
 
     def describe(self, *_: Any) -> str:
-        """JSON: the configuration, and name, shape, dtype and size of every input and output."""
+        """JSON: the configuration, name, shape, dtype and size of every input and output, and what the runs so far have
+        done that hardware does in silence (``warnings``)."""
         tensors = {
             kind: [
                 {"name": t.name, "shape": list(t.shape), "dtype": t.dtype, "bytes": t.bytes}
@@ -92,7 +95,8 @@ class ServedNetwork:
             ]
             for kind in ("inputs", "outputs")
         }
-        return json.dumps({"config": self.info.config, "config_reason": self.info.config_reason, **tensors})
+        info, warnings = self.info, self._worker.warnings(self.info.number)
+        return json.dumps({"config": info.config, "config_reason": info.config_reason, **tensors, "warnings": warnings})
 
     def set_input(self, *arguments: Any) -> None:
         """Input number or name, tensor (NCHW)."""

@@ -64,8 +64,8 @@ class NetworkInfo:
 class Worker:
     """The server's end of a process that loads and runs networks; it is started with the first job."""
 
-    def __init__(self, threads: int | None = None, limits: Limits | None = None) -> None:
-        self._settings = [threads, asdict(limits or Limits())]
+    def __init__(self, threads: int | None = None, limits: Limits | None = None, strict: bool = False) -> None:
+        self._settings = [threads, asdict(limits or Limits()), strict]
         self._process: subprocess.Popen[bytes] | None = None
         self._is_closed = False
         self._lock = threading.Lock()
@@ -84,6 +84,10 @@ class Worker:
     def run_raw(self, number: int, surfaces: Sequence[bytes]) -> list[bytes]:
         """Runs on surfaces as they lie in memory."""
         return self._do("run_raw", number, list(surfaces))
+
+    def warnings(self, number: int) -> list[str]:
+        """What the network's runs have done that hardware does in silence."""
+        return self._do("warnings", number)
 
     def free(self, number: int) -> None:
         """Forget a network."""
@@ -129,9 +133,8 @@ class Worker:
 class _Networks:
     """The worker's end."""
 
-    def __init__(self, threads: int | None, limits: Limits) -> None:
-        self._threads = threads
-        self._limits = limits
+    def __init__(self, threads: int | None, limits: Limits, strict: bool = False) -> None:
+        self._settings: dict[str, Any] = {"threads": threads, "limits": limits, "strict": strict}
         self._loaded: dict[int, nvdla.Runtime] = {}
         self._told: set[int] = set()
         self._next = 0
@@ -140,7 +143,7 @@ class _Networks:
         loadable = nvdla.load(data)
         kept = _COPIES_OF_THE_FILE * len(data) + sum(memory.size for memory in loadable.memories)
         _check_kept(kept, limit)
-        runtime = nvdla.Runtime(loadable, config=config, abi=abi, threads=self._threads, limits=self._limits)
+        runtime = nvdla.Runtime(loadable, config=config, abi=abi, **self._settings)
         inputs, outputs = (tuple(map(_info, tensors)) for tensors in (runtime.inputs, runtime.outputs))
         kept += sum(tensor.array_bytes for tensor in (*inputs, *outputs))
         _check_kept(kept, limit)
@@ -165,6 +168,9 @@ class _Networks:
             self._told.add(number)
             for warning in self._loaded[number].warnings:
                 print(f"nvdla serve: network {number}: warning: {printable(warning)}", file=sys.stderr, flush=True)
+
+    def warnings(self, number: int) -> list[str]:
+        return self._loaded[number].warnings
 
     def free(self, number: int) -> None:
         del self._loaded[number]
@@ -234,8 +240,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the server, and that ends the workers
     jobs, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what libraries print is no answer
-    threads, limits = receive(jobs)
-    networks = _Networks(threads, Limits(**limits))
+    threads, limits, strict = receive(jobs)
+    networks = _Networks(threads, Limits(**limits), strict)
     while True:
         try:
             name, *arguments = receive(jobs)
