@@ -22,9 +22,13 @@ import numpy as np
 from nvdla.kernels.jit.compilation import helpers, late, limit_of_thread, njit
 from nvdla.kernels.jit.cores import usable_cores
 from nvdla.kernels.jit.crew_state import CLOSED, MEMBERS, MOST_HELPERS, PAGE, STATE_BYTES, WAKES
+from nvdla.kernels.jit.turns import take_short_turns
 
-PATIENCE = 30e-6
-"""Seconds that a helper looks for work, and that a caller looks for the end of the last pieces, before it sleeps."""
+PATIENCE = 100e-6
+"""Seconds that a helper looks for work before it sleeps: longer than most of a caller's last pieces take, since who has
+slept may have to wait for a core that another program has taken meanwhile."""
+TURN = 100e-6
+"""Seconds of a helper's turn, where others want its core: who has a shorter one than they interrupts theirs."""
 share: Any = late("nvdla.kernels.jit.crew_code:share")
 """The compiled sharing of pieces among a crew of threads."""
 
@@ -59,10 +63,16 @@ class Crew:
                 count, patience = min(usable_cores() - 1, MOST_HELPERS), _rounds(PATIENCE)
                 serve = _compiled("serve")
                 for number in range(count):
-                    words = (self._state, number, patience)
-                    threading.Thread(target=serve, args=words, name="nvdla-kernels", daemon=True).start()
+                    words = (serve, self._state, number, patience)
+                    threading.Thread(target=_help, args=words, name="nvdla-kernels", daemon=True).start()
                 self._helpers = count
         return self._helpers
+
+
+def _help(serve: Any, *words: int) -> None:
+    """A helper's life. It runs in short turns, so that it is there soon after it is woken."""
+    take_short_turns(TURN)
+    serve(*words)
 
 
 def _rounds(seconds: float) -> int:

@@ -14,6 +14,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 
+from nvdla.kernels.jit.crew_places import current_core, met, of_system
 from nvdla.kernels.jit.crew_state import (
     BED,
     BEDS,
@@ -117,17 +118,13 @@ def _call(typing_context, function, environment, number):  # type: ignore[no-unt
     return types.void(types.int64, types.int64, types.int64), generate
 
 
-def _of_system(name: str, *arguments: Any) -> Any:
-    return types.ExternalFunction(name, types.int32(*arguments))
-
-
-_usleep = _of_system("usleep", types.uint32)
-_lock = _of_system("pthread_mutex_lock", types.int64)
-_unlock = _of_system("pthread_mutex_unlock", types.int64)
-_wait = _of_system("pthread_cond_wait", types.int64, types.int64)
-_signal = _of_system("pthread_cond_signal", types.int64)
-_make_mutex = _of_system("pthread_mutex_init", types.int64, types.int64)
-_make_condition = _of_system("pthread_cond_init", types.int64, types.int64)
+_usleep = of_system("usleep", types.uint32)
+_lock = of_system("pthread_mutex_lock", types.int64)
+_unlock = of_system("pthread_mutex_unlock", types.int64)
+_wait = of_system("pthread_cond_wait", types.int64, types.int64)
+_signal = of_system("pthread_cond_signal", types.int64)
+_make_mutex = of_system("pthread_mutex_init", types.int64, types.int64)
+_make_condition = of_system("pthread_cond_init", types.int64, types.int64)
 
 
 @njit(nogil=True)
@@ -171,6 +168,7 @@ def _lead(handle, count, function, environment):  # type: ignore[no-untyped-def]
     _store(state + TASK, function)
     _store(state + TASK + 8, environment)
     _store(state + TASK + 16, count)
+    _store(state + TASK + 24, current_core())
     _store(state + MEMBERS, min(limit, count - 1) << LIMIT_SHIFT)
     _add(state + GENERATION, 1)
     if handle & WAKES:
@@ -202,12 +200,13 @@ def _joined(state):  # type: ignore[no-untyped-def]
 def serve(state, number, patience):  # type: ignore[no-untyped-def]
     """What helper ``number`` does for ever: help with every task that comes up, and sleep where none has for
     ``patience`` looks."""
-    done, looks, bed = -1, 0, state + BEDS + number * BED
+    done, looks, meetings, bed = -1, 0, 0, state + BEDS + number * BED
     _make_mutex(bed + MUTEX, 0)
     _make_condition(bed + CONDITION, 0)
     while True:
         if _load(state + GENERATION) != done and _joined(state):
             done = _load(state + GENERATION)
+            meetings = met(bed, _load(state + TASK + 24), meetings)
             _pieces(state, _load(state + TASK), _load(state + TASK + 8), _load(state + TASK + 16))
             _add(state + MEMBERS, -1)
             looks = 0

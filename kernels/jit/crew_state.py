@@ -7,10 +7,14 @@ PAGE = 4096
 
 LOCK, GENERATION, MEMBERS, NEXT, TASK, BEDS = (128 * place for place in range(6))
 """int64 at these bytes: taken by a caller; number of tasks so far; helpers at work, their limit and whether the task is
-closed; next piece; function, environment and pieces; what the helpers sleep on, one bed after the other."""
+closed; next piece; function, environment, pieces and the caller's core; what the helpers sleep on, one bed after the
+other."""
 
-BED, MUTEX, CONDITION = 256, 64, 160
-"""Bytes of a bed, whose first word says whether its helper sleeps; where the system's mutex and condition lie in it."""
+BED, MUTEX, CONDITION, CORES = 768, 64, 160, 256
+"""Bytes of a bed, whose first word says whether its helper sleeps; in it lie the system's mutex and condition, and
+four sets of cores (:mod:`nvdla.kernels.jit.crew_places`)."""
+CORES_BYTES = 128
+"""Bytes of a set of cores, a bit a core, as the C library has it."""
 
 MOST_HELPERS = (1 << 11) - 1
 WAKES = 1 << 11

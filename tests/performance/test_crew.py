@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,7 +14,8 @@ import numpy as np
 import pytest
 
 from nvdla.kernels.jit.cores import cpu_quota
-from nvdla.kernels.jit.crew import threading_description
+from nvdla.kernels.jit.crew import TURN, threading_description
+from nvdla.kernels.jit.turns import take_short_turns, turn_of_thread
 
 TESTS = Path(__file__).parents[1]
 
@@ -65,6 +67,72 @@ def test_helpers_sleep_when_there_is_no_work(count_pieces):
     began = time.process_time()
     time.sleep(0.5)
     assert time.process_time() - began < 0.05
+
+
+several_cores = pytest.mark.skipif(
+    not hasattr(os, "sched_getaffinity") or len(os.sched_getaffinity(0)) < 2, reason="needs two cores on Linux"
+)
+
+
+@pytest.fixture
+def in_a_thread():
+    """What a function returns in a thread of its own, whose cores and turns nobody else has."""
+    with ThreadPoolExecutor(1) as pool:
+        yield lambda function: pool.submit(function).result()
+
+
+@several_cores
+def test_a_helper_that_meets_its_caller_on_a_core_leaves_it(in_a_thread):
+    from support.crew_kernels import meets_itself
+
+    from nvdla.kernels.jit.crew_places import MEETINGS
+    from nvdla.kernels.jit.crew_state import BED
+
+    def meetings():
+        bed, all_cores = np.zeros(BED // 8, np.int64), os.sched_getaffinity(0)
+        for before in range(MEETINGS - 1):
+            assert meets_itself(bed.ctypes.data, before)[1] == before + 1
+            assert os.sched_getaffinity(0) == all_cores
+        for _ in range(5):  # the core that was left before is one of those again, since the caller is elsewhere now
+            core, count = meets_itself(bed.ctypes.data, MEETINGS - 1)
+            assert count == 0
+            assert os.sched_getaffinity(0) == all_cores - {core}
+
+    in_a_thread(meetings)
+
+
+@several_cores
+@pytest.mark.parametrize("whole_process", [False, True])
+def test_a_helper_stays_on_the_cores_that_others_give_it(in_a_thread, whole_process):
+    from support.crew_kernels import meets_itself
+
+    from nvdla.kernels.jit.crew_places import MEETINGS
+    from nvdla.kernels.jit.crew_state import BED
+
+    process, all_cores = os.getpid() if whole_process else 0, os.sched_getaffinity(0)
+
+    def meetings():
+        bed = np.zeros(BED // 8, np.int64)
+        left, _ = meets_itself(bed.ctypes.data, MEETINGS - 1)
+        now = os.sched_getaffinity(0)
+        os.sched_setaffinity(process, {left} if process == 0 else now)
+        meets_itself(bed.ctypes.data, MEETINGS - 1)
+        assert os.sched_getaffinity(0) == (now if process else {left})
+
+    try:
+        in_a_thread(meetings)
+    finally:
+        os.sched_setaffinity(os.getpid(), all_cores)
+
+
+def test_helpers_run_in_short_turns_where_the_system_lets_them(count_pieces, in_a_thread):
+    count_pieces(np.zeros(64, np.int64), 1)
+    before, nice = turn_of_thread(), os.nice(0)
+    if not in_a_thread(lambda: take_short_turns(TURN)):
+        pytest.skip("this system does not let threads choose their turns")
+    helpers = [each.native_id for each in threading.enumerate() if each.name == "nvdla-kernels"]
+    assert [turn_of_thread(each) for each in helpers] == [TURN] * len(helpers)
+    assert (turn_of_thread(), os.nice(0)) == (before, nice)  # the caller's are the user's
 
 
 def test_an_index_out_of_range_in_a_piece_is_an_error():

@@ -2,6 +2,7 @@
 
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
+from nvdla.kernels.jit.crew_places import current_core, met
 
 
 @njit(nogil=True)
@@ -20,3 +21,10 @@ def count_pieces(crew, counts, rounds):
 def beyond_the_end(crew, counts):
     """One piece too many."""
     share(crew, counts.size + 1, _count, (counts, 1))
+
+
+@njit(nogil=True)
+def meets_itself(bed, meetings):
+    """As a helper that finds its caller on the core where it is itself: the core, and how many meetings there are."""
+    core = current_core()
+    return core, met(bed, core, meetings)
