@@ -256,4 +256,7 @@ def main() -> None:
         except Exception as error:
             sys.excepthook(type(error), error, error.__traceback__)
             answer = ["FormatError", f"internal fault: {type(error).__name__}; the server's log has it"]
-        send(answers, answer)
+        try:
+            send(answers, answer)
+        except BrokenPipeError:  # the server has ended, and nobody listens
+            os._exit(0)

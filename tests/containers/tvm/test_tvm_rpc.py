@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import asdict
 from functools import partial
 
 import numpy as np
@@ -20,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import nvdla
+from nvdla.containers.tvm import rpc_worker
 from nvdla.containers.tvm.crt import CrtModule, CrtRuntime, FuncRegistry, FunctionHandle, ModuleHandle
 from nvdla.containers.tvm.dtype import TvmDataType
 from nvdla.containers.tvm.rpc_functions import Service
@@ -613,3 +615,14 @@ def test_pipes_in_the_folder_are_refused_and_errors_do_not_tell_where_it_is(tmp_
         with pytest.raises(FormatError) as caught:
             call(session, "nvdla.load", name)
         assert str(tmp_path) not in str(caught.value)
+
+
+def test_a_worker_that_nobody_listens_to_any_more_ends_without_a_word():
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    worker = subprocess.Popen([sys.executable, "-c", rpc_worker._COMMAND], **pipes)
+    worker.stdout.close()
+    rpc_worker.send(worker.stdin, [1, asdict(Limits()), False])
+    rpc_worker.send(worker.stdin, ["load", b"no loadable", "auto", "auto", 1 << 20])
+    worker.stdin.close()
+    assert (worker.stderr.read(), worker.wait(30)) == (b"", 0)
+    worker.stderr.close()
