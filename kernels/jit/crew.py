@@ -7,7 +7,7 @@ other closely), then sleeps until it is woken. numba's own threading layers are 
 barrier while others wait for a core, and end the process after a fork; the simple one breaks with several callers.
 
 The crew works for one caller at a time: where several threads run kernels at once each of them does its own pieces, and
-there is work for every core anyway.
+there is work for every core anyway. Whoever has the crew meanwhile does with one helper fewer.
 """
 
 from __future__ import annotations

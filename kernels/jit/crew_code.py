@@ -28,6 +28,7 @@ from nvdla.kernels.jit.crew_state import (
     MOST_HELPERS,
     MUTEX,
     NEXT,
+    OTHERS,
     PAGE,
     TASK,
     WAKES,
@@ -39,6 +40,8 @@ _PIECE = ir.FunctionType(ir.VoidType(), [_INT64, _INT64])
 ROUNDS = 300
 """How often a caller looks whether the last pieces are done before it sleeps between two looks."""
 NAP = 50  # microseconds
+TASKS_BESIDE = 64
+"""Tasks for which a caller that found the crew taken is remembered: it has a core, which no helper shall want."""
 
 
 def _place(builder: ir.IRBuilder, address: ir.Value) -> ir.Value:
@@ -157,13 +160,24 @@ def _pieces(state, function, environment, count):  # type: ignore[no-untyped-def
         number = _add(state + NEXT, 1)
 
 
+@njit(nogil=True)
+def _taken(state):  # type: ignore[no-untyped-def]
+    """Take the crew; False, and whoever has it knows that there are others, where somebody has."""
+    if _swap(state + LOCK, 0, 1):
+        return True
+    _store(state + OTHERS, _load(state + GENERATION) + TASKS_BESIDE)
+    return False
+
+
 def _lead(handle, count, function, environment):  # type: ignore[no-untyped-def]
     """All pieces of a task, with those helpers that come in time."""
     limit, state = handle & MOST_HELPERS, handle & -PAGE
-    if handle == 0 or count < 2 or not _swap(state + LOCK, 0, 1):
+    if handle == 0 or count < 2 or not _taken(state):
         for number in range(count):
             _call(function, environment, number)
         return
+    if _load(state + OTHERS) > _load(state + GENERATION):
+        limit -= 1
     _store(state + NEXT, 0)
     _store(state + TASK, function)
     _store(state + TASK + 8, environment)

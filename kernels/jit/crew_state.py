@@ -10,6 +10,9 @@ LOCK, GENERATION, MEMBERS, NEXT, TASK, BEDS = (128 * place for place in range(6)
 closed; next piece; function, environment, pieces and the caller's core; what the helpers sleep on, one bed after the
 other."""
 
+OTHERS = LOCK + 8
+"""Until which task there is another caller, too."""
+
 BED, MUTEX, CONDITION, CORES = 768, 64, 160, 256
 """Bytes of a bed, whose first word says whether its helper sleeps; in it lie the system's mutex and condition, and
 four sets of cores (:mod:`nvdla.kernels.jit.crew_places`)."""
