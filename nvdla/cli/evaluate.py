@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     network = open_network(args.network, args.config, 1, pixels, args.input_scale, args.strict)
     tell_warnings(args.network, network.warnings())  # what is wrong is said here, once
     table = Evaluation(
-        str(Path(args.network).resolve()),
+        os.path.realpath(args.network),
         source,
         args.config,
         pixels,

@@ -7,6 +7,7 @@ import contextlib
 import csv
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
 
     _check(args)
     table = Exploration.over(
-        str(Path(args.network).resolve()),
+        os.path.realpath(args.network),
         args.config.split(","),
         args.precision.split(","),
         [None if word == "full" else _positive(word, "--bandwidth") for word in args.bandwidth.split(",")],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import csv
 import io
+import os
 import random
 import sys
 from collections.abc import Iterable
@@ -92,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     network.prepare(next(iter(source.payloads(positions)))[1].value if len(source) == sys.maxsize else
                     source.sample(positions[0]).value)  # fmt: skip  # what does not fit is said here, once
     table = FaultCampaign(
-        str(Path(args.network).resolve()), source, faults, positions, args.config, pixels, args.input_scale, args.every
+        os.path.realpath(args.network), source, faults, positions, args.config, pixels, args.input_scale, args.every
     )
     with journal_of(table, args) as journal:
         run_with_progress(table, journal, args, len(faults))

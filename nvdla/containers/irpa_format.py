@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -162,7 +163,7 @@ def external_parameter(name: str, place: str, folder: Path) -> Parameter:
         if separator and tail.isdecimal() and not (folder / path).is_file():
             path, numbers = head, [int(tail[:20]), *numbers]
     try:
-        whole = (folder / path).resolve()
+        whole = Path(os.path.realpath(folder / path))
         if not whole.is_file() or folder.resolve() not in whole.parents:
             raise ValueError("outside of it" if whole.is_file() else "no such file")
         size = whole.stat().st_size

@@ -200,7 +200,7 @@ def _load_external(onnx: Any, proto: Any, path: Path, digest: Any) -> None:
             continue
         where = {each.key: each.value for each in tensor.external_data}
         location = where.get("location", "")
-        file = (folder / location).resolve() if location and "\0" not in location else folder
+        file = Path(os.path.realpath(folder / location)) if location and "\0" not in location else folder
         if not location or os.path.isabs(location) or not file.is_relative_to(folder) or not file.is_file():
             raise FormatError(
                 f"{path}: tensor {tensor.name}: external data {location!r} must be a file in the model's folder"

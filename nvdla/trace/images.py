@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -68,7 +69,7 @@ class TraceFolder:
         if relative.is_absolute() or ".." in relative.parts or "\\" in name or "\0" in name:
             raise TraceError(f"file {name!r} is outside the trace's folder: only files beside the trace may be named")
         try:
-            path = (self.folder / relative).resolve()
+            path = Path(os.path.realpath(self.folder / relative))  # links in a circle are no error of its own
             if not path.is_relative_to(self.folder):
                 raise TraceError(f"file {name!r} links to {path}, outside the trace's folder {self.folder}")
             if not path.is_file():

@@ -13,8 +13,10 @@ import pytest
 
 import nvdla
 from nvdla.campaign.journal import read
-from nvdla.errors import ConfigError, FormatError, LoadableError
+from nvdla.containers.irpa_format import external_parameter
+from nvdla.errors import ConfigError, FormatError, LoadableError, TraceError
 from nvdla.evaluation import open_source
+from nvdla.trace.images import TraceFolder
 
 needs_devices = pytest.mark.skipif(not Path("/dev/zero").exists(), reason="no /dev/zero here")
 needs_pipes = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
@@ -219,3 +221,38 @@ def test_dot_text_does_not_steer_the_terminal(samples, nvdla_command, tmp_path):
     code, out, _ = nvdla_command("graph", path)
     assert code == 0
     assert not set(out) & {"\x1b", "\x9b", "\u202e"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "run {loop} --random-input", "inspect {loop}", "compare {lenet} {loop} --random-input", "container list {loop}",
+        "evaluate {loop} {data} --workers 1", "faults {loop} {data} --count 1 --workers 1", "explore {loop}",
+        "evaluate {lenet} {loop} --workers 1", "compile {loop} -o {folder}/out", "report {loop} -o {folder}/out",
+        "csb {loop}", "trace replay {loop} --config nv_small", "run {lenet} -i {loop}", "diff {lenet} {loop}",
+    ],
+)  # fmt: skip
+def test_links_in_a_circle_are_no_files(words, samples, nvdla_command, tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "loop.txn").symlink_to("loop.txn")
+    known = {"lenet": samples / "lenet.loadable", "data": samples / "digits.npz", "folder": tmp_path}
+    code, _, error = nvdla_command(*words.format(loop=tmp_path / "loop", **known).split())
+    assert code == 2 and error.count("\n") == 1 and "internal error" not in error, error
+
+
+def test_files_that_name_a_link_in_a_circle(tmp_path):
+    (tmp_path / "image.dat").symlink_to("image.dat")
+    with pytest.raises(TraceError, match="does not exist"):
+        TraceFolder(tmp_path, 1 << 20)._read("image.dat")
+    with pytest.raises(FormatError, match="no such file"):
+        external_parameter("x", "image.dat:4:0", tmp_path)
+
+
+def test_external_data_of_a_model_that_is_a_link_in_a_circle(samples, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    model = onnx.load(samples / "lenet.onnx")
+    onnx.save(model, tmp_path / "x.onnx", save_as_external_data=True, location="data", size_threshold=0)
+    (tmp_path / "data").unlink()
+    (tmp_path / "data").symlink_to("data")
+    with pytest.raises(FormatError, match="must be a file in the model's folder"):
+        nvdla.compile(tmp_path / "x.onnx", "nv_small")
