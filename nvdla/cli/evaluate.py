@@ -76,8 +76,6 @@ def run(args: argparse.Namespace) -> int:
     if not summary["samples"]:
         first = summary.get("problems", [{"id": "-", "error": "no sample came"}])[0]
         raise FormatError(f"no sample could be judged; the first: {first['id']}: {first['error']}")
-    if args.limit and (total is None or total < count):
-        print(f"nvdla evaluate: only {args.limit} samples: the figures are those of a sample", file=sys.stderr)
     document = {
         "format": "nvdla-evaluation",
         "version": 1,
@@ -87,6 +85,8 @@ def run(args: argparse.Namespace) -> int:
         "summary": summary,
     }
     _tell(document, args)
+    if args.limit and (total is None or total < count):
+        print(f"nvdla evaluate: only {args.limit} samples: the figures are those of a sample", file=sys.stderr)
     return 0
 
 

@@ -72,6 +72,11 @@ def test_an_evaluation_that_fails_does_not_say_first_how_few_its_samples_are(len
     np.savez(tmp_path / "odd.npz", images=np.zeros((4, 5, 5), np.uint8), labels=np.zeros(4, np.int64))
     code, _, error = nvdla_command("evaluate", lenet, tmp_path / "odd.npz", "--limit", 2, "--workers", 1)
     assert code == 2 and len(error.splitlines()) == 1 and "no sample could be judged" in error
+    np.savez(tmp_path / "good.npz", images=np.zeros((4, 28, 28), np.uint8), labels=np.zeros(4, np.int64))
+    code, _, error = nvdla_command(
+        "evaluate", lenet, tmp_path / "good.npz", "--limit", 2, "--workers", 1, "-o", tmp_path
+    )
+    assert code == 2 and len(error.splitlines()) == 1 and "cannot be written" in error
 
 
 @pytest.fixture
