@@ -26,11 +26,23 @@ def quantize(values: np.ndarray | float, scale: float | np.ndarray, precision: s
     """Real numbers as elements: floor(x / scale + 0.5) limited to the symmetric range, with a zero point to all of the
     range (fp16: as half)."""
     if precision == "fp16":
-        return np.asarray(values, np.float64).astype(np.float16)
+        with np.errstate(over="ignore"):  # infinite: sums with it, and what pads a maximum, are right
+            return np.asarray(values, np.float64).astype(np.float16)
     largest = LARGEST[precision]
     rounded = np.floor(np.asarray(values, np.float64) / scale + 0.5)
     low = -largest if zero == 0 else -largest - 1
     return np.clip(rounded + zero, low, largest).astype(precision)
+
+
+def halves(layer: str, what: str, values: np.ndarray | float) -> np.ndarray:
+    """Constants of an fp16 layer as halves; ``what`` they are. BuildError where one is too large: infinity times 0 is
+    no number."""
+    elements = quantize(values, 1.0, "fp16")
+    if not np.all(np.isfinite(elements)):
+        raise BuildError(
+            f"layer {layer}: {what} {np.max(np.abs(values)):g} is above 65504, the largest half; rescale it"
+        )
+    return elements
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nvdla import ConfigError, NvdlaError
+from nvdla import ConfigError, NvdlaError, Runtime
 from nvdla.builder import BuildError, Calibration, Network, build, calibrate, quantize
 
 
@@ -130,10 +130,40 @@ def test_calibration_arguments_are_checked():
         calibrate(net, np.ones((1, 4, 8, 7)))
 
 
-def test_a_weight_above_the_largest_half_is_refused():
-    net = _one(lambda n, x: n.convolution("c", x, W * 1e5))
-    with np.errstate(over="ignore"), pytest.raises(BuildError, match="layer c: weight 100000 is above 65504"):
-        build(net, "nv_full", "fp16")
+_LARGE = np.full(4, 1e5)
+ONE = np.ones((4, 4, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("what", "layers"),
+    [
+        ("weight", lambda n, x: n.convolution("c", x, W * 1e5)),
+        ("bias", lambda n, x: n.convolution("c", x, W, np.full(len(W), -1e5))),
+        ("factor", lambda n, x: n.scale("c", x, _LARGE)),
+        ("bias", lambda n, x: n.bias("c", x, _LARGE)),
+        ("slope", lambda n, x: n.prelu("c", x, _LARGE)),
+        ("slope", lambda n, x: n.prelu("c", n.convolution("before", x, W), np.full(len(W), 1e5))),
+        ("factor", lambda n, x: n.multiply("c", x, n.constant("k", np.full(x.shape, 1e5)))),
+        ("factor", lambda n, x: n.multiply("c", n.relu("before", x), n.constant("k", np.full(x.shape, 1e5)))),
+        (
+            "factor",
+            lambda n, x: n.multiply(
+                "c", n.convolution("b", x, np.ones((4, 4, 1, 1))), n.constant("k", np.full(x.shape, 1e5))
+            ),
+        ),
+    ],
+)
+def test_a_constant_above_the_largest_half_that_would_make_no_number_of_0_is_refused(what, layers):
+    with pytest.raises(BuildError, match=f"layer c: {what} 100000 is above 65504, the largest half; rescale it"):
+        build(_one(layers), "nv_full", "fp16")
+
+
+def test_a_sum_with_a_constant_above_the_largest_half_is_limited_as_every_sum(recwarn):
+    net = _one(lambda n, x: n.add("sum", x, n.constant("k", np.full(x.shape, -3e38))))
+    built = build(net, "nv_full", "fp16")
+    elements = built.quantize_inputs({"in": np.ones((1, *net.inputs[0].shape))})
+    assert np.all(Runtime(built.loadable, "nv_full").run(elements)["sum"] == -65504)
+    assert not recwarn.list
 
 
 def test_every_error_of_the_builder_is_one_line_of_the_family():

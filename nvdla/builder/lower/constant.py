@@ -9,7 +9,7 @@ import numpy as np
 from nvdla.builder.groups import Group
 from nvdla.builder.ir import Root
 from nvdla.builder.layer_types import LayerType
-from nvdla.builder.quantize import LARGEST, quantize
+from nvdla.builder.quantize import LARGEST, halves, quantize
 from nvdla.builder.shapes import Shape
 from nvdla.errors import BuildError
 
@@ -48,6 +48,13 @@ class ConstantLayer(LayerType):
             lowering.copy(group.name, root.whole, lowering.target(group.output))
         else:
             lowering.places[name] = root.whole
+
+
+def check_factors(lowering: Lowering, layer: Layer) -> None:
+    """The constants that a product in halves multiplies with can be held. Raises BuildError."""
+    for tensor in layer.inputs:
+        if not lowering.integer and layer.operation == "multiply" and tensor.producer.kind == "constant":
+            halves(layer.name, "factor", tensor.producer.values)
 
 
 def constant_root(lowering: Lowering, name: str, values: np.ndarray, scale: float, zero: int) -> Root:

@@ -15,7 +15,7 @@ from nvdla.builder.layer_types import LayerType
 from nvdla.builder.lower.concat import gather
 from nvdla.builder.lower.grouped import groups_together
 from nvdla.builder.lower.stages import ALU, bias_operand, number_or_channels, prelu_stage
-from nvdla.builder.quantize import common_fixed_point, fixed_point, quantize
+from nvdla.builder.quantize import common_fixed_point, fixed_point, halves, quantize
 from nvdla.builder.shapes import Shape, column, numbers_of, padding_of, pair, reach, slid, weights_of
 from nvdla.errors import BuildError, shape_text
 from nvdla.rounding import ceil_div
@@ -177,8 +177,7 @@ def _halves(
     window: Window,
 ) -> Convolve:
     process = Process(group.name, None, destination, *_half_stages(group, bias))
-    elements = quantize(weights, 1.0, "fp16")
-    _check_halves(group.name, weights, elements)
+    elements = halves(group.name, "weight", weights)
     return Convolve(group.name, source, elements, window.stride, window.padding, window.dilation, process)
 
 
@@ -305,7 +304,7 @@ def _activate(lowering: Lowering, group: Group, x1: Stage, unit: float) -> Stage
 
 
 def _half_stages(group: Group, bias: np.ndarray) -> tuple[Stage | None, Stage | None]:
-    x1 = Stage("add", quantize(bias, 1.0, "fp16")) if np.any(bias) else Stage()
+    x1 = Stage("add", halves(group.name, "bias", bias)) if np.any(bias) else Stage()
     x2 = None
     if group.summand is not None:
         return (x1 if np.any(bias) else None), _combined(group, group.summand, group.activation is not None)
@@ -319,11 +318,6 @@ def half_activation(activation: Layer, x1: Stage) -> Stage | None:
     """The activation in fp16: ReLU in the given stage, the rest in the returned one."""
     kind = activation.kind
     if kind == "prelu":
-        return Stage(multiplier=quantize(activation.slopes, 1.0, "fp16"), prelu=True)
+        return Stage(multiplier=halves(activation.name, "slope", activation.slopes), prelu=True)
     x1.relu = True
     return Stage("min", number_or_channels(quantize(activation.high, 1.0, "fp16"))) if kind == "clip" else None
-
-
-def _check_halves(name: str, weights: np.ndarray, elements: np.ndarray) -> None:
-    if not np.all(np.isfinite(elements)):
-        raise BuildError(f"layer {name}: weight {np.abs(weights).max():g} is above 65504, the largest half; rescale it")

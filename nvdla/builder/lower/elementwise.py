@@ -11,6 +11,7 @@ from nvdla.builder.groups import Group
 from nvdla.builder.ir import BYTES, Process, Stage, Surface
 from nvdla.builder.layer_types import LayerType, layer_type
 from nvdla.builder.lower import residual, scaled
+from nvdla.builder.lower.constant import check_factors
 from nvdla.builder.lower.stages import ALU
 from nvdla.builder.shapes import Shape
 from nvdla.errors import BuildError
@@ -48,6 +49,7 @@ class ElementwiseLayer(LayerType):
 
         One that waits for a convolution is made by that convolution's SDP operation.
         """
+        check_factors(lowering, group.layer)
         maker = lowering.claimed.get(group.output.name)
         if maker is not None:
             if maker.layer.kind == "elementwise":

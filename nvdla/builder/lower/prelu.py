@@ -10,7 +10,7 @@ from nvdla.builder.groups import Group
 from nvdla.builder.ir import Stage
 from nvdla.builder.layer_types import LayerType
 from nvdla.builder.lower.stages import alone, from_zero, prelu_stage
-from nvdla.builder.quantize import quantize
+from nvdla.builder.quantize import halves
 from nvdla.builder.shapes import Shape, column, numbers_of
 
 if TYPE_CHECKING:
@@ -40,4 +40,4 @@ class PreluLayer(LayerType):
         if lowering.integer:
             alone(lowering, group, from_zero(lowering, group, prelu_stage(slopes)))
         else:
-            alone(lowering, group, Stage(multiplier=quantize(slopes, 1.0, "fp16"), prelu=True))
+            alone(lowering, group, Stage(multiplier=halves(group.layer.name, "slope", slopes), prelu=True))

@@ -10,7 +10,7 @@ from nvdla.builder.groups import Group
 from nvdla.builder.ir import Process, Stage, Surface
 from nvdla.builder.layer_types import LayerType
 from nvdla.builder.lower.stages import bias_operand, number_or_channels
-from nvdla.builder.quantize import common_fixed_point, quantize
+from nvdla.builder.quantize import common_fixed_point, halves
 from nvdla.builder.shapes import Shape, column, numbers_of
 
 if TYPE_CHECKING:
@@ -45,13 +45,14 @@ class ScaleLayer(LayerType):
         source, destination = lowering.source(layer.inputs[0]), lowering.target(group.output)
         relu_after = group.activation is not None
         if not lowering.integer:
-            before = _before(layer)
+            factors = halves(layer.name, "factor", layer.factors)
+            before = _before(layer, factors)
             if lowering.level and before is not None:
-                stage = Stage("add", before, multiplier=quantize(layer.factors, 1.0, "fp16"), relu=relu_after)
+                stage = Stage("add", before, multiplier=factors, relu=relu_after)
                 lowering.operations.append(Process(group.name, source, destination, stage))
                 return
-            x1 = Stage(multiplier=quantize(layer.factors, 1.0, "fp16"))
-            x2 = _shifted(x1, Stage("add", quantize(layer.bias, 1.0, "fp16")), relu_after)
+            x1 = Stage(multiplier=factors)
+            x2 = _shifted(x1, Stage("add", halves(layer.name, "bias", layer.bias)), relu_after)
             lowering.operations.append(Process(group.name, source, destination, x1, x2))
             return
         added = _added_before(layer, source, destination) if lowering.level else None
@@ -76,13 +77,13 @@ class ScaleLayer(LayerType):
         )
 
 
-def _before(layer: Layer) -> np.ndarray | None:
+def _before(layer: Layer, factors: np.ndarray) -> np.ndarray | None:
     """What is added before the multiplication to the same effect, in halves: one stage does both in that order. None
     where nothing is added, or a factor is too small for that."""
     if not np.any(layer.bias) or np.any(layer.factors == 0):
         return None
     with np.errstate(over="ignore"):
-        found = (layer.bias / quantize(layer.factors, 1.0, "fp16").astype(np.float64)).astype(np.float16)
+        found = (layer.bias / factors.astype(np.float64)).astype(np.float16)
     return found if np.all(np.isfinite(found)) and np.all(np.abs(layer.factors) > LEAST_FACTOR) else None
 
 

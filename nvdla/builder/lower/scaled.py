@@ -8,6 +8,7 @@ import numpy as np
 
 from nvdla.builder.groups import Group
 from nvdla.builder.ir import Process, Root, Stage, Surface
+from nvdla.builder.lower.constant import check_factors
 from nvdla.builder.quantize import LARGEST, quantize
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def takes(lowering: Lowering, maker: Group, group: Group) -> bool:
 
 def lower(lowering: Lowering, maker: Group, group: Group) -> None:
     """The factor lies in memory as it is calibrated, the summand in units of the product shifted left."""
+    check_factors(lowering, maker.layer)
     factor = _constant(maker)
     assert factor is not None, "the product has a constant"
     source = lowering.source(next(each for each in maker.layer.inputs if each is not factor))
