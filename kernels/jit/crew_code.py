@@ -14,7 +14,7 @@ from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 
-from nvdla.kernels.jit.crew_places import current_core, met, of_system
+from nvdla.kernels.jit.crew_places_code import current_core, met, of_system
 from nvdla.kernels.jit.crew_state import (
     BED,
     BEDS,

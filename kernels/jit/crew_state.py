@@ -15,7 +15,7 @@ OTHERS = LOCK + 8
 
 BED, MUTEX, CONDITION, CORES = 768, 64, 160, 256
 """Bytes of a bed, whose first word says whether its helper sleeps; in it lie the system's mutex and condition, and
-four sets of cores (:mod:`nvdla.kernels.jit.crew_places`)."""
+four sets of cores (:mod:`nvdla.kernels.jit.crew_places_code`)."""
 CORES_BYTES = 128
 """Bytes of a set of cores, a bit a core, as the C library has it."""
 

@@ -85,7 +85,7 @@ def in_a_thread():
 def test_a_helper_that_meets_its_caller_on_a_core_leaves_it(in_a_thread):
     from support.crew_kernels import meets_itself
 
-    from nvdla.kernels.jit.crew_places import MEETINGS
+    from nvdla.kernels.jit.crew_places_code import MEETINGS
     from nvdla.kernels.jit.crew_state import BED
 
     def meetings():
@@ -106,7 +106,7 @@ def test_a_helper_that_meets_its_caller_on_a_core_leaves_it(in_a_thread):
 def test_a_helper_stays_on_the_cores_that_others_give_it(in_a_thread, whole_process):
     from support.crew_kernels import meets_itself
 
-    from nvdla.kernels.jit.crew_places import MEETINGS
+    from nvdla.kernels.jit.crew_places_code import MEETINGS
     from nvdla.kernels.jit.crew_state import BED
 
     process, all_cores = os.getpid() if whole_process else 0, os.sched_getaffinity(0)

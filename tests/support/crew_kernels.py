@@ -2,7 +2,7 @@
 
 from nvdla.kernels.jit.compilation import njit
 from nvdla.kernels.jit.crew import share
-from nvdla.kernels.jit.crew_places import current_core, met
+from nvdla.kernels.jit.crew_places_code import current_core, met
 
 
 @njit(nogil=True)
