@@ -55,12 +55,19 @@ def test_many_stages_and_many_rules_take_the_time_of_both(read):
     stages = " ".join(f"stage: 's{number}'" for number in range(4000))
     state = f"state {{ {stages} }}\n"
     layers = [layer("ReLU", "include { stage: 's1' }", name=f"r{number}") for number in range(2000)]
-    began = time.process_time()
-    assert len(names(read(state + prototxt(*layers)))) == 2000
-    with_stages = time.process_time() - began
-    began = time.process_time()
-    read("state { stage: 's1' }\n" + prototxt(*layers))
-    assert with_stages < 2 * (time.process_time() - began) + 0.3
+    with_stages, with_one = state + prototxt(*layers), "state { stage: 's1' }\n" + prototxt(*layers)
+    assert len(names(read(with_stages))) == 2000
+    assert _least_seconds(read, with_stages) < 2 * _least_seconds(read, with_one) + 0.3
+
+
+def _least_seconds(read, text):
+    """Of three tries: Python may collect the garbage of other tests within one."""
+    taken = []
+    for _ in range(3):
+        began = time.thread_time()
+        read(text)
+        taken.append(time.thread_time() - began)
+    return min(taken)
 
 
 @pytest.mark.parametrize(
